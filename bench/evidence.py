@@ -23,10 +23,8 @@ from tables import figure, table
 
 from proxy import __version__
 from proxy.lab.replay.designs import NOTHING
-from proxy.lab.replay.intervals import find_interval
-from proxy.lab.replay.prices import PRICES, cost_unchanged, cost_with_rereads
-from proxy.lab.replay.replay_values import Result, Scores
-from proxy.lab.replay.scorecard import Row, group_rows
+from proxy.lab.replay.replay_values import PRICES, Result, Scores, cost_unchanged, cost_with_rereads
+from proxy.lab.replay.scorecard import Row, find_interval, group_rows
 from proxy.shorten.economics import Prices
 
 ROOT = Path(__file__).parents[1]

@@ -25,13 +25,9 @@ from typing import Any
 from process import Server
 from tables import provenance, table
 
-from proxy.lab.demo.agent import Agent, AgentTurn
-from proxy.lab.demo.demo_run import TURNS, sample
-from proxy.lab.demo.demo_summaries import TURNOUTS
-from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
-from proxy.lab.demo.speech import DemoUsage
-from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.demo.agent import TURNS, Agent, AgentTurn, sample
+from proxy.lab.demo.model import NAME, TURNOUTS, WINDOW_TOKENS, DemoUsage, Manner, SimulatedModel, SimulatedServer
+from proxy.lab.demo.picture import Bill, Tally, charge_untouched, measure_waits
 from proxy.models.tokenizer import Tokenizers
 
 LIMITS = {"over": 0, "summaries": 6, "breaks": 16, "cached": 0.9, "cost": 0.33}

@@ -15,16 +15,15 @@ from typing import Any
 from tables import figure, table
 
 from proxy.config.policies import resolve_policy, shipped_policies
-from proxy.lab.demo.demo_run import SYSTEM, TASK, TURNS, sample
+from proxy.lab.demo.agent import SYSTEM, TASK, TURNS, sample
 from proxy.lab.demo.model import NAME, WINDOW_TOKENS
-from proxy.lab.replay.prices import PRICES, share
 from proxy.lab.replay.replay_history import ReplayHistory
-from proxy.lab.replay.replay_values import Conversation, Scores
+from proxy.lab.replay.replay_values import PRICES, Conversation, Scores, share
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn
 from proxy.lab.sessions.session_history import RecordedMessage, build_own_history
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 
 Json = dict[str, Any]
 APIS = {"Chat Completions": CHAT_PATH, "Messages": MESSAGES_PATH, "Responses": RESPONSES_PATH}

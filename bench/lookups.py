@@ -8,13 +8,12 @@ from longwork import Work
 from proxy.config import Policy, Upstream
 from proxy.models.tokenizer import Tokenizers
 from proxy.path.compactor import Compactor
-from proxy.path.originals import Keeper
 from proxy.path.request_context import CompiledPolicy, PolicyChoice
+from proxy.path.services import Keeper
 from proxy.shorten.rules import CLEAR_TOKENS
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 
 ANY = Upstream(base_url="http://127.0.0.1:9/v1")
 

@@ -4,7 +4,7 @@ python bench/truth.py FILE ... [--policy P] [--limit N] [--show "failures told"]
 
 Each conversation's last request goes through the policy with nothing kept but the newest group, so that every result
 that the policy would ever shorten is shortened. What is asked of the placeholders is defined in
-`proxy/lab/replay/truth.py` and `documents.py`. `--show` prints what failed of one aspect: evidence, placeholder, and
+`proxy/lab/replay/truth.py`. `--show` prints what failed of one aspect: evidence, placeholder, and
 both ends of the original.
 """
 
@@ -17,11 +17,10 @@ from pathlib import Path
 
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.lab import sessions
-from proxy.lab.replay.instruction_documents import find_documents, is_whole
 from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_values import Conversation
 from proxy.lab.replay.simulation import Simulation, Trial
-from proxy.lab.replay.truth import ASPECTS, Finding, judge_outcomes
+from proxy.lab.replay.truth import ASPECTS, Finding, find_documents, is_whole, judge_outcomes
 from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Keep, Rules
 

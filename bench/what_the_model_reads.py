@@ -19,9 +19,8 @@ from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.history.messages import Message
 from proxy.lab import sessions
 from proxy.lab.replay import sample
-from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.replay_history import ReplayHistory
-from proxy.lab.replay.replay_values import Conversation
+from proxy.lab.replay.replay_values import PRICES, Conversation
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summarizers import StandIn
 from proxy.shorten.notes import OPENING
@@ -90,38 +89,23 @@ def print_body(body: LateBody) -> None:
 
 PAGE = """# What the model reads
 
-In place of an old result, the model reads a placeholder. These are from the built-in sample conversations, in the last
-request that the default policy forwards; `make -C bench what-the-model-reads` writes this page, a test compares it. To
-read a whole body of a conversation of your own: `python bench/what_the_model_reads.py FILE`.
+In place of an old result, the model reads a placeholder. These are from the built-in sample conversations;
+`make -C bench what-the-model-reads` writes this page. For a conversation of your own: `python
+bench/what_the_model_reads.py FILE`.
 
-A placeholder begins with one line in brackets: who wrote it, the call, the size, the outcome, how much was left out and
-how to get the text.
+- The first line says who wrote it, the call, the size, the **outcome**, how much was left out and how to get the text.
+  The outcome is an exit code if one was shown, else `failed: LINE` if the API marks the result as an error or the
+  tool's first words say so, else nothing.
+- Below are **all lines that carry the outcome**, at most 40: each line with a word of failure, end states
+  (`229 passed`, a commit), and the last lines of a command. `…` stands for words in common with a line above.
+- Nothing else is quoted. Results of up to 1,500 bytes stay whole, and so do all words of the user and the assistant.
 
-- The **outcome** is an exit code if one was shown, with the first error beside it, else `failed: LINE` if the API marks
-  the result as an error or the tool's first words say so, else nothing. Files and search results quote the errors of
-  others, so there only the tool's own refusal counts. Exit code 1 of `grep`, `rg` or `diff` is their answer, and no
-  failure.
-- Below are **all lines that carry the outcome**: each line with a word of failure and the indented line next to it, end
-  states (`229 passed`, a commit), and the last lines of a command or an acting tool. `…` at the beginning of a line
-  stands for the words it has in common with a line above. At most 40 lines stay; more are counted.
-- Nothing else is quoted. What a harness writes around each result (`Wall time`, the folder, JSON around the output) is
-  taken off first.
-- A file that a later call has changed is marked so. Results of up to 1,500 bytes stay whole.
-- Text and calls of the assistant, and all words of the user, stay as they were.
-
-Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded. The
-user's messages and the newest answers to them stay as they were, and one note tells of the rest: what the assistant
-said, under the beginning of the user's message it follows, each answer at less length where there are many; files
-with their changes; acts on the outside world with their ids; commands and how they ended, failures last to go; how
-often another call was made.
-Messages in the user's role that had no room are listed as said by the user "or by others in the user's role": other
-agents and clients speak in it too.
+Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded: the
+user's messages and the newest answers stay, and one note tells of the rest. Messages in the user's role that had no
+room are listed as said by the user "or by others in the user's role": agents and clients speak in it too.
 
 Chat templates may refuse two messages of the user in a row. So chat completions get a separator in the assistant's role
-where all answers between two of them are gone: `[Separator from the context proxy: the conversation continues
-below.]`. Two messages cannot be put into one instead: what stays has to leave byte for byte. Messages has no such
-separator (what the user says in a row is one message there, block for block). The other APIs have none if the client
-itself has sent two messages of the user in a row and was answered; but behind a result that stays.
+where all answers between two of them are gone: `[Separator from the context proxy: the conversation continues below.]`.
 """
 PAGE_KINDS = (
     ("A file that was read", "Read"),

@@ -1,7 +1,6 @@
 """The composition root: from a configuration to the stores and transcripts that a process runs with.
 
-The one place that imports an optional library, and only if a setting needs it. Workers, commands and admin pages
-build their stores here, so that a setting means the same for all of them.
+The one place that imports an optional library, and only if a setting needs it.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from uuid import uuid4
 from proxy.access.records import Records
 from proxy.access.registry import Registry
 from proxy.config import Config, Fault, InvalidConfig, Secret
-from proxy.path.originals import Keeper
+from proxy.path.services import Keeper
 from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.fallback import FALLBACK_LIMITS, FallbackStore
@@ -35,7 +34,6 @@ _A_BLOCK = bytes(4096)  # of a disk
 
 
 async def can_write_state(folder: Path, store: Store) -> bool:
-    """Return True if files can be written in this folder, and values in the store of this process."""
     if not await asyncio.to_thread(_can_write_file, folder):
         return False
     try:
@@ -46,12 +44,11 @@ async def can_write_state(folder: Path, store: Store) -> bool:
 
 
 def can_write(folder: Path) -> bool:
-    """Return True if files can be written in this folder, and blocks in its file if it has one. For commands."""
+    """In this folder, and in its file of blocks if it has one. For commands."""
     return _can_write_file(folder) and sqlite.may_write(folder / sqlite.FILE_NAME)
 
 
 def _can_write_file(folder: Path) -> bool:
-    """Return True if a file can be written in this folder. It is tried: a full disk gives permission, too."""
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(_A_BLOCK)
@@ -62,7 +59,7 @@ def _can_write_file(folder: Path) -> bool:
 
 
 def state_url(config: Config) -> str:
-    """The URL of the state that replicas share; empty without replicas."""
+    """Empty without replicas."""
     url = config.state.url
     if isinstance(url, Secret):
         return url.value
@@ -70,7 +67,7 @@ def state_url(config: Config) -> str:
 
 
 def check_extras(config: Config) -> None:
-    """Raise InvalidConfig if a setting needs an optional library that is missing. To be called before workers start."""
+    """InvalidConfig: an optional library is missing. To be called before workers start."""
     if state_url(config):
         _import_redis_store()
     if config.otel.endpoint:
@@ -79,7 +76,7 @@ def check_extras(config: Config) -> None:
 
 
 def _import_redis_store() -> ModuleType:
-    """Import the store on Redis. Only if `state.url` is set: redis-py costs a process 0.2 s and 6 MB."""
+    """redis-py costs a process 0.2 s and 6 MB."""
     try:
         from proxy.store import redis  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -88,7 +85,6 @@ def _import_redis_store() -> ModuleType:
 
 
 def _import_object_store() -> ModuleType:
-    """Import the client of object stores. Only if transcripts are kept in one: obstore is large."""
     try:
         from proxy.store.transcripts import bucket  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -97,7 +93,6 @@ def _import_object_store() -> ModuleType:
 
 
 def _import_otel() -> ModuleType:
-    """Import the exporter of telemetry. Only if a collector is set: protobuf is an optional library."""
     try:
         from proxy.telemetry import otel  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -106,7 +101,6 @@ def _import_otel() -> ModuleType:
 
 
 def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], warn: Warn) -> "Exporter | None":
-    """The exporter of telemetry to a collector; None if there is none. `base_urls`: of the upstreams in force."""
     settings = config.otel
     if not settings.endpoint:
         return None
@@ -123,7 +117,7 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
 
 
 def _explain(missing: ModuleNotFoundError, extra: str, setting: str, what: str) -> Exception:
-    """The fault of a setting that needs an optional library; any other missing module is a fault of the package."""
+    """Any other missing module is a fault of the package."""
     if (missing.name or "").partition(".")[0] not in ("redis", "obstore", "opentelemetry", "google"):
         return missing
     why = (
@@ -134,12 +128,10 @@ def _explain(missing: ModuleNotFoundError, extra: str, setting: str, what: str) 
 
 
 def open_records(config: Config, last_valid: Registry) -> Records:
-    """The records of operators: team keys and switches."""
     return Records(Path(config.state.dir), last_valid)
 
 
 def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
-    """The store of blocks: Redis if replicas share one, else SQLite or memory."""
     limits = StoreLimits(block_bytes=config.state.mib * MEBIBYTE, block_seconds=config.state.days * 24 * 3600)
     in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
     if url := state_url(config):
@@ -154,7 +146,7 @@ def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
 
 
 def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
-    """Read the blocks under these keys without changing the store. StoreUnavailable."""
+    """Without changing the store. StoreUnavailable."""
     if url := state_url(config):
         looked: Coroutine[Any, Any, dict[str, bytes]] = _import_redis_store().peek(url, keys, config.state.ca_file)
         return asyncio.run(looked)
@@ -162,7 +154,6 @@ def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
 
 
 def build_redaction(config: Config) -> Redaction:
-    """The patterns of secrets that are removed from transcripts and summaries."""
     settings = config.transcripts
     if settings.redact:
         return redaction(settings.patterns)
@@ -170,7 +161,6 @@ def build_redaction(config: Config) -> Redaction:
 
 
 def open_object_store(config: Config) -> ObjectStore | None:
-    """The object store of the originals; None if they are files. InvalidConfig: it cannot be opened."""
     settings = config.transcripts
     if not settings.is_remote:
         return None
@@ -183,15 +173,11 @@ def open_object_store(config: Config) -> ObjectStore | None:
 
 
 def open_archive(config: Config) -> Archive:
-    """The saved originals, to be read."""
     return Archive(config.originals, open_object_store(config))
 
 
 def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> Keeper:
-    """The keeper of a worker's originals.
-
-    The first worker of a machine removes old ones for all. From an object store each process does: several do no harm.
-    """
+    """The first worker of a machine removes old originals for all; from an object store each process does."""
     settings = config.transcripts
     if settings.keep == "off":
         return Keeper()

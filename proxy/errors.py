@@ -1,9 +1,7 @@
-"""Errors that the proxy itself answers with: few, flat, each with the party at fault.
+"""Errors that the proxy itself answers with, each with the party at fault: 4xx the client, 502 and 504 the upstream.
 
-A fault of the client's carries a 4xx, of the upstream's 502 or 504, of the proxy's 500 or 503.
-All of them leave as an OpenAI error object whose `type` is `proxy_error`, so that a person who
-reads a trace knows at once that it was not the model's API that spoke. A message never quotes a
-header, a query or a body: a client's bytes may hold its key.
+Their `type` is `proxy_error`: it was not the model's API that spoke. A message never quotes a header, a query or a
+body: a client's bytes may hold its key.
 """
 
 import json
@@ -14,7 +12,7 @@ TYPE = "proxy_error"
 
 
 class ProxyError(Exception):
-    """Ends a request with an OpenAI-shaped error. `code` is stable; `message` is for people."""
+    """`code` is stable; `message` is for people."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
@@ -26,7 +24,6 @@ class ProxyError(Exception):
 
     @property
     def is_refusal(self) -> bool:
-        """True for faults that the client can correct: status below 500."""
         return self.status < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
@@ -35,7 +32,7 @@ class BadRequest(ProxyError):
 
 
 class Unauthorized(ProxyError):
-    """No key, or none that opens. The code is OpenAI's own: clients know what to do about it."""
+    """The code is OpenAI's own: clients know what to do about it."""
 
     status, code = 401, "invalid_api_key"
 
@@ -59,8 +56,6 @@ class HostNotAllowed(ProxyError):
 
 
 class ForeignOrigin(ProxyError):
-    """A page of another site asks for something that costs or changes something."""
-
     status, code = 403, "foreign_origin"
 
 
@@ -73,8 +68,6 @@ class MethodNotAllowed(ProxyError):
 
 
 class BodyTimeout(ProxyError):
-    """The client began to send a body and did not go on."""
-
     status, code = 408, "body_timeout"
 
 
@@ -93,10 +86,7 @@ class NotJson(ProxyError):
 
 
 class UpgradeRefused(ProxyError):
-    """A WebSocket: clients that ask for one take plain HTTP when they are refused, Codex for its whole session.
-
-    RFC 6455: https://www.rfc-editor.org/rfc/rfc6455; the status: https://www.rfc-editor.org/rfc/rfc9110#status.426
-    """
+    """Clients take plain HTTP then, Codex for its whole session: https://www.rfc-editor.org/rfc/rfc9110#status.426"""
 
     status, code = 426, "upgrade_refused"
 
@@ -112,14 +102,10 @@ class Internal(ProxyError):
 
 
 class UpstreamUnreachable(ProxyError):
-    """Nothing of the request was taken: no address, no connection, no TLS."""
-
     status, code = 502, "upstream_unreachable"
 
 
 class UpstreamBroke(ProxyError):
-    """The connection ended before the answer was whole."""
-
     status, code = 502, "upstream_broke"
 
 
@@ -134,8 +120,6 @@ class ShuttingDown(ProxyError):
 
 
 class TranscriptsUnavailable(ProxyError):
-    """The original of a history cannot be written, and the operator demands that it is."""
-
     status, code = 503, "transcripts_unavailable"
 
 
@@ -144,10 +128,7 @@ class UpstreamTimeout(ProxyError):
 
 
 def as_error(fault: ProxyError) -> dict[str, Any]:
-    """Return the error object of a fault, as OpenAI's API writes them.
-
-    https://platform.openai.com/docs/guides/error-codes
-    """
+    """https://platform.openai.com/docs/guides/error-codes"""
     return {"message": fault.message, "type": TYPE, "param": None, "code": fault.code}
 
 
@@ -164,16 +145,12 @@ ANTHROPIC_TYPES = {
 
 
 def as_anthropic_error(fault: ProxyError) -> dict[str, Any]:
-    """Return the error of a fault, as Anthropic's API writes them; its clients know these types only.
-
-    https://docs.anthropic.com/en/api/errors
-    """
+    """Anthropic's clients know these types only: https://docs.anthropic.com/en/api/errors"""
     kind = ANTHROPIC_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
     return {"type": "error", "error": {"type": kind, "message": fault.message, "code": fault.code}}
 
 
 def to_json(fault: ProxyError, request_id: str, path: str = "") -> bytes:
-    """The body of an answer that says this, in the shape of the API that was called."""
     if path.startswith(("/v1/messages", "/v1/v1/messages")):
         return json.dumps({**as_anthropic_error(fault), "request_id": request_id}).encode()
     return json.dumps({"error": {**as_error(fault), "request_id": request_id}}).encode()

@@ -1,8 +1,7 @@
 """Events: values that report an occurrence, and the dispatcher that delivers them to listeners.
 
-The part that acts emits an event and knows no listener; log, metrics, hooks, audit log and activity log listen
-(proxy/telemetry). No event holds a header, a query or a body, so that no listener can leak one. They are structs
-because there is one for each request, and a frozen dataclass takes eight times as long to make.
+No event holds a header, a query or a body, so that no listener can leak one. They are structs because there is one for
+each request, and a frozen dataclass takes eight times as long to make.
 """
 
 import traceback
@@ -13,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from proxy.lifetime import Containment
-from proxy.wire.trace_context import Trace
+from proxy.wire.http_head import Trace
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -21,10 +20,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec allows what dataclasses do not
-    """One request: filled in while it is served, and emitted at its end, however it ended.
-
-    The times that end in `_at` are read from a monotonic clock; the server makes durations of them at the end.
-    """
+    """Filled in while a request is served, and emitted at its end. Times in `_at` are read from a monotonic clock."""
 
     request_id: str
     method: str
@@ -54,27 +50,24 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
     first_byte_at: float | None = None
 
     def note_departure(self) -> None:
-        """The client closed its connection; after the last event of a stream it had its whole answer."""
         if self.outcome != "completed":
             self.outcome = "client-left"
 
     def note_shutdown(self, code: str, status: int) -> None:
-        """The proxy cut the request off to end itself; after the last event of a stream the client had it all."""
+        """After the last event of a stream the client had its whole answer."""
         if self.outcome != "completed":
             self.outcome, self.reason = "failed", code
             self.status = self.status or status
 
 
 class UpstreamRetried(Event, frozen=True):
-    """A second attempt at a request: nothing of it had been sent, or the upstream asked for it."""
-
     upstream: str
     why: str
     attempt: int
 
 
 class WindowUnknown(Event, frozen=True):
-    """A model of unknown window, under a policy that compacts by the window. Once for each model and worker."""
+    """Under a policy that compacts by the window. Once for each model and worker."""
 
     upstream: str
     model: str
@@ -82,13 +75,13 @@ class WindowUnknown(Event, frozen=True):
 
 
 class PathNotCompacted(Event, frozen=True):
-    """First use of an API path that is relayed but not compacted. Once for each path."""
+    """Once for each path."""
 
     path: str
 
 
 class InternalFault(Event, frozen=True):
-    """An unexpected exception of the proxy itself. `where` is file and line, never a value."""
+    """`where` is file and line, never a value."""
 
     request_id: str
     kind: str
@@ -97,10 +90,7 @@ class InternalFault(Event, frozen=True):
 
 
 class TurnEnded(Event, frozen=True):
-    """Accounting of one request of a conversation, once its answer is through.
-
-    Emitted only for requests that compaction looked at: below the policy's threshold nothing is counted.
-    """
+    """One request of a conversation, once its answer is through; none below the policy's threshold."""
 
     conversation: str
     tenant: str
@@ -130,8 +120,6 @@ class TurnEnded(Event, frozen=True):
 
 
 class AdminActed(Event, frozen=True):
-    """An act of an operator, by the admin pages or by a command: a change, a login, or a refused attempt."""
-
     who: str
     address: str
     act: str
@@ -141,8 +129,6 @@ class AdminActed(Event, frozen=True):
 
 
 class CompactionStarted(Event, frozen=True):
-    """The decision to make a block, and its reason."""
-
     conversation: str
     policy: str
     reason: str
@@ -152,18 +138,13 @@ class CompactionStarted(Event, frozen=True):
 
 
 class OriginalKept(Event, frozen=True):
-    """An original that was written before anything of it was folded away for the first time, and where."""
-
     conversation: str
     path: str
     request_id: str = ""
 
 
 class CompactionEnded(Event, frozen=True):
-    """A block that was made. `steps`: name, messages touched, tokens saved.
-
-    `is_observed`: it was only computed (mode `observe` of the request or its policy); the history went as it came.
-    """
+    """`steps`: name, messages touched, tokens saved. `is_observed`: it was only computed."""
 
     conversation: str
     policy: str
@@ -178,7 +159,7 @@ class CompactionEnded(Event, frozen=True):
 
 
 class SummaryEnded(Event, frozen=True):
-    """A call of a model for a summary. `outcome`: `made`, or why there is none."""
+    """`outcome`: `made`, or why there is none."""
 
     conversation: str
     policy: str
@@ -195,14 +176,12 @@ class SummaryEnded(Event, frozen=True):
 
 
 class BreakerOpened(Event, frozen=True):
-    """A conversation that blocks did not help: no more are made until it has changed."""
-
     conversation: str
     policy: str
 
 
 class SizeRefused(Event, frozen=True):
-    """An upstream's refusal of a request for its size or a signature. `helped`: a second try was accepted."""
+    """For its size or a signature. `helped`: a second try was accepted."""
 
     request_id: str
     upstream: str
@@ -212,7 +191,7 @@ class SizeRefused(Event, frozen=True):
 
 
 class ViewRefused(Event, frozen=True):
-    """A shortened history that an upstream called invalid. `helped`: it accepted the one that the client had sent."""
+    """`helped`: the upstream accepted the history that the client had sent."""
 
     request_id: str
     upstream: str
@@ -220,7 +199,7 @@ class ViewRefused(Event, frozen=True):
 
 
 class RecallAnswered(Event, frozen=True):
-    """Calls of one answer that read earlier messages again. `number`: of the round that they led to, from 1 on."""
+    """`number`: of the round that these calls led to, from 1 on."""
 
     request_id: str
     conversation: str
@@ -230,8 +209,6 @@ class RecallAnswered(Event, frozen=True):
 
 
 class PromptTruncated(Event, frozen=True):
-    """A good answer to a prompt that the upstream had not read whole. `is_repeated`: reported before."""
-
     conversation: str
     upstream: str
     tokens_sent: int
@@ -240,7 +217,7 @@ class PromptTruncated(Event, frozen=True):
 
 
 class FailedOpen(Event, frozen=True):
-    """An exception in compaction; the client's own bytes were forwarded."""
+    """The client's own bytes were forwarded."""
 
     request_id: str
     kind: str
@@ -248,47 +225,35 @@ class FailedOpen(Event, frozen=True):
 
 
 class StoreFailed(Event, frozen=True):
-    """A store or a disk that failed; requests go on without it."""
+    """Requests go on without it."""
 
     why: str
 
 
 class StoreRecovered(Event, frozen=True):
-    """A store or a disk that works again, or its state at the end."""
-
     what: str
 
 
 class HookFailed(Event, frozen=True):
-    """A hook that could not be reached, or is slow; requests are not affected."""
-
     why: str
 
 
 class ExportFailed(Event, frozen=True):
-    """A collector of telemetry that could not be reached; requests are not affected."""
-
     why: str
 
 
 class ConfigReloaded(Event, frozen=True):
-    """A reload of the configuration; with a reason, the old one stays in force."""
-
     refused_because: str | None = None
     waiting: tuple[str, ...] = ()
     """Settings that were changed and are read at start only."""
 
 
 class ConfigDoubted(Event, frozen=True):
-    """A setting that is valid, and most likely not what was meant."""
-
     setting: str
     why: str
 
 
 class CertificateReloaded(Event, frozen=True):
-    """A renewed certificate of the listener; with a reason, the old one stays in use."""
-
     refused_because: str | None = None
 
 
@@ -300,8 +265,6 @@ class Lifecycle(Event, frozen=True):
 
 
 class LoopLagged(Event, frozen=True):
-    """A measurement of how late the event loop woke up."""
-
     seconds: float
 
 
@@ -309,7 +272,7 @@ Listener = Callable[[Event], None]
 
 
 class Dispatcher:
-    """Delivers each event to every listener, in order. It never raises."""
+    """It never raises."""
 
     def __init__(self, listeners: Mapping[str, Listener], count_error: Callable[[str], None]) -> None:
         self._listeners = tuple(

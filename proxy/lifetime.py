@@ -11,13 +11,12 @@ from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 INTERRUPTED_STATUS = 130
-"""Exit status after Ctrl-C, as shells report a program that SIGINT has ended."""
 GATHER_SECONDS = 0.1
-"""Wait this long for more items after the first: with batches a request of 100 kB costs a third less."""
+"""With batches a request of 100 kB costs a third less."""
 
 
 class Lease:
-    """The right to use a shared resource. Releasing it twice counts once."""
+    """Releasing it twice counts once."""
 
     __slots__ = ("_leases",)
 
@@ -37,8 +36,6 @@ class Lease:
 
 
 class Leases:
-    """Counts the users of a resource, and calls `close` when the last lease is returned."""
-
     __slots__ = ("_close", "_count", "is_closed")
 
     def __init__(self, close: Callable[[], None]) -> None:
@@ -47,7 +44,7 @@ class Leases:
         self.is_closed = False
 
     def take(self) -> Lease:
-        """Return a further lease. Only the holder of one may ask, because a closed resource stays closed."""
+        """Only the holder of one may ask, because a closed resource stays closed."""
         if self.is_closed:
             raise RuntimeError("this resource is closed: take a lease before the last one is released")
         self._count += 1
@@ -61,10 +58,9 @@ class Leases:
 
 
 class Containment:
-    """A block whose exceptions are reported and not raised: the only broad `except` of this package.
+    """The only broad `except` of this package: exceptions are reported and not raised, but for those in `passes`.
 
-    Two may use it (docs/decisions/0012): the gateway, which then forwards the client's own bytes, and the dispatcher of
-    events, whose listeners only observe. Exceptions of the types in `passes` are raised.
+    Two may use it (docs/decisions.md, 0012): the gateway and the dispatcher of events.
     """
 
     __slots__ = ("_passes", "_report")
@@ -85,8 +81,6 @@ class Containment:
 
 
 class BackgroundTasks:
-    """A bounded number of tasks that outlive their requests. The owner awaits them when it closes."""
-
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -96,7 +90,6 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, T]], lease: Lease) -> asyncio.Task[T] | None:
-        """Start a task that holds a lease until it ends. If too many run, release the lease and return None."""
         if self._is_closed or len(self._tasks) >= self._limit:
             lease.release()
             return None
@@ -108,12 +101,11 @@ class BackgroundTasks:
         return task
 
     async def wait_idle(self) -> None:
-        """Return once no task is under way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self, seconds: float) -> int:
-        """Wait this long for all tasks, also for those that they start. Return how many were cancelled."""
+        """Wait this long, also for tasks that they start. Return how many were cancelled."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.wait_idle()
@@ -126,10 +118,9 @@ class BackgroundTasks:
 
 
 class WorkerThread:
-    """A daemon thread whose function is called again after an unexpected exception, until it returns.
+    """Its function is called again after an exception, which `threading.excepthook` reports, until it returns.
 
-    `threading.excepthook` reports the exception. A daemon, because a thread that is stuck in a write must not keep the
-    process alive.
+    A daemon: a thread that is stuck in a write must not keep the process alive.
     """
 
     def __init__(self, name: str, work: Callable[[], None], on_fault: Callable[[], None] | None = None) -> None:
@@ -140,7 +131,6 @@ class WorkerThread:
         self._start()
 
     def join(self, seconds: float) -> bool:
-        """Wait this long for the function to return, and tell whether it has."""
         return self._returned.wait(seconds)
 
     def _start(self) -> None:
@@ -160,8 +150,7 @@ class WorkerThread:
 class BackgroundWriter(Generic[T]):
     """A bounded queue, and a thread that hands its items to a slow sink. `put` never blocks or raises.
 
-    The event loop must not wait for a pipe that is not read or a disk that stalls, so items are dropped and counted if
-    the queue is full. The sink returns how many items it could not write.
+    Items are dropped and counted if the queue is full. The sink returns how many it could not write.
     """
 
     def __init__(
@@ -194,19 +183,16 @@ class BackgroundWriter(Generic[T]):
                 self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until every item has been written or dropped. Return False if the time was too short."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._unwritten, seconds)
 
     def close(self, seconds: float) -> None:
-        """Write the waiting items, for at most this long. Later items are dropped."""
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
         self._thread.join(seconds)
 
     def _count_lost_items(self) -> None:
-        """Count the items that an exception of the sink has lost."""
         with self._changed:
             self.dropped += self._unwritten - len(self._items)
             self._unwritten = len(self._items)
@@ -221,7 +207,6 @@ class BackgroundWriter(Generic[T]):
                 self._changed.notify_all()
 
     def _take_items(self) -> list[T]:
-        """Return all waiting items, or none once the writer is closed and the queue is written."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._closing.is_set())
         # One write, and one wake-up, for many items: each takes the interpreter away from the event loop.

@@ -1,8 +1,6 @@
 """A cache bounded in bytes: the least recently used entries go first, and no owner can fill it for the others.
 
-Everything that the proxy remembers of clients is in one of these. A bound on the number of entries bounds nothing, as a
-client chooses how long its entries are. Emptying a full cache would let the client that invents the most names remove
-the entries of all others.
+A bound on the number of entries bounds nothing, as a client chooses how long its entries are.
 """
 
 from collections import OrderedDict
@@ -10,9 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
 ENTRY_BYTES = 200
-"""Counted for each entry in addition to its content: the key, its nodes in two dictionaries, small values."""
+"""Counted for each entry in addition to its content."""
 ONE_OWNER_SHARE = 0.25
-"""The share of a cache that one owner may fill; from then on it displaces only its own entries."""
+"""The share that one owner may fill; from then on it displaces only its own entries."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -20,7 +18,7 @@ T = TypeVar("T")
 
 
 def weigh_text(value: Any) -> int:  # noqa: ANN401 - any key or value
-    """Return the bytes of the strings in a value and in its tuples; everything else counts 0."""
+    """Everything but texts and tuples counts 0."""
     if isinstance(value, str):
         if value.isascii():
             return len(value)
@@ -33,19 +31,15 @@ def weigh_text(value: Any) -> int:  # noqa: ANN401 - any key or value
 
 
 class _OwnEntries(Generic[K]):
-    """The keys of one owner, the least recently used first, and the bytes of their entries."""
-
     def __init__(self) -> None:
         self.keys: OrderedDict[K, None] = OrderedDict()
         self.bytes = 0
 
 
 class ByteBoundedCache(Generic[K, V]):
-    """Entries up to *max_bytes*.
+    """*owner_of* returns the owner of a key, who fills at most a quarter; *weigh* the bytes of a key and its value.
 
-    *owner_of* returns the owner of a key (a tenant), who fills at most a quarter. Without it there is one owner, who
-    may fill everything. *weigh* returns the bytes of a key and its value, without `ENTRY_BYTES`. An entry that is
-    larger than its owner's share is not kept at all. For one thread.
+    An entry that is larger than its share is not kept at all. For one thread.
     """
 
     def __init__(
@@ -70,7 +64,7 @@ class ByteBoundedCache(Generic[K, V]):
         return key in self._entries
 
     def find_known(self, keys: Iterable[K]) -> Iterator[K]:
-        """Return those of these keys that have an entry, in their order; none of them counts as used."""
+        """In their order; none of them counts as used."""
         return filter(self._entries.__contains__, keys)
 
     @overload
@@ -80,7 +74,6 @@ class ByteBoundedCache(Generic[K, V]):
     def get(self, key: K, default: T) -> V | T: ...
 
     def get(self, key: K, default: T | None = None) -> V | T | None:
-        """Return the value under this key, which counts as used now."""
         entry = self._entries.get(key)
         if entry is None:
             return default
@@ -103,7 +96,7 @@ class ByteBoundedCache(Generic[K, V]):
         self.bytes += size
 
     def _add_to_owner(self, key: K, size: int) -> bool:
-        """Make room for an entry in the share of its owner; False if the entry is larger than that."""
+        """False if the entry is larger than the share of its owner."""
         assert self._owner_of is not None  # noqa: S101 (the caller has asked)
         if size > self._max_owner_bytes:
             return False
@@ -116,7 +109,6 @@ class ByteBoundedCache(Generic[K, V]):
         return True
 
     def pop(self, key: K) -> V | None:
-        """Remove an entry and return its value."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return None

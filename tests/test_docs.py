@@ -19,12 +19,11 @@ from proxy.lab.replay import sample
 from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
-from proxy.wire.paths import CHAT_PATH, COMPACTED_PATHS, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import CHAT_PATH, COMPACTED_PATHS, MESSAGES_PATH, RESPONSES_PATH
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-DECISIONS = "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs/decisions").glob("*.md")))
 # Text in code marks: there a name is the name, not a word of English.
 NAMED = re.findall(r"```.*?```|`[^`\n]+`", TEXT, re.DOTALL)
 
@@ -171,7 +170,7 @@ def test_every_example_of_a_configuration_is_valid():
 
 
 def test_every_file_and_test_that_is_named_exists():
-    files = set(re.findall(r"`((?:tests|proxy|bench|deploy|docs)/[\w./-]+)`", TEXT + DECISIONS))
+    files = set(re.findall(r"`((?:tests|proxy|bench|deploy|docs)/[\w./-]+)`", TEXT))
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 
@@ -224,7 +223,7 @@ def test_the_changelog_knows_this_version():
 
 
 def read_pages():
-    folders = [ROOT, *(ROOT / name for name in ("docs", "docs/decisions", "bench", "tests"))]
+    folders = [ROOT, *(ROOT / name for name in ("docs", "bench", "tests"))]
     return sorted(page for folder in folders for page in folder.glob("*.md"))
 
 

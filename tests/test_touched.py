@@ -9,7 +9,7 @@ from tests.touched import find_tests
 @pytest.mark.parametrize(
     ("path", "tests"),
     [
-        ("proxy/wire/paths.py", "tests/wire"),
+        ("proxy/wire/refusals.py", "tests/wire"),
         ("proxy/lru.py", "tests/test_lru.py"),
         ("proxy/lab/replay/scoring.py", "tests/lab"),
         ("bench/evidence.py", "tests/bench"),

@@ -26,7 +26,7 @@ def list_changes() -> list[str]:
 def find_tests(path: str) -> str | None:
     """Return the test file or folder that judges *path*, or None if there is none.
 
-    >>> find_tests("proxy/wire/paths.py")
+    >>> find_tests("proxy/wire/refusals.py")
     'tests/wire'
     """
     parts = Path(path).parts

@@ -10,7 +10,7 @@
 - recording.py     their upstream: it answers any proxy's question for a summary
 - scored.py         all peers on the same conversations, by the scorecard's measures
 - relays.py         all peers as relays: delay, processor time, memory
-- page.py           docs/peers.md
+- page.py           the page of results
 
 No peer is set up better or worse than another: each gets the upstream and, where it asks for one, the window; the
 rest is its default. What had to differ is beside its name on the page.

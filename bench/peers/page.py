@@ -1,4 +1,4 @@
-"""Write docs/peers.md: the participants, the cost and loss of each on the same conversations, and each as a relay."""
+"""Write a page: the participants, the cost and loss of each on the same conversations, and each as a relay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ make -C bench peers                                            # a generated sam
 make -C bench peers TRACES=DIR ARGS="--out results"            # recorded conversations; an interrupted run continues
 ```
 
-`--markdown docs/peers.md` among the `ARGS` writes this page.
+`--markdown FILE` among the `ARGS` writes this page.
 """
 
 NOTES = """\

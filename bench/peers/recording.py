@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.lab.replay import standin
+from proxy.lab.replay import summarizers
 from proxy.lab.replay.replay_values import Json
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.through import TELLING_CHARACTERS, PlayedTurn, Recorder
@@ -38,8 +38,8 @@ def summarize_quoted(request: Request, history: Sequence[Message]) -> Json | Non
     last = _last_quoted(request.messages[-1].text, history)
     if last is None:
         return None
-    most = min(standin.SUMMARY_BYTES, 4 * request.max_output) if request.max_output else standin.SUMMARY_BYTES
-    return {"role": "assistant", "content": standin.write_summary(history[: last + 1], most=most)}
+    most = min(summarizers.SUMMARY_BYTES, 4 * request.max_output) if request.max_output else summarizers.SUMMARY_BYTES
+    return {"role": "assistant", "content": summarizers.write_summary(history[: last + 1], most=most)}
 
 
 def _last_quoted(question: str, history: Sequence[Message]) -> int | None:

@@ -17,13 +17,13 @@ from peers.environments import NotInstalled, install_environment
 from peers.policies import POLICIES, trials
 from peers.processes import PEERS, Absent, Peer, start
 from peers.recording import PeerRecorder
-from proxy.lab.commands.progress import ProgressBar
+from proxy.lab.commands.replay import ProgressBar
+from proxy.lab.demo.model import SimulatedServer
 from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_jobs import ResultFile, replay_all, result_key
 from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.through import ProxyTarget, replay_through
-from proxy.lab.simulated import SimulatedServer
 
 UPSTREAM = UpstreamModel(window=WINDOW)
 

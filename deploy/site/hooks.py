@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages and files outside docs/, and the list of decisions.
+"""Hooks of MkDocs: pages and files outside docs/.
 
 README.md becomes the first page; links that leave docs/ lead to a copy of the file, or to nothing where it is a folder.
 """
@@ -11,18 +11,6 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
 LINK = re.compile(r"(!?\[[^\]]*\])\(((?!https?:|mailto:|#)[^)\s#]+)(#[^)\s]*)?\)")
-
-
-def on_config(config):
-    """Decisions are numbered files: the menu lists them as they are."""
-    decisions = sorted(
-        (ROOT / "docs" / "decisions").glob("*.md"), key=lambda page: (page.name != "README.md", page.name)
-    )
-    for section in config.nav:
-        for entry in next(iter(section.values())) if isinstance(next(iter(section.values())), list) else []:
-            if entry.get("Decisions") == "decisions/":
-                entry["Decisions"] = [f"decisions/{page.name}" for page in decisions]
-    return config
 
 
 def on_files(files, config):

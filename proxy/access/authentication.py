@@ -18,8 +18,7 @@ from proxy.access.web_pages import check_page, find_host
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.caller import UNIDENTIFIED, Caller
-from proxy.wire.headers import CREDENTIALS, Headers, find_header
+from proxy.wire.http_head import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find_header
 
 TAG = "x-compaction-tag"
 GATEWAYS_MAX = 16

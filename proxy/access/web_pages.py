@@ -12,7 +12,7 @@ import re
 from urllib.parse import urlsplit
 
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson
-from proxy.wire.headers import Headers, find_header
+from proxy.wire.http_head import Headers, find_header
 
 # No public DNS has names below these, so no attacker can own one.
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")

@@ -1,4 +1,4 @@
-"""One branch of a conversation up to a request: its messages, and the block that stood for them then.
+"""One branch of a conversation up to a request: its messages, the block that stood for them then, and their statuses.
 
 The messages come from the saved originals, the block from the store. The store knows blocks by what they cover, and not
 by when they were made. A later block may cover messages that an earlier request held already, so only those blocks are
@@ -6,37 +6,111 @@ looked for that could have been there by then. From both follows the view, as it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from proxy import assembly
 from proxy.admin.routes import AdminContext, Json, run_in_admin_thread
-from proxy.admin.views import MessageStatus, View, show_with_block, show_without_block
 from proxy.config import Config
 from proxy.history.identity import make_block_key
-from proxy.history.messages import Message, find_last_assistant
+from proxy.history.messages import NOTE, Message, find_last_assistant
 from proxy.history.request import Request
 from proxy.shorten.block import Block
-from proxy.shorten.rules import Rules
+from proxy.shorten.notes import is_of_summary
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.state import ConversationState
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.saved_lines import MessageLine
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
 
+KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStatus:
+    status: str
+    step: str = ""
+    instead: tuple[Message, ...] = ()
+    """Several messages that are replaced by one note have the same."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Not forwarded, not even in a shorter form."""
+        return self.status in (FOLDED, SUMMARISED)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    statuses: tuple[MessageStatus, ...]
+    messages: tuple[Message, ...]
+    block: Block | None
+
+    @property
+    def summary(self) -> str:
+        if self.block is None or self.block.summary is None:
+            return ""
+        return self.block.summary.text
+
+
+def show_without_block(request: Request) -> View:
+    return View((MessageStatus(KEPT),) * len(request.body), request.body, None)
+
+
+def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
+    """`rules`: those of the block's policy, with its pins."""
+    facts = Facts(usable_tokens=block.window)
+    state = ConversationState.of(
+        request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
+    )
+    if not state.has_block:
+        return show_without_block(request)
+    pins = state.pinned_passages
+    statuses = [_find_status(state, index, message, pins) for index, message in enumerate(state.body)]
+    return View(tuple(statuses), state.view, block)
+
+
+def _find_status(state: ConversationState, index: int, message: Message, pins: Sequence[str]) -> MessageStatus:
+    steps = []
+    notes = []
+    for sent_message in state.view:
+        if not sent_message.start <= index < max(sent_message.stop, sent_message.start + 1):
+            continue
+        if not sent_message.literal:
+            if sent_message.start == index:
+                if _is_pinned(message, pins):
+                    return MessageStatus(PINNED)
+                return MessageStatus(KEPT)
+        elif sent_message.made == NOTE:
+            notes.append(sent_message)
+        else:
+            steps.append(sent_message)
+    if steps:
+        return MessageStatus(CLEARED, steps[0].made, tuple(steps))
+    summary = state.block.summary
+    is_summarised = any(map(is_of_summary, notes)) or (summary is not None and index < summary.covers)
+    status = SUMMARISED if is_summarised else FOLDED
+    return MessageStatus(status, NOTE if notes else "", tuple(notes))
+
+
+def _is_pinned(message: Message, pins: Sequence[str]) -> bool:
+    if not message.is_user and message.role != "system":
+        return False
+    return any(pin in message.text for pin in pins)
+
+
 PREVIEW_CHARACTERS = 200
 TITLE_CHARACTERS = 140
 CREATED, OBSERVED = "created", "observed"
 
 Turn = Mapping[str, Any]
-"""A request of a conversation, as a row of the activity log."""
 
 
 @dataclass(frozen=True)
 class ConversationBranch:
-    """One branch of a conversation, up to one message."""
-
     transcript: Transcript
     lines: list[MessageLine]
     request: Request
@@ -45,7 +119,6 @@ class ConversationBranch:
     redaction: Redaction
 
     def describe(self) -> Json:
-        """Return the branch as the API shows it: its block, its summary, and the status of each message."""
         title = ""
         for line in self.lines:
             role, text = role_and_text(line.message)
@@ -64,7 +137,7 @@ class ConversationBranch:
         }
 
     def _describe_block(self) -> Json | None:
-        """Return the block. `observed`: it was only computed, and is not used."""
+        """`observed`: the block was only computed, and is not used."""
         block = self.view.block
         if block is None:
             return None
@@ -77,10 +150,9 @@ class ConversationBranch:
         }
 
     def describe_message(self, index: int) -> Json:
-        """Return a message as it was sent, beside the text that was forwarded instead."""
         message, status = self.request.body[index], self.view.statuses[index]
         role, text = role_and_text(message.raw)
-        covered_counts = [forwarded.stop - forwarded.start for forwarded in status.instead]
+        covered_counts = [sent_message.stop - sent_message.start for sent_message in status.instead]
         return {
             "place": index,
             "role": role,
@@ -88,13 +160,12 @@ class ConversationBranch:
             "step": status.step,
             "original": self._redact(text),
             "raw": self._redact(message.raw.decode("utf-8", "replace")),
-            "instead": [self._redact(role_and_text(forwarded.raw)[1]) for forwarded in status.instead],
+            "instead": [self._redact(role_and_text(sent_message.raw)[1]) for sent_message in status.instead],
             "tells": max([1, *covered_counts]),  # messages that the same note stands for
         }
 
     @cached_property
     def _tools(self) -> dict[str, str]:
-        """Names of tools by the ids that their results answer."""
         return {call.answered_by: call.name for message in self.request.body for call in message.calls}
 
     def _describe_piece(self, index: int, message: Message, status: MessageStatus) -> Json:
@@ -104,7 +175,7 @@ class ConversationBranch:
             tool = message.calls[0].name
         bytes_sent = len(message.raw)
         if status.instead or status.is_removed:
-            bytes_sent = sum(len(forwarded.raw) for forwarded in status.instead if forwarded.start == index)
+            bytes_sent = sum(len(sent_message.raw) for sent_message in status.instead if sent_message.start == index)
         preview = " ".join(text[: 2 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS]
         return {
             "place": index,
@@ -123,7 +194,7 @@ class ConversationBranch:
 
 
 async def open_branch(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> ConversationBranch | str:
-    """Return the branch up to one of these turns, as it was then, or the reason why it cannot be shown."""
+    """Return the branch up to one of these turns, or the reason why it cannot be shown."""
     config = context.config()
     tenant = turn["tenant"]
     transcript = await run_in_admin_thread(find_transcript, context.archive, turn["conversation"], tenant)
@@ -154,10 +225,7 @@ def _explain_no_messages(config: Config) -> str:
 
 
 def _count_links(request: Request, lines: list[MessageLine], turn: Turn, turns: Sequence[Turn]) -> int:
-    """Return how many links of the chain, from its beginning, a block that stood for it could have covered.
-
-    It was made by the newest turn up to this one that made any, and ended at the last answer in it at most.
-    """
+    """Return how many links from the beginning a block could have covered that stood for this turn."""
     if turn["action"] != OBSERVED and turn["tokens_forwarded"] >= turn["tokens_raw"]:
         return 0
     maker = turn
@@ -175,25 +243,24 @@ def _count_links(request: Request, lines: list[MessageLine], turn: Turn, turns: 
 async def _find_block(
     context: AdminContext, tenant: str, lines: list[MessageLine], link_count: int
 ) -> tuple[Block | None, bool]:
-    """Return the block that covers most, and False; or else one that was only observed, and True."""
+    """Return the block that covers most, and whether it was only observed."""
     links = links_of(lines)[:link_count]
     if not links:
         return None, False
     for space in (tenant, f"{tenant}/{OBSERVED}"):
         keys = [make_block_key(space, link) for link in reversed(links)]
-        stored = (await context.store.find_first(keys))[0]
-        if stored is not None:
-            return Block.from_bytes(stored.value), space != tenant
+        stored_value = (await context.store.find_first(keys))[0]
+        if stored_value is not None:
+            return Block.from_bytes(stored_value.value), space != tenant
     return None, False
 
 
 def parse_path(lines: Sequence[MessageLine]) -> Request | None:
-    """Read saved messages as the history of a request."""
     return CHAT_FORMAT.parse(b'{"messages":[' + b",".join(line.message for line in lines) + b"]}")
 
 
 def links_of(lines: Sequence[MessageLine]) -> list[bytes]:
-    """Return the chain: the link before the first message, and the one after each."""
+    """Return the link before the first message, and the one after each."""
     return [bytes.fromhex(link) for link in (lines[0].after, *(line.at for line in lines))]
 
 
@@ -202,19 +269,19 @@ def _build_view(config: Config, request: Request, lines: list[MessageLine], bloc
         return show_without_block(request)
     # The rules as they are now, of the policy that made the block.
     policy = block.policy.partition("@")[0]
-    rules = config.policy(policy).rules(policy) if policy in config.all_policies else Rules()
+    rules = Rules()
+    if policy in config.all_policies:
+        rules = config.policy(policy).rules(policy)
     return show_with_block(request, links_of(lines), block, rules)
 
 
 def find_transcript(archive: Archive, conversation: str, tenant: str) -> Transcript | None:
-    """Return the conversation whose name begins with *conversation*."""
-    for saved in archive.find(conversation, tenant):
-        return read_transcript(saved)
+    for saved_conversation in archive.find(conversation, tenant):
+        return read_transcript(saved_conversation)
     return None
 
 
 def cut_title(text: str) -> str:
-    """Return the beginning of a text on one line, cut between two words."""
     line = " ".join(text[: 4 * TITLE_CHARACTERS].split())
     if len(line) <= TITLE_CHARACTERS:
         return line

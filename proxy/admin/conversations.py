@@ -1,8 +1,9 @@
-"""Conversations: which there are, the requests of each, and the status of each message.
+"""Conversations: a list, the requests of each, the status of each message; and a search in the saved originals.
 
 The queries name their columns as the API does, so that a row of the activity log is an answer without changes.
 """
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,20 +15,22 @@ import msgspec
 from msgspec import Meta
 
 from proxy.admin.conversation_branch import ConversationBranch, cut_title, open_branch
-from proxy.admin.incidents import describe_event
-from proxy.admin.overview import OPEN_SECONDS
+from proxy.admin.events_page import INCIDENT_COLUMNS, read_incident
+from proxy.admin.figures import OPEN_SECONDS
+from proxy.admin.request_list import list_names
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.config import Config
-from proxy.errors import NotFound
+from proxy.errors import NotFound, Overloaded
+from proxy.recall.search import Finder, find_text
 from proxy.store.activity_log import ActivityLog
-from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, role_and_text
+from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import file_name, list_files
 from proxy.store.transcripts.saved_lines import MessageLine, parse
+from proxy.wire.http_head import Caller
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9
 TITLE_LINES = 40
-"""Lines of a transcript in which the first words of the user are looked for."""
 _LIST = """
 select conversation, tenant, team, user, session, key, model, upstream, tag,
        policy || '@' || policy_version as policy, first, last, requests, tokens_raw, tokens_forwarded,
@@ -63,7 +66,6 @@ from (select * from turns where conversation = :conversation and (:team = '' or 
       order by at desc limit :limit) order by at
 """
 Turn = dict[str, Any]
-"""A request of a conversation, as a row of the activity log."""
 
 
 class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,17 +74,17 @@ class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     user: str = ""
     session: str = ""
     text: str = ""
-    """Part of any name: of the conversation, its team, model, policy, tag, key, upstream, user or session."""
+    """Part of any name of the conversation."""
     before: Annotated[float, Meta(ge=0)] = 0.0
-    """Only conversations whose last request was earlier: the `next` of the page before."""
+    """The `next` of the page before."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 25
 
 
 class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: str = ""
-    """Link of the request to show the history of. Empty: of the newest."""
+    """Link of a request. Empty: of the newest."""
     session: str | None = None
-    """Only the requests of this session. None: of all. Agents that begin alike may share a conversation."""
+    """None: of all. Agents that begin alike may share a conversation."""
 
 
 def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
@@ -100,14 +102,9 @@ def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     return {
         "conversations": rows,
         "next": rows[-1]["last"] if has_more else None,
-        "teams": [own_team] if own_team else _list_names(context.activity_log, "team"),
-        "models": _list_names(context.activity_log, "model", own_team),
+        "teams": [own_team] if own_team else list_names(context.activity_log, "turns", "team"),
+        "models": list_names(context.activity_log, "turns", "model", own_team),
     }
-
-
-def _list_names(activity_log: ActivityLog, column: str, team: str = "") -> list[str]:
-    query = f"select distinct {column} as name from turns where ? in ('', team) order by 1 limit 500"  # noqa: S608
-    return [row["name"] for row in activity_log.query(query, [team]) if row["name"]]
 
 
 def _is_open(last: float) -> bool:
@@ -117,6 +114,8 @@ def _is_open(last: float) -> bool:
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
     all_turns, turns, branch = await _look_up(context, request)
     last_turn = turns[-1]
+    for turn in turns:
+        del turn["tenant"]
     incidents = await run_in_admin_thread(_list_incidents, context.activity_log, last_turn["conversation"])
     if isinstance(branch, ConversationBranch):
         messages = await run_in_admin_thread(branch.describe)
@@ -128,7 +127,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
         "last": last_turn["at"],
         "open": _is_open(last_turn["at"]),
         "at": last_turn["link"],
-        "turns": [_describe_turn(turn) for turn in turns],
+        "turns": turns,
         "sessions": _describe_sessions(all_turns),
         "happened": incidents,
         "spent": sum(incident["dollars"] for incident in incidents),
@@ -151,10 +150,7 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
 async def _look_up(
     context: AdminContext, request: AdminRequest
 ) -> tuple[list[Turn], list[Turn], ConversationBranch | str]:
-    """Return all turns of a conversation, those of the session asked for, and the branch up to one of these.
-
-    That is the turn `at`, or the newest. Instead of a branch, the reason why it cannot be shown.
-    """
+    """Return all turns, those of the session asked for, and the branch up to turn `at`, or why it cannot be shown."""
     parameters = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
     all_turns = await run_in_admin_thread(context.activity_log.query, _TURNS, parameters)
     if not all_turns:
@@ -170,13 +166,7 @@ async def _look_up(
     return all_turns, turns, await open_branch(context, chosen_turn, all_turns)
 
 
-def _describe_turn(turn: Turn) -> Json:
-    """Leave out values that all turns of a conversation share."""
-    return {name: value for name, value in turn.items() if name not in ("conversation", "tenant", "team")}
-
-
 def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
-    """Return the sessions of a conversation, as clients name them, the newest first."""
     sessions: dict[str, Json] = {}
     for turn in turns:
         name = turn["session"]
@@ -192,12 +182,11 @@ def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
 
 
 def _list_incidents(activity_log: ActivityLog, conversation: str) -> list[Json]:
-    query = "select * from incidents where conversation = ? order by at limit ?"
-    return [describe_event(row) for row in activity_log.query(query, [conversation, TURNS_LIMIT])]
+    query = f"select {INCIDENT_COLUMNS} from incidents where conversation = ? order by at limit ?"  # noqa: S608
+    return [read_incident(row) for row in activity_log.query(query, [conversation, TURNS_LIMIT])]
 
 
 def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the first words of the user in each conversation whose originals are on this disk."""
     folders_by_tenant: dict[str, dict[str, Path]] = {}
     titles = {}
     for row in rows:
@@ -211,7 +200,6 @@ def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def _list_folders(tenant_folder: Path) -> dict[str, Path]:
-    """Return the folders of a tenant's conversations by their short names."""
     if not tenant_folder.is_dir():
         return {}
     return {folder.name[:SHORT_NAME_CHARACTERS]: folder for folder in tenant_folder.iterdir()}
@@ -219,23 +207,80 @@ def _list_folders(tenant_folder: Path) -> dict[str, Path]:
 
 def _read_title(folder: Path) -> str:
     for path in list_files(folder)[:1]:
-        with suppress(FileNotFoundError):  # it may be removed by now
-            for role, text in _read_texts(path):
-                if role == "user":
-                    return cut_title(text)
+        with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be removed by now
+            for raw in islice(lines, TITLE_LINES):
+                line = parse(raw)
+                if isinstance(line, MessageLine):
+                    role, text = role_and_text(line.message)
+                    if role == "user":
+                        return cut_title(text)
     return ""
 
 
-def _read_texts(path: Path) -> Iterator[tuple[str, str]]:
-    with path.open("rb") as lines:
-        for raw in islice(lines, TITLE_LINES):
-            line = parse(raw)
-            if isinstance(line, MessageLine):
-                yield role_and_text(line.message)
+CONTEXT_CHARACTERS = 80
+SEARCH_SECONDS = 10.0
+_SEARCHING = threading.Lock()
+"""Held by the thread that searches: a client may leave while it still reads."""
+
+
+class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(max_length=500)] = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+async def search(context: AdminContext, request: AdminRequest) -> Json:
+    """Search the originals, one search at a time. It ends after some hits or seconds, or if the client leaves."""
+    client_left = threading.Event()
+    try:
+        return await run_in_admin_thread(_search_alone, context, request, client_left)
+    finally:
+        client_left.set()
+
+
+def _search_alone(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
+    if not _SEARCHING.acquire(blocking=False):
+        raise Overloaded("another search is running: retry later", headers=(("retry-after", "10"),))
+    try:
+        return _search(context, request, client_left)
+    finally:
+        _SEARCHING.release()
+
+
+def _search(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
+    query: SearchQuery = request.query
+    hits: list[Json] = []
+    if not query.text:
+        return {"hits": hits, "whole": True}
+    find = find_text(query.text)
+    end = time.monotonic() + SEARCH_SECONDS
+    for saved_conversation in context.archive.newest_first(Caller(request.visitor.team).tenant):
+        for hit in _find_hits(read_transcript(saved_conversation), find):
+            if len(hits) >= query.limit:
+                return {"hits": hits, "whole": False}
+            hits.append(hit)
+        if time.monotonic() > end or client_left.is_set():
+            return {"hits": hits, "whole": False}
+    return {"hits": hits, "whole": True}
+
+
+def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
+    title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
+    for at, role, seen_at, match in transcript.search(find):
+        yield {
+            "conversation": transcript.saved.short_name,
+            "title": cut_title(title),
+            "at": at,
+            "role": role,
+            "seen": seen_at,
+            "before": match.text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
+            "found": match.text[match.start : match.stop],
+            "after": match.text[match.stop : match.stop + CONTEXT_CHARACTERS],
+        }
 
 
 ROUTES = (
     Route("GET", "/conversations", list_conversations, ConversationsQuery, for_teams=True),
     Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, for_teams=True),
     Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery, for_teams=True),
+    Route("GET", "/search", search, SearchQuery, for_teams=True),
 )

@@ -1,56 +1,133 @@
-"""Every request below /admin: authentication, then the dashboard's files or the API.
+"""Every request below /admin: authentication, then the dashboard's files or the API, its bodies as JSON.
 
 aiohttp's router finds the route. Each answer carries headers that keep a browser from doing more with it than showing
 it: https://owasp.org/www-project-secure-headers/
 """
 
 import asyncio
+import json
 import time
-from functools import partial
+from collections.abc import Mapping
+from functools import cache, partial
+from html import escape
 from http import HTTPStatus
+from importlib import resources
 from inspect import iscoroutinefunction
 from os import urandom
 from typing import Any, cast
+from urllib.parse import parse_qs
 
+import msgspec
 from aiohttp import web
 
 from proxy import errors
 from proxy.access.records import RegistryUnreadable
-from proxy.admin import (
-    conversations,
-    drafts,
-    guard,
-    in_force,
-    incidents,
-    overview,
-    policy_list,
-    request_list,
-    search,
-    teams,
-    trials,
-    usage,
-)
-from proxy.admin.bodies import read_json, read_login_key, read_query, render_json
-from proxy.admin.dashboard import LOGIN_FILES, read_files, render_login_page, send_file
+from proxy.admin import conversations, events_page, figures, guard, policy_pages, request_list, teams
 from proxy.admin.guard import NeedsAdminKey, Visitor
-from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, Unreadable, run_in_admin_thread
 from proxy.config import Config
-from proxy.errors import MethodNotAllowed, NotFound, ProxyError
+from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
 from proxy.store.contract import StoreUnavailable
 
+BODY_BYTES = 1024 * 1024
+LOGIN_BODY_BYTES = 4 * 1024
+"""Limit of the only body that is read without a key."""
+LOGIN_FIELDS_MAX = 16
+JSON = "application/json"
+
+
+def read_query(route: Route, query: Mapping[str, str]) -> object:
+    try:
+        return msgspec.convert(dict(query), route.query, strict=False)
+    except msgspec.ValidationError as fault:
+        raise Invalid("invalid query", [_find_flaw(fault)]) from None
+
+
+async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN401 (the type that the route names)
+    if route.body is None:
+        return None
+    # Also a defence: a form of another site cannot send this content type without asking first.
+    content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if content_type != JSON:
+        raise NotJson("send the body as JSON, with `content-type: application/json`")
+    data = await _read_body(request, BODY_BYTES)
+    try:
+        return msgspec.json.decode(data, type=route.body)
+    except msgspec.ValidationError as fault:
+        raise Invalid("invalid body", [_find_flaw(fault)]) from None
+    except (msgspec.DecodeError, RecursionError):
+        raise BadRequest("the body is not JSON") from None
+
+
+async def read_login_key(request: web.BaseRequest) -> str:
+    form = await _read_body(request, LOGIN_BODY_BYTES)
+    try:
+        fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=LOGIN_FIELDS_MAX)
+    except ValueError:
+        raise BadRequest("the form has more fields than the login form of the dashboard") from None
+    return fields.get("key", [""])[-1].strip()
+
+
+async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
+    pieces = []
+    size = 0
+    try:
+        while piece := await request.content.readany():
+            size += len(piece)
+            if size > max_bytes:
+                raise BodyTooLarge(f"the body is larger than {max_bytes // 1024:,} KiB, the limit of this path")
+            pieces.append(piece)
+    except web.RequestPayloadError:
+        raise BadRequest("the body is not what the request's headers announce") from None
+    return b"".join(pieces)
+
+
+def _find_flaw(fault: msgspec.ValidationError) -> Flaw:
+    message, _, path = str(fault).partition(" - at `$")
+    return Flaw(path.strip("`.") or "$", message)
+
+
+def render_json(status: int, answer: Json, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, text=json.dumps(answer), content_type=JSON, headers=headers)
+
+
+LOGIN_FILES = ("/admin/static/style.css", "/admin/static/mark.svg")
+_CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_MESSAGE_MARK = "<!-- message -->"
+
+
+@cache
+def read_files() -> Mapping[str, bytes]:
+    """Return the dashboard's files by path. No other file can be asked for."""
+    files = {}
+    for file in resources.files("proxy.admin").joinpath("static").iterdir():
+        if file.name.rpartition(".")[2] in _CONTENT_TYPES:
+            files[f"/admin/static/{file.name}"] = file.read_bytes()
+    files["/admin/"] = files["/admin"] = files["/admin/static/index.html"]
+    return files
+
+
+async def send_file(path: str, _: web.BaseRequest) -> web.Response:
+    content_type = _CONTENT_TYPES.get(path.rpartition(".")[2], "text/html")
+    return web.Response(body=read_files()[path], content_type=content_type, charset="utf-8")
+
+
+def render_login_page(status: int, message: str = "") -> web.Response:
+    html = read_files()["/admin/static/login.html"].decode()
+    alert = ""
+    if message:
+        alert = f'<p class="wrong" role="alert">{escape(message)}</p>'
+    return web.Response(status=status, text=html.replace(_MESSAGE_MARK, alert), content_type="text/html")
+
+
 ROUTES = (
-    *overview.ROUTES,
-    *usage.ROUTES,
+    *figures.ROUTES,
     *request_list.ROUTES,
     *conversations.ROUTES,
-    *search.ROUTES,
-    *policy_list.ROUTES,
-    *drafts.ROUTES,
-    *trials.ROUTES,
+    *policy_pages.ROUTES,
     *teams.ROUTES,
-    *incidents.ROUTES,
-    *in_force.ROUTES,
+    *events_page.ROUTES,
 )
 PREFIX = "/admin/api"
 SECURITY_HEADERS = {
@@ -74,8 +151,6 @@ _NAMES = web.RequestKey("names", dict[str, str])
 
 
 class Admin:
-    """The admin API and pages of one worker."""
-
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._router = web.UrlDispatcher()
@@ -164,7 +239,7 @@ class Admin:
         return answer
 
     async def _end_session(self, session: str) -> None:
-        """End a session for every worker and replica: a copy of the cookie opens nothing any more."""
+        """End a session on every worker and replica: copies of the cookie open nothing."""
         try:
             await asyncio.to_thread(self._context.records.change, lambda registry: registry.with_session_ended(session))
         except (OSError, RegistryUnreadable) as fault:
@@ -201,7 +276,7 @@ def _check_rights(route: Route, visitor: Visitor) -> None:
 
 
 def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
-    """Return the login form to a person without a key, and an error object to any other request."""
+    """Show the login form to a person without a key."""
     needs_key = isinstance(fault, NeedsAdminKey)
     if needs_key and request.method == "GET" and not request.path.startswith(PREFIX):
         return render_login_page(fault.status)

@@ -1,12 +1,9 @@
 """Authentication below /admin: host name, admin key or session, and page origin.
 
-One admin key opens everything. Further ones of `admin.users` have a name, a role and perhaps a team. Programs send the
-key itself (`Authorization: Bearer`). A browser sends it once, in the login form, and gets a session: its expiry and its
-keyholder, signed with a key that is derived from the admin key. So any worker can check a session, none has to
-remember it, and a stolen one is not the key. Scripts cannot read the cookie, and other sites' requests do not carry it:
+Programs send the key itself (`Authorization: Bearer`). A browser sends it once and gets a session: its expiry and its
+keyholder, signed with a key that is derived from the admin key. Any worker can check it and none has to remember it.
+Scripts cannot read the cookie, and other sites' requests do not carry it:
 https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Set-Cookie. Writes need a matching Origin besides.
-
-A wrong key is answered late. More is not needed: the keys are too long to be guessed.
 """
 
 import asyncio
@@ -31,7 +28,6 @@ COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
 READS = frozenset({"GET", "HEAD"})
 WRONG_KEY_SECONDS = 0.25
-"""Delay of the answer to a wrong key."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
 _BEARER = "bearer "
@@ -46,26 +42,20 @@ class NeedsAdminKey(ProxyError):
 
 
 class OnlyForReading(ProxyError):
-    """A write with a key that may only read."""
-
     status, code = 403, "only_for_reading"
 
 
 class OtherTeam(ProxyError):
-    """A page of all teams, asked for with the key of one."""
-
     status, code = 403, "other_team"
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """An authenticated caller: its name for the audit log, and its rights."""
-
     who: str
     address: str
     role: Literal["write", "read"] = "write"
     team: str = ""
-    """The only team whose data it may see. Empty: all."""
+    """Empty: all."""
 
     def may_see(self, team: str) -> bool:
         return self.team in ("", team)
@@ -73,8 +63,6 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True)
 class Keyholder:
-    """An admin key with its name and rights."""
-
     name: str
     key: str
     role: Literal["write", "read"] = "write"
@@ -82,7 +70,6 @@ class Keyholder:
 
     @property
     def public_id(self) -> str:
-        """Return the keyholder as its sessions name it."""
         return blake2b(self.name.encode(), digest_size=4, person=b"cp-admin-holder").hexdigest()
 
     def as_visitor(self, address: str, how: str = "") -> Visitor:
@@ -90,7 +77,6 @@ class Keyholder:
 
 
 def list_keyholders(config: Config) -> list[Keyholder]:
-    """Return the holders of all admin keys that are valid now."""
     if not config.admin.enabled:
         return []
     keyholders = []
@@ -119,7 +105,7 @@ def check_host(request: web.BaseRequest, config: Config) -> None:
 
 
 def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) -> None:
-    """Refuse a write that a page of another site sends. A program sends no Origin, and has shown the key."""
+    """Refuse a write from a page of another site. Programs send no Origin."""
     if request.method in READS:
         return
     origin = request.headers.get("Origin")
@@ -136,7 +122,6 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
 
 
 async def admit(request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
-    """Return the caller, by key or session. NeedsAdminKey: neither is valid."""
     keyholders = list_keyholders(config)
     address = request.remote or ""
     authorization = request.headers.get("Authorization", "")
@@ -153,7 +138,7 @@ async def admit(request: web.BaseRequest, config: Config, registry: Registry) ->
 
 
 async def find_keyholder(keyholders: Sequence[Keyholder], key: str) -> Keyholder:
-    """Return the holder of this key. All are compared, so that the time does not tell which it is."""
+    """Compare all keys, so that the time does not tell which one matches."""
     matches = [keyholder for keyholder in keyholders if is_admin_key(keyholder.key, key)]
     if not matches:
         await asyncio.sleep(WRONG_KEY_SECONDS)
@@ -162,7 +147,6 @@ async def find_keyholder(keyholders: Sequence[Keyholder], key: str) -> Keyholder
 
 
 def find_holder_of_session(keyholders: Sequence[Keyholder], session: str, now: float) -> Keyholder | None:
-    """Return the holder of the key that signed this session, or None if it is not valid."""
     for keyholder in keyholders:
         if is_session(session, keyholder, now):
             return keyholder
@@ -170,25 +154,25 @@ def find_holder_of_session(keyholders: Sequence[Keyholder], session: str, now: f
 
 
 def make_session(keyholder: Keyholder, now: float) -> str:
-    """Return a session for a browser: `<expiry>.<keyholder>.<random>.<signature>`."""
-    unsigned = f"{int(now) + SESSION_SECONDS}.{keyholder.public_id}.{secrets.token_hex(8)}"
-    return f"{unsigned}.{_signature(unsigned, keyholder.key)}"
+    """Return `<expiry>.<keyholder>.<random>.<signature>`."""
+    payload = f"{int(now) + SESSION_SECONDS}.{keyholder.public_id}.{secrets.token_hex(8)}"
+    return f"{payload}.{_signature(payload, keyholder.key)}"
 
 
 def session_id(session: str) -> str:
-    """Return a session without its signature, by which the registry knows that it was ended."""
+    """Return a session without its signature, as the registry names an ended one."""
     return session.rpartition(".")[0]
 
 
 def is_session(session: str, keyholder: Keyholder, now: float) -> bool:
-    """Tell if *session* is valid and of this keyholder. It names the keyholder: none can sign for another."""
-    unsigned, _, signature = session.rpartition(".")
-    if find_session_holder(unsigned) != keyholder.public_id or not signature.isascii():
+    """Check a session. It names its keyholder: none can sign for another."""
+    payload, _, signature = session.rpartition(".")
+    if find_session_holder(payload) != keyholder.public_id or not signature.isascii():
         return False
-    expiry = int(unsigned.partition(".")[0])
-    return hmac.compare_digest(_signature(unsigned, keyholder.key), signature) and expiry > now
+    expiry = int(payload.partition(".")[0])
+    return hmac.compare_digest(_signature(payload, keyholder.key), signature) and expiry > now
 
 
-def _signature(unsigned: str, key: str) -> str:
+def _signature(payload: str, key: str) -> str:
     signing_key = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-admin-session").digest()
-    return blake2b(unsigned.encode(), key=signing_key, digest_size=24).hexdigest()
+    return blake2b(payload.encode(), key=signing_key, digest_size=24).hexdigest()

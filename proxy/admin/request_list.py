@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.moments import HOUR_SECONDS, choose_step, list_moments
+from proxy.admin.figures import HOUR_SECONDS, choose_step, list_moments
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
@@ -25,9 +25,8 @@ KINDS = {
     "client-left": "outcome = 'client-left'",
     "compacted": "compaction in ('applied', 'created')",
 }
-"""Kinds of requests, each with its condition on a row."""
 TURN_DISTANCE_SECONDS = 120.0
-"""A request and the row of its turn are written at most this far apart."""
+"""A request and its turn are recorded at most this far apart."""
 _COLUMNS = """
 id, at, request_id, method, route, status, outcome, team, upstream, model, conversation, reason, compaction,
 tokens_before as tokens_raw, tokens_after as tokens_forwarded, bytes_in, bytes_out, seconds, first_byte_seconds,
@@ -76,7 +75,7 @@ select count(*) as requests, {counts}, {p50} as p50, {p95} as p95, {p99} as p99,
 from ranked
 """
 OUTCOMES = ("ok", "refused", "upstream-errors", "failed", "client-left")
-"""Kinds that do not overlap: each request is of exactly one."""
+"""Each request is of exactly one of these kinds."""
 _TURN = """
 select link, policy || '@' || policy_version as policy, key, tag, user, session, prompt_tokens as tokens_read,
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
@@ -95,14 +94,12 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conversation: str = ""
     kind: Annotated[str, Meta(pattern=rf"^({'|'.join(KINDS)})\Z")] = "all"
     slower: Annotated[float, Meta(ge=0)] = 0.0
-    """Only requests that took at least this many seconds."""
     text: Annotated[str, Meta(max_length=200)] = ""
-    """Part of the request id, path, conversation, model or reason."""
     before: Annotated[int, Meta(ge=0, lt=10**15)] = 0
-    """Only requests before this one: the `next` of the page before."""
+    """The `next` of the page before."""
     after: Annotated[int, Meta(ge=0, lt=10**15)] = 0
-    """Only requests after this one: those that are new since a list was read."""
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 50
+    """Only requests that are new since a list was read."""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
 
 def list_requests(context: AdminContext, request: AdminRequest) -> Json:
@@ -140,14 +137,13 @@ def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
         "every": step,
         "total": total,
         "moments": moments,
-        "teams": [team] if team else _list_names(log, "team"),
-        "models": _list_names(log, "model", team),
-        "upstreams": _list_names(log, "upstream", team),
+        "teams": [team] if team else list_names(log, "requests", "team"),
+        "models": list_names(log, "requests", "model", team),
+        "upstreams": list_names(log, "requests", "upstream", team),
     }
 
 
 def show_request(context: AdminContext, request: AdminRequest) -> Json:
-    """Return one request, with the accounting of its turn if it belongs to a conversation."""
     log = context.activity_log
     rows = log.query(_ONE, [request.names["request"], request.visitor.team])
     if not rows:
@@ -176,7 +172,6 @@ def _read_filter(request: AdminRequest) -> tuple[dict[str, Any], str]:
 
 
 def _make_fragments(kind: str) -> dict[str, str]:
-    """Return the parts of `_SERIES` and `_TOTAL` that are not parameters."""
 
     def percentile(share: float, value: str = "seconds", prefix: str = "") -> str:
         return _PERCENTILE.format(rank=f"{prefix}rank", total=f"{prefix}total", share=share, value=value)
@@ -194,8 +189,8 @@ def _make_fragments(kind: str) -> dict[str, str]:
     }
 
 
-def _list_names(log: ActivityLog, column: str, team: str = "") -> list[str]:
-    query = f"select distinct {column} as name from requests where ? in ('', team) order by 1 limit 500"  # noqa: S608
+def list_names(log: ActivityLog, table: str, column: str, team: str = "") -> list[str]:
+    query = f"select distinct {column} as name from {table} where ? in ('', team) order by 1 limit 500"  # noqa: S608
     return [row["name"] for row in log.query(query, [team]) if row["name"]]
 
 

@@ -1,10 +1,9 @@
 """How a route of the admin API is declared, what it gets, and what it may raise.
 
-A route is a function from an `AdminContext` and an `AdminRequest` to a JSON value. Query and body are checked against
-the types that its `Route` names before it is called. A function that is not `async` may wait for a disk: it is called
-in a thread of the admin pages.
-
     Route("GET", "/teams", list_teams, for_teams=True)
+
+Query and body are checked against the types of a `Route` before its function is called. A function that is not `async`
+may wait for a disk: it is called in a thread.
 """
 
 import asyncio
@@ -37,27 +36,21 @@ _THREADS = ThreadPoolExecutor(4, thread_name_prefix="admin")
 async def run_in_admin_thread(
     function: Callable[Parameters, Result], *args: Parameters.args, **options: Parameters.kwargs
 ) -> Result:
-    """Call a function that reads much in a thread of the admin pages.
-
-    The event loop's own threads stay free: they decode the bodies of requests, and write keys and switches.
-    """
+    """The event loop's own threads stay free for bodies, keys and switches."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(function, *args, **options))
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Query of a route that takes none."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """The parts of a worker that routes use."""
-
     config: Callable[[], Config]
-    """Return the configuration in force."""
     read: Callable[[], Loaded]
-    """Read the configuration's sources again. InvalidConfig: they cannot be used."""
+    """InvalidConfig: the sources cannot be used."""
     check: Callable[[str], None]
-    """Check a text that the configuration file may get. InvalidConfig: the proxy would refuse it."""
+    """InvalidConfig: the proxy would refuse this text."""
     file: Path | None
     records: Records
     store: Store
@@ -69,29 +62,25 @@ class AdminContext:
 
 @dataclass(frozen=True, slots=True)
 class AdminRequest:
-    """One request, authenticated and checked."""
-
     visitor: Visitor
     names: Mapping[str, str]
-    """Values of the `{names}` in the route's path."""
+    """Values of the `{names}` in the path."""
     query: Any
     body: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method and path below /admin/api, and the function that answers it."""
-
     method: str
     path: str
     answer: Callable[[AdminContext, AdminRequest], Json | Awaitable[Json]]
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
-    """Type of the JSON body; None: the route takes none."""
+    """None: the route takes none."""
     for_teams: bool = False
-    """Whether a key of one team may use it. The route then keeps to `visitor.team`."""
+    """A key of one team may use it. The route then keeps to `visitor.team`."""
     changes: bool | None = None
-    """Whether it changes something, which needs the role `write`. None: all methods but GET and HEAD do."""
+    """Needs the role `write`. None: all methods but GET and HEAD do."""
 
     @property
     def needs_write(self) -> bool:
@@ -103,27 +92,22 @@ class Route:
 def write_audit(
     context: AdminContext, request: AdminRequest, act: str, subject: str, **details: str | float | bool
 ) -> None:
-    """Record in the audit log that something was done."""
     visitor = request.visitor
     context.emit(AdminActed(visitor.who, visitor.address, act, subject, "done", tuple(details.items())))
 
 
 class Unreadable(ProxyError):
-    """A disk or store cannot be read or written."""
-
     status, code = 503, "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One mistake in a query or body: its path, and the reason."""
-
     path: str
     message: str
 
 
 class Invalid(ProxyError):
-    """A query or body that cannot be used, with all its flaws. Nothing was changed."""
+    """A query or body that cannot be used. Nothing was changed."""
 
     status, code = HTTPStatus.UNPROCESSABLE_ENTITY, "invalid"
 

@@ -20,17 +20,13 @@ from proxy.store.contract import StoreUnavailable
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /keys`."""
-
     team: Annotated[str, Meta(pattern=TEAM_NAME)]
     days: Annotated[float, Meta(ge=0, le=36_500)] = 0.0
-    """How long it is valid. 0: it never expires."""
+    """0: it never expires."""
     label: Annotated[str, Meta(max_length=200)] = ""
 
 
 class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `PUT /switches`."""
-
     on: bool
     team: Annotated[str, Meta(pattern=f"^$|{TEAM_NAME}")] = EVERYBODY
 
@@ -135,7 +131,7 @@ def _check_team(request: AdminRequest, team: str) -> None:
 
 
 def _describe_switches(registry: Registry, request: AdminRequest) -> Json:
-    """Return the switches that were ever set. Other teams are on. An empty name means all teams."""
+    """Return the switches that were ever set. An empty name means all teams."""
     switches = []
     for team, switch in sorted(registry.switches.items()):
         if team == EVERYBODY or request.visitor.may_see(team):
@@ -144,7 +140,7 @@ def _describe_switches(registry: Registry, request: AdminRequest) -> Json:
 
 
 def _describe_key(key: TeamKey, now: float) -> Json:
-    """Return a key without its secret. Times are seconds since 1970; None: never."""
+    """Times are seconds since 1970; None: never."""
     return {
         "id": key.id,
         "team": key.team,

@@ -1,22 +1,17 @@
 """The command line. Only the module of the command that was asked for is imported: `serve` does not load the lab.
 
 Theory of operation
-    1. `main` names the module of the command, which adds the command to the parser.
-    2. The parser reads the words; `args.run` is the function of the command.
-    3. It loads the configuration (`options`), acts, prints, and returns the exit status: 0, or 1 if it failed.
+    1. `main` imports the module of the command that was asked for; it adds the command to the parser.
+    2. `args.run` loads the configuration (`options`), acts, prints, and returns the exit status.
 
         words --> build_parser --> COMMANDS[word].add --> args.run(args) --> exit status
 
-options         the parser, options that several commands have, and the configuration that they read
-tables          tables, sizes and counts as text
-client_key      the headers with which a command calls an upstream
+options         what commands share: the parser, options, the configuration, keys of clients, tables
 serve           `serve`
 configuration   `check` and `explain`
-doctor          `doctor`
-server_kinds    which server an upstream is
+doctor          `doctor`, and which server an upstream is
 keys            `keys` and `switch`
 transcripts     `transcripts`
-completion      `completion`
 
 `replay`, `demo` and `compact` are in `proxy/lab/commands`.
 """
@@ -33,7 +28,7 @@ from typing import TextIO, cast
 from proxy import __version__
 from proxy.cli.options import CommandParser
 from proxy.config import InvalidConfig
-from proxy.telemetry.output import EscapedOutput
+from proxy.telemetry.lines import EscapedOutput
 
 COMMANDS = {
     "serve": "proxy.cli.serve",
@@ -46,7 +41,6 @@ COMMANDS = {
     "check": "proxy.cli.configuration",
     "explain": "proxy.cli.configuration",
     "doctor": "proxy.cli.doctor",
-    "completion": "proxy.cli.completion",
 }
 """Each command and the module that adds it, in the order of the help text."""
 
@@ -98,7 +92,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Discard what waits in the buffer; Python would print an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

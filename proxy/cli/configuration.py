@@ -20,10 +20,10 @@ from proxy.config import (
     find_origins,
     find_warnings,
 )
-from proxy.config.schema import as_json_schema
+from proxy.config.defaults import as_json_schema
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.windows import is_known_model, resolve_window
-from proxy.server import own_address
+from proxy.server import config_watch
 from proxy.shorten.window import compute_relative_prices
 from proxy.wire.redaction import redaction
 
@@ -74,7 +74,7 @@ def _check(args: argparse.Namespace) -> int:
         loaded = options.load_configuration(args)
         config = loaded.config
         assembly.check_extras(config)
-        own_address.check_upstreams(loaded)
+        config_watch.check_upstreams(loaded)
     except InvalidConfig as invalid:
         if not args.json:
             raise
@@ -87,24 +87,9 @@ def _check(args: argparse.Namespace) -> int:
         return 0
     for path, message in warnings:
         print(f"warning: {path}: {message}")  # noqa: T201
-    for line in _describe_auto(config):
-        print(line)  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
     print(f"OK ({options.find_config_file(args) or 'defaults'}). Upstreams: {names}")  # noqa: T201
     return 0
-
-
-def _describe_auto(config: Config) -> Iterator[str]:
-    """Say what `clear_at_least: auto` is for each model that the file names, if it is not the usual number."""
-    models = dict[str, None]()
-    for upstream in config.upstreams:
-        models |= dict.fromkeys(filter(is_known_model, upstream.models))
-    for policy in config.policies:
-        rules = config.policy(policy).rules(policy)
-        for model in models:
-            tokens = rules.find_clearing(compute_relative_prices(resolve_window(model)))
-            if tokens != rules.clear_tokens:
-                yield f"policy {policy}: clear_at_least `auto` is {tokens:,} for {model}"
 
 
 Row = tuple[str, object, str]
@@ -172,7 +157,6 @@ def _list_rows(loaded: Loaded, args: argparse.Namespace, occasion: Occasion) -> 
 
 
 def _choice_rows(loaded: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:
-    """The policy that applies; during a rollout each one with its share."""
     previous = 0.0
     for choice in choices:
         share = choice.rollout - previous
@@ -187,7 +171,6 @@ def _choice_rows(loaded: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[R
 
 
 def _find_choice_origin(loaded: Loaded, choice: RolloutChoice) -> str:
-    """Find the place of a choice in the file; `default` if no attachment, team or upstream names a policy."""
     group, entry = choice.place[:2]
     if group == "upstreams" and "policy" not in loaded.config.upstreams[int(entry)].model_fields_set:
         return "default"
@@ -195,7 +178,6 @@ def _find_choice_origin(loaded: Loaded, choice: RolloutChoice) -> str:
 
 
 def _clearing_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
-    """`clear_at_least` and `clear_cold_at_least` as they are in force for a model, and why."""
     rules, prices = config.policy(policy).rules(policy), compute_relative_prices(resolve_window(model))
     tokens = rules.find_clearing(prices)
     reason = cold_reason = "as set"
@@ -217,17 +199,20 @@ def _value_rows(loaded: Loaded, team: str, upstream: Upstream, policies: Sequenc
     if team in config.teams:
         yield from _block_rows(loaded, config.teams[team], ("teams", team))
     for name in policies:
-        yield from _policy_rows(loaded, name)
+        for path, value, origin in find_origins(loaded, name):
+            yield f"policy {name}.{'.'.join(path)}", value, origin
     for name in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
         yield from _block_rows(loaded, getattr(config, name), (name,))
 
 
 def _print_rows(rows: Sequence[Row]) -> None:
-    lines = [(path, _format_value(value), origin) for path, value, origin in rows]
-    path_width = max((len(path) for path, _, _ in lines), default=0)
-    value_width = min(48, max((len(value) for _, value, _ in lines), default=0))
-    for path, value, origin in lines:
-        print(f"{path:{path_width}}  {value:{value_width}}  {origin}")  # noqa: T201
+    path_width = value_width = 0
+    for path, value, _ in rows:
+        path_width = max(path_width, len(path))
+        value_width = max(value_width, len(_format_value(value)))
+    value_width = min(48, value_width)
+    for path, value, origin in rows:
+        print(f"{path:{path_width}}  {_format_value(value):{value_width}}  {origin}")  # noqa: T201
 
 
 def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:
@@ -238,12 +223,6 @@ def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]
             origin = loaded.origin(*path)
         # A key may have been written in place of the name of its variable or file.
         yield ".".join(map(str, path)), json.loads(_REDACTION.of_text(json.dumps(value))[0]), origin
-
-
-def _policy_rows(loaded: Loaded, name: str) -> Iterator[Row]:
-    """Values of a policy, each with the policy that sets it (itself or an ancestor) and its place."""
-    for path, value, origin in find_origins(loaded, name):
-        yield f"policy {name}.{'.'.join(path)}", value, origin
 
 
 def _format_value(value: object) -> str:

@@ -1,8 +1,7 @@
 """`doctor`: check the upstreams, the state and the transcripts as they are now.
 
-It reports whether an upstream is reachable, which server it is and which settings that needs, which windows it reports,
-and whether a stream arrives unbuffered. It uses the client that requests use, so a fault of DNS, a proxy, a certificate
-or a key shows here too.
+It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too. A server is
+recognised by signs that no other one shows; gateways come first in the table, for they pass on signs of others.
 """
 
 import argparse
@@ -11,32 +10,145 @@ import json
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from proxy import assembly
 from proxy.cli import options
-from proxy.cli.client_key import list_client_headers, name_key_variable
-from proxy.cli.options import add_command
-from proxy.cli.server_kinds import KINDS, MODELS, ServerEvidence, detect_server, read_window
+from proxy.cli.options import add_command, list_client_headers, name_key_variable
 from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.state_url import parse_state_url
 from proxy.errors import ProxyError
-from proxy.models.window_probes import PROBES
-from proxy.models.windows import find_bundled_window
+from proxy.models.windows import PROBES, find_bundled_window
+from proxy.shorten.window import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
 from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client, Reply
-from proxy.wire.headers import Headers
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH
+from proxy.upstream.client import Call, Client, Reply
+from proxy.wire.event_streams import read_error
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, Headers
 from proxy.wire.refusals import BODY_MAX_BYTES
-from proxy.wire.stream_watch import read_error
+
+MODELS = "/v1/models"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvidence:
+    host: str
+    headers: Headers = ()
+    """Of its list of models."""
+    pages: Mapping[str, Any] = field(default_factory=dict)
+    """Successful JSON responses by path."""
+
+    @property
+    def models(self) -> list[dict[str, Any]]:
+        page = self.pages.get(MODELS)
+        if not isinstance(page, dict) or not isinstance(page.get("data"), list):
+            return []
+        return [row for row in page["data"] if isinstance(row, dict)]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKind:
+    name: str
+    advice: str
+    """Settings that it needs, in a sentence."""
+    address: str = ""
+    """Pattern of the end of its host name."""
+    headers: tuple[str, ...] = ()
+    """Header lines begin with one of these."""
+    owner: str = ""
+    """Its models are `owned_by` this."""
+    column: str = ""
+    """A key of the rows in its list of models."""
+    page: tuple[str, str] = ("", "")
+    """A page that only it has, and a key at its top."""
+
+    def list_signs(self, evidence: ServerEvidence) -> Iterator[str]:
+        if self.address and re.search(rf"(?:^|\.)(?:{self.address})$", evidence.host):
+            yield "its address"
+        for name, value in evidence.headers:
+            if f"{name}: {value}".lower().startswith(self.headers):
+                yield f"its header {name.lower()}"
+        for row in evidence.models:
+            if self.owner and row.get("owned_by") == self.owner:
+                yield f'"owned_by": "{self.owner}"'
+            if self.column in row:
+                yield f'"{self.column}" in its list of models'
+        path, key = self.page
+        page = evidence.pages.get(path)
+        if isinstance(page, dict) and key in page:
+            yield f"its page {path}"
+
+
+_NOTHING_TO_SET = "nothing to set: it reports its window"
+KINDS: tuple[ServerKind, ...] = (
+    ServerKind(
+        "LiteLLM",
+        "it reports no windows: set `window` where its model names are aliases",
+        headers=("x-litellm-version:", "x-litellm-call-id:"),
+        page=("/health/readiness", "db"),  # its list of models comes without its headers
+    ),
+    ServerKind(
+        "Azure",
+        "set `key_header: api-key`, and `window` where a deployment is not named after its model",
+        address=r"azure\.com",
+        headers=("apim-request-id:",),
+    ),
+    ServerKind(
+        "OpenAI",
+        "nothing to set: its windows are known",
+        address=r"api\.openai\.com",
+        headers=("openai-version:",),
+    ),
+    ServerKind(
+        "Anthropic",
+        "nothing to set: its windows are known",
+        address=r"api\.anthropic\.com",
+        headers=("anthropic-organization-id:",),
+    ),
+    ServerKind("OpenRouter", _NOTHING_TO_SET, address=r"openrouter\.ai", column="top_provider"),
+    ServerKind("vLLM", _NOTHING_TO_SET, owner="vllm"),
+    ServerKind("SGLang", _NOTHING_TO_SET, owner="sglang"),
+    ServerKind(
+        "llama.cpp",
+        "nothing to set: it reports the window of one slot, which is its context divided by --parallel",
+        headers=("server: llama.cpp",),
+        owner="llamacpp",
+        page=("/props", "default_generation_settings"),
+    ),
+    ServerKind(
+        "LM Studio",
+        "nothing to set: it reports the window of a loaded model; load the model first",
+        page=("/api/v0/models", "data"),
+    ),
+    ServerKind(
+        "Ollama",
+        "it truncates long prompts silently: set OLLAMA_CONTEXT_LENGTH; it reports the window of a loaded model",
+        page=("/api/ps", "models"),
+    ),
+)
+
+
+def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
+    for kind in KINDS:
+        for sign in kind.list_signs(evidence):
+            return kind, sign
+    return None
+
+
+def read_window(evidence: ServerEvidence, model: str) -> Window | None:
+    for path, read in PROBES.items():
+        if path in evidence.pages:
+            window = read(evidence.pages[path], model)
+            if window is not None:
+                return window
+    return None
+
 
 _SHORT_STREAM = {
     "messages": [{"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}],
@@ -116,7 +228,6 @@ def _check_state(folder: Path) -> Iterator[Finding]:
 
 
 def _check_registry(config: Config) -> Iterator[Finding]:
-    """Report a registry of keys and switches with which `serve` would refuse to start."""
     try:
         options.read_records(config)
     except InvalidConfig as invalid:
@@ -125,7 +236,6 @@ def _check_registry(config: Config) -> Iterator[Finding]:
 
 
 def _check_shared_state(config: Config) -> Iterator[Finding]:
-    """Connect to the Redis that replicas share, if there is one."""
     url = assembly.state_url(config)
     if not url:
         return
@@ -138,7 +248,6 @@ def _check_shared_state(config: Config) -> Iterator[Finding]:
 
 
 def _check_transcripts(config: Config) -> Iterator[Finding]:
-    """Write a file to the object store of the transcripts, read it and remove it."""
     store = assembly.open_object_store(config)
     if store is None:
         return
@@ -154,7 +263,6 @@ def _check_transcripts(config: Config) -> Iterator[Finding]:
 
 
 async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding]:
-    """Check one upstream, and a stream from *model* if one is named."""
     headers = list_client_headers(settings)
     async with Client(settings, lambda _: None) as client:
         try:
@@ -172,7 +280,6 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
 
 
 async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidence | None, list[Finding]]:
-    """Check the list of models. Fetch further pages only if it reports no windows."""
     name = client.settings.name
     reply, models = await _fetch(client, MODELS, headers)
     if reply.status in (401, 403):
@@ -234,8 +341,6 @@ async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, ob
 
 @dataclass(frozen=True, slots=True)
 class ShortStream:
-    """A short stream that was requested."""
-
     status: int
     arrivals: tuple[float, ...]
     """Seconds from the request to each chunk."""
@@ -269,7 +374,6 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
 
 
 async def _request_stream(client: Client, headers: Headers, model: str, path: str, bound: str) -> ShortStream:
-    """Request a short stream; *bound* is the parameter that limits its length."""
     body = json.dumps({"model": model, **_SHORT_STREAM, bound: _ANSWER_MAX_TOKENS[bound]}).encode()
     call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
     start = perf_counter()

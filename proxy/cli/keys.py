@@ -19,12 +19,11 @@ from proxy.access.records import Change, Records, RegistryUnreadable, synchroniz
 from proxy.access.registry import EVERYBODY, Registry
 from proxy.access.team_keys import TeamKey, create_team_key, find_public_id
 from proxy.cli import options
-from proxy.cli.options import add_command, parse_number, print_error
-from proxy.cli.tables import format_table
+from proxy.cli.options import add_command, format_table, parse_number, print_error
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
-from proxy.telemetry.output import escape_controls
+from proxy.telemetry.lines import escape_controls
 
 MOST_DAYS = 36_500
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")
@@ -131,7 +130,6 @@ def _format_time(seconds: float) -> str:
 
 
 def read_registry(config: Config) -> Registry:
-    """Read the registry, synchronized with the shared state if that is reachable."""
     records = options.read_records(config)
     if why := _synchronize(config, records):
         _warn(f"shared state not reachable, showing what this machine knows: {why}")
@@ -139,7 +137,6 @@ def read_registry(config: Config) -> Registry:
 
 
 def change_registry(config: Config, change: Change, act: str, subject: str, **details: str | float) -> None:
-    """Change the registry: here at once, on other replicas within a second."""
     records = options.read_records(config)
     why = _synchronize(config, records)
     with options.report_registry_faults(records):
@@ -171,7 +168,6 @@ def _synchronize(config: Config, records: Records) -> str:
 
 
 def _user_name() -> str:
-    """The name of the user, or their number if it has no name, as in some containers."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

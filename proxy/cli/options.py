@@ -6,28 +6,28 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from proxy.access.records import Records, RegistryUnreadable
-from proxy.config import Config, Fault, InvalidConfig, Loaded, load
+from proxy.config import Config, Fault, InvalidConfig, Loaded, Upstream, load
 from proxy.config.values import WithoutSecrets, suggest
+from proxy.wire.http_head import Headers
 
 Place = tuple[str | int, ...]
 Number = TypeVar("Number", int, float)
 CONFIG_FILE = "proxy.yaml"
 CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
 STANDARD_INPUT = Path("/dev/stdin")
-_OPEN_FILES = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _INVALID_CHOICE = re.compile(r"invalid choice: '(?P<wrong>[^']*)' \(choose from (?P<choices>.*)\)")
 _UNKNOWN_OPTION = re.compile(r"unrecognized arguments: .*?(?P<wrong>--?[\w-]+)")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors name the command or option that was probably meant."""
-
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override] # noqa: ANN401 (typeshed has overloads)
         """Parse the arguments. Refuse unknown ones here, because only the parser of the command knows its options."""
         arguments, unknown = super().parse_known_args(args, namespace)
@@ -46,7 +46,6 @@ class CommandParser(argparse.ArgumentParser):
 def add_command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    """Add a command with its help. *examples* are command lines without the program's name."""
     epilog = None
     if examples:
         epilog = "examples:\n" + "".join(f"  compaction-proxy {example}\n" for example in examples)
@@ -60,18 +59,13 @@ def add_command(
 
 
 def parse_path(text: str) -> Path:
-    """Parse the path of a file to read; `-` is standard input. Refuse a named pipe: nobody may ever write to it."""
+    """Parse the path of a file to read; `-` is standard input."""
     if text == "-":
         return STANDARD_INPUT
-    path = Path(text)
-    # The shell passes `<(command)` as a pipe too, but that one has a writer.
-    if path.is_fifo() and path.parent not in _OPEN_FILES:
-        raise argparse.ArgumentTypeError(f"{text} is a named pipe: save it to a file, or name `-` and pipe it in")
-    return path
+    return Path(text)
 
 
 def parse_number(text: str, least: float = 0, most: float = math.inf) -> float:
-    """Parse a finite number within these bounds."""
     return _read_number(text, float, "a number", least, most)
 
 
@@ -125,7 +119,6 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
 
 
 def confirm(args: argparse.Namespace, act: str) -> bool:
-    """Ask before an act on every replica. Without a terminal to ask on, print what to do and return False."""
     if args.yes:
         return True
     if not sys.stdin.isatty():
@@ -146,7 +139,6 @@ def has_colours() -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value for a program."""
     print(json.dumps(value, default=str))  # noqa: T201
 
 
@@ -178,12 +170,10 @@ def load_file(
 
 
 def read_config(args: argparse.Namespace) -> Config:
-    """Load the configuration of a command that calls no upstream, and so needs no secrets."""
     return load_configuration(args, needs_secrets=False).config
 
 
 def find_config_file(args: argparse.Namespace) -> Path | None:
-    """Find the configuration file: of `--config`, of the environment, or `proxy.yaml` in the working directory."""
     if args.config:
         return Path(args.config)
     name = os.environ.get(CONFIG_VARIABLE)  # noqa: TID251 (the one place)
@@ -195,7 +185,6 @@ def find_config_file(args: argparse.Namespace) -> Path | None:
 
 
 def read_records(config: Config) -> Records:
-    """Read the registry on disk: keys and switches."""
     records = Records(Path(config.state.dir))
     with report_registry_faults(records):
         records.look()
@@ -204,7 +193,6 @@ def read_records(config: Config) -> Records:
 
 @contextmanager
 def report_registry_faults(records: Records) -> Iterator[None]:
-    """Report a registry that cannot be read or written like a fault of the configuration."""
     try:
         yield
     except RegistryUnreadable as fault:
@@ -216,7 +204,6 @@ def report_registry_faults(records: Records) -> Iterator[None]:
 
 
 def describe_fault(fault: Exception) -> str:
-    """Describe a fault for a person: of a file its name and the text of the system, without a number."""
     if not isinstance(fault, OSError) or not fault.strerror:
         return str(fault)
     if fault.filename:
@@ -225,6 +212,76 @@ def describe_fault(fault: Exception) -> str:
 
 
 def print_error(why: str) -> int:
-    """Print why a command failed to standard error, and return exit status 1."""
     print(why, file=sys.stderr)  # noqa: T201 (for a person)
     return 1
+
+
+_ANTHROPIC_VERSION = ("anthropic-version", "2023-06-01")
+"""https://docs.anthropic.com/en/api/versioning"""
+
+
+def is_anthropic(settings: Upstream) -> bool:
+    host = urlsplit(settings.base_url).hostname or ""
+    names = {name.lower() for name in settings.headers}
+    return f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key" or "anthropic-version" in names
+
+
+def name_key_variable(settings: Upstream) -> str:
+    if is_anthropic(settings):
+        return "ANTHROPIC_API_KEY"
+    return "OPENAI_API_KEY"
+
+
+def list_client_headers(settings: Upstream) -> Headers:
+    """List the headers of a client: its key, if none is configured, and the version of Anthropic's API."""
+    headers = []
+    key = os.environ.get(name_key_variable(settings), "")  # noqa: TID251 (as every client reads it)
+    if key and not settings.key:
+        if is_anthropic(settings):
+            headers.append(("x-api-key", key))
+        else:
+            headers.append(("authorization", f"Bearer {key}"))
+    if is_anthropic(settings):
+        headers.append(_ANTHROPIC_VERSION)
+    return tuple(headers)
+
+
+_KIB = 1024
+_UNKNOWN = "-"
+
+
+def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    values = list(rows)
+    lines = [list(head)] + [[_format_cell(value) for value in row] for row in values]
+    for column in range(len(head)):
+        width = max(len(line[column]) for line in lines)
+        is_right = bool(values) and all(_is_figure(row[column]) for row in values)
+        for line in lines:
+            if is_right:
+                line[column] = line[column].rjust(width)
+            else:
+                line[column] = line[column].ljust(width)
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | Decimal) or value == _UNKNOWN
+
+
+def _format_cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value).replace("\n", "\\n")
+
+
+def format_bytes(amount: int) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 10 * _KIB or unit == "GiB":
+            break
+        amount = round(amount / _KIB)
+    return f"{amount:,} {unit}"
+
+
+def format_count(number: int, noun: str) -> str:
+    plural = "" if number == 1 else "s"
+    return f"{number:,} {noun}{plural}"

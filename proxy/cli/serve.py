@@ -10,13 +10,13 @@ from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Listen, Loaded
-from proxy.server import own_address, supervisor
+from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import make_url
-from proxy.telemetry import log, stdout
+from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
 
-_WHERE: dict[str, tuple[str | int, ...]] = {
+_WHERE: dict[str, options.Place] = {
     "host": ("listen", "host"),
     "port": ("listen", "port"),
     "workers": ("listen", "workers"),
@@ -59,19 +59,18 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    given: dict[tuple[str | int, ...], object] = {
-        place: getattr(args, name) for name, place in _WHERE.items() if getattr(args, name) is not None
-    }
+    overrides: dict[options.Place, object] = {}
+    for name, place in _WHERE.items():
+        if getattr(args, name) is not None:
+            overrides[place] = getattr(args, name)
     if not options.has_colours():
-        given["log", "color"] = False
-
+        overrides["log", "color"] = False
     file = options.find_config_file(args)
-
     started: list[Listen] = []
 
     def read(text: str | None) -> Loaded:
-        loaded = options.load_file(file, args, given, text=text)
-        own_address.check_upstreams(loaded, *started)
+        loaded = options.load_file(file, args, overrides, text=text)
+        config_watch.check_upstreams(loaded, *started)
         return loaded
 
     source = ConfigSource(read, file)
@@ -96,7 +95,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain_no_listener(config: Config, fault: OSError) -> str:
-    """Why the proxy cannot listen, and the option to change: the host where it is none of this machine."""
     is_host = isinstance(fault, socket.gaierror) or fault.errno == errno.EADDRNOTAVAIL
     where, option = f"{config.listen.host}:{config.listen.port}", "--host" if is_host else "--port"
     return f"cannot listen on {where}: {fault.strerror}; choose another with {option}"
@@ -117,11 +115,10 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         state=state,
     )
     # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
-    stdout.write_notice(text)
+    log.write_notice(text)
 
 
 def _describe_key(config: Config, fresh_key: str | None) -> str:
-    """The key itself on the first start, afterwards the place where it is stored."""
     if config.admin.key is not None:
         return "as configured in admin.key"
     if fresh_key is None:

@@ -5,7 +5,6 @@
 
 import argparse
 import json
-import os
 import re
 import sys
 import time
@@ -14,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxy import assembly
-from proxy.admin.conversation_branch import links_of, parse_path
-from proxy.admin.views import View, show_with_block
+from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.options import add_command
-from proxy.cli.tables import format_bytes, format_count, format_table
+from proxy.cli.options import add_command, format_bytes, format_count, format_table
 from proxy.config import Config
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
@@ -67,7 +64,6 @@ class TranscriptSource:
         raise NotFoundError(f"{problem} {name!r} in {self.archive.location}; `transcripts list` shows all")
 
     def read_blocks(self, tenant: str, links: tuple[str, ...]) -> dict[str, bytes]:
-        """Read the blocks that are stored for these links, by link."""
         links_by_key = {make_block_key(tenant, bytes.fromhex(link)): link for link in links}
         try:
             blocks = assembly.read_blocks(self.config, list(links_by_key))
@@ -79,8 +75,6 @@ class TranscriptSource:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPrinter:
-    """A conversation as lines for a terminal: its messages, with the answers or what was forwarded instead of each."""
-
     redaction: Redaction
     full: bool = False
 
@@ -107,7 +101,6 @@ class TranscriptPrinter:
         yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
 
     def _list_forwarded(self, forwarded: Sequence[Message], index: int, raw: bytes) -> Iterator[str]:
-        """List the messages that were forwarded instead of one; nothing if it was forwarded itself."""
         for message in forwarded:
             if message.start == index and message.raw != raw:
                 label = "> seen"
@@ -198,9 +191,8 @@ def _run(act: Act, args: argparse.Namespace) -> int:
     config = options.read_config(args)
     try:
         return act(TranscriptSource(config, assembly.open_archive(config)), args)
-    except BrokenPipeError:  # the reader of the pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        raise
     except (NotFoundError, OSError) as fault:
         return options.print_error(options.describe_fault(fault))
 
@@ -294,7 +286,6 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 
 def _choose_model(transcript: Transcript, model: str | None) -> str:
-    """Choose the model of an exported request: this one, or the one that answered last."""
     if model:
         return model
     for answer in reversed(transcript.answers):
@@ -336,7 +327,6 @@ def _pick_leaf(transcript: Transcript, prefix: str) -> str:
 
 
 def _find_view(source: TranscriptSource, transcript: Transcript, path: list[MessageLine]) -> View:
-    """Apply the newest block that was stored for this path."""
     blocks = source.read_blocks(transcript.tenant, tuple(line.at for line in path))
     newest = next((blocks[line.at] for line in reversed(path) if line.at in blocks), b"")
     request, block = parse_path(path), Block.from_bytes(newest)

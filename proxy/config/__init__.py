@@ -1,39 +1,30 @@
 """Configuration: proxy.yaml, environment variables and options become one frozen value.
 
 Theory of operation
-    1. Settings are declared once. Those that decide about a history are fields of the core's dataclasses
-       (`proxy.shorten.rules.Rules`, with `setting`); all others are fields of the models here.
-    2. `loading` reads the file, sets variables and options over it, and validates the result.
-    3. What cannot be used becomes a list of faults, each with the line or variable that it comes from.
-    4. A policy inherits values, and compiles to `Rules` (`Policy.rules`); attachments choose it for a request.
+    1. Settings are declared once: in dataclasses of the core if they decide about a history (`Rules`), else here.
+    2. `loading` reads the file, sets variables and options over it, and validates. Each fault has its line.
+    3. A policy inherits values, and compiles to `Rules`; attachments choose it for a request.
 
         Rules, Keep, Pins, SummaryRules --declared--> Policy ---+
         settings.py --------------------------------------------+--> Config --> proxy.yaml, JSON Schema
         file, variables, options --loading----------------------+           --> Policy.rules() --> Rules
 
-settings       every group of settings but policies, and the whole configuration
-policies       the settings of a policy, inheritance, and the shipped policies
-declared       models of the settings that dataclasses declare
-step_settings  steps as a policy writes them
-tool_rules     rules of a policy for single tools, and the steps that carry them out
-prompt_files   prompts for summaries
-attachments    which policy applies to which requests
-state_url      the URL of the state that replicas share
-values         types that several settings share
-loading        reads file, environment and options, and reports every fault with its line
-yaml_reader    the values of a YAML text, and their lines
-faults         what is wrong with a setting, and what was probably meant
-warnings       valid settings that are probably mistakes
-defaults       writes the shipped proxy.yaml
-editing        replaces one policy in the text of a file
-schema         JSON Schema of proxy.yaml
+settings     every group of settings but policies, and the whole configuration
+policies     policies with their prompts and rules for tools, inheritance, and which requests each applies to
+declared     models of the settings that dataclasses and steps declare
+state_url    the URL of the state that replicas share
+values       types that several settings share
+loading      reads file, environment and options, and reports every fault with its line
+yaml_file    reads the YAML of a file, and replaces a policy in its text
+faults       what is wrong with a setting, and what was probably meant
+warnings     valid settings that are probably mistakes
+defaults     writes the shipped proxy.yaml, and the JSON Schema of such a file
 """
 
-from proxy.config.attachments import Attachment, Occasion, RolloutChoice
 from proxy.config.defaults import as_yaml
 from proxy.config.faults import Fault, InvalidConfig
 from proxy.config.loading import Loaded, find_origins, load
-from proxy.config.policies import Policy
+from proxy.config.policies import Attachment, Occasion, Policy, RolloutChoice
 from proxy.config.settings import Access, AdminConfig, Config, Listen, LogConfig, State, Team, Transcripts, Upstream
 from proxy.config.values import Secret
 from proxy.config.warnings import find_warnings

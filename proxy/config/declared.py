@@ -5,20 +5,34 @@
         tokens: int = 2_000             becomes             2_000, ge=0, le=AMOUNT_MAX,
         "Keep the newest ..."                            description="Keep the newest ...")
 
-`step_settings` does the same for steps.
+Steps, as a policy writes them (`- clear_results: {over: 800}`), are checked by models of their fields in the same way.
 """
 
 import ast
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from itertools import pairwise
 from textwrap import dedent
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
-from proxy.config.values import AMOUNT_MAX, ConfigModel, refuse_if
+from proxy.config.values import AMOUNT_MAX, ConfigModel, ExactModel, refuse_if, suggest
+from proxy.designs.dedup_old import DedupOld
+from proxy.designs.tool_hints import ToolHints
+from proxy.shorten.pipeline import Step
+from proxy.shorten.step_registry import STEPS
 
 _BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
 _AUTO = Literal["auto"]
@@ -50,7 +64,6 @@ def build_model(kind: Any, types: Mapping[str, Any], base: type[ConfigModel] = C
 
 
 def read_descriptions(kind: type) -> dict[str, str]:
-    """Read the docstrings below the fields of a class. Without its source file there are none."""
     try:
         source = inspect.getsource(kind)
     except (OSError, TypeError):
@@ -74,7 +87,6 @@ def narrow(annotation: Any, bounds: Mapping[str, float]) -> Any:  # noqa: ANN401
 
 
 def _build_auto(kind: type[int | float], bounds: Mapping[str, float]) -> Any:  # noqa: ANN401 (a type)
-    """The type of a number or `auto`, with one message for both."""
     limits: dict[str, Any] = {**_BOUNDS[kind], **bounds}
     annotation: Any = Annotated[kind, Field(**limits)]
     number = TypeAdapter[Any](annotation)
@@ -91,3 +103,79 @@ def _build_auto(kind: type[int | float], bounds: Mapping[str, float]) -> Any:  #
             raise ValueError(f"must be `auto`, or {allowed}") from None
 
     return Annotated[annotation | _AUTO, BeforeValidator(read)]
+
+
+STEP_LISTS = ("always", "when_full", "fold")
+_SUBSUMES_EXAMPLE = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"
+
+
+def build_step(entry: Mapping[str, Any]) -> Step:
+    if len(entry) != 1:
+        raise ValueError("a step is one name with its settings: `- clear_results: {over: 800}`")
+    ((name, settings),) = entry.items()
+    if name not in STEPS:
+        raise ValueError(f"there is no step {name!r}{suggest(name, STEPS)} (the steps are {', '.join(STEPS)})")
+    if name == DedupOld.name and "subsumes" in (settings or {}):
+        raise ValueError(f"`subsumes` of {name} is set for each tool: {_SUBSUMES_EXAMPLE}")
+    return STEPS[name](**dict(_settings_of(name).model_validate(settings or {})))
+
+
+def write_steps(steps: tuple[Any, ...]) -> tuple[dict[str, Any], ...]:
+    entries = []
+    for step in steps:
+        settings = {field.name: getattr(step, field.name) for field in fields(step)}
+        changed = {field.name: settings[field.name] for field in fields(step) if settings[field.name] != field.default}
+        entries.append({step.name: changed})
+    return tuple(entries)
+
+
+class _StepModel(ExactModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+@cache
+def _settings_of(name: str) -> type[BaseModel]:
+    kind: Any = STEPS[name]
+    types = get_type_hints(kind)
+    members: dict[str, Any] = {}
+    for field in fields(kind):
+        # A policy writes these under `tools`.
+        is_of_tools = field.name == "subsumes" or (field.name == "hints" and name != ToolHints.name)
+        if field.init and not is_of_tools:
+            members[field.name] = (narrow(types[field.name], field.metadata.get("bounds", {})), field.default)
+    return create_model(name, __base__=_StepModel, **members)
+
+
+def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
+    try:
+        build_step(entry)
+    except ValidationError as invalid:
+        (name,) = entry
+        errors: Any = [{**error, "loc": (name, *error["loc"])} for error in invalid.errors(include_url=False)]
+        raise ValidationError.from_exception_data(name, errors) from None
+    return entry
+
+
+def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
+    for name, settings in changes.items():
+        _check_step({name: settings})
+    return {name: settings or {} for name, settings in changes.items()}
+
+
+def _describe_steps() -> dict[str, Any]:
+    properties = {name: {**_settings_of(name).model_json_schema(), "type": ["object", "null"]} for name in STEPS}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+class _StepListSchema:
+    def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
+        return {"type": "array", "items": {**_describe_steps(), "maxProperties": 1, "minProperties": 1}}
+
+
+class _StepChangesSchema:
+    def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
+        return _describe_steps()
+
+
+StepList = Annotated[tuple[Annotated[dict[str, Any], AfterValidator(_check_step)], ...], _StepListSchema()]
+StepChanges = Annotated[dict[str, Any], AfterValidator(_check_changes), _StepChangesSchema()]

@@ -1,6 +1,7 @@
-"""Writes the shipped proxy.yaml from the settings: every setting with its default and a sentence about it.
+"""Writes the shipped proxy.yaml (`check --defaults`) and its JSON Schema (`check --schema`) from the settings.
 
-`compaction-proxy check --defaults` prints it, and a test compares the file in the repository with it.
+A test compares the file in the repository. Editors complete and explain settings by the schema
+(https://json-schema.org); `check` itself uses the models.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from proxy.config.settings import Config
 
@@ -49,7 +51,6 @@ def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, 
 
 
 def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an empty list or mapping)
-    """Write a section that has no entries by default, with a commented one as an example."""
     field = Config.model_fields[name]
     models = [kind for kind in get_args(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
     model = models[0]
@@ -67,15 +68,10 @@ def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an 
         yield f"#     {setting}: {default}"
 
 
-def _as_list_entry(lines: list[str]) -> Iterator[str]:
-    """Put the dash of an entry before its first setting."""
-    has_dash = False
-    for line in lines:
-        if has_dash or line.lstrip().startswith("#"):
-            yield line
-        else:
-            yield "  - " + line.lstrip()
-            has_dash = True
+def _as_list_entry(lines: list[str]) -> list[str]:
+    first = next(index for index, line in enumerate(lines) if not line.lstrip().startswith("#"))
+    lines[first] = "  - " + lines[first].lstrip()
+    return lines
 
 
 def _settings(group: BaseModel, indent: str) -> Iterator[str]:
@@ -101,3 +97,23 @@ def _scalar(value: Any) -> str:  # noqa: ANN401 (whatever YAML can say on one li
 
 def _sentence(group: BaseModel | type[BaseModel]) -> str:
     return " ".join((group.__doc__ or "").split())
+
+
+class _FileSchema(GenerateJsonSchema):
+    def tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
+        listed = super().tuple_schema(schema)
+        items = listed.get("items", {})
+        if items.get("type") == "string":
+            return {"anyOf": [listed, items]}
+        return listed
+
+    def model_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
+        return {**super().model_schema(schema), "type": ["object", "null"]}
+
+    def field_title_should_be_set(self, _: Any) -> bool:  # noqa: ANN401 (a core schema of pydantic)
+        return False
+
+
+def as_json_schema() -> dict[str, Any]:
+    dialect = {"$schema": GenerateJsonSchema.schema_dialect, "title": "proxy.yaml of compaction-proxy"}
+    return {**Config.model_json_schema(schema_generator=_FileSchema), **dialect}

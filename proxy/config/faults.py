@@ -71,8 +71,6 @@ _REMOVED = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the configuration and its place."""
-
     path: str
     origin: str
     message: str
@@ -84,8 +82,6 @@ class Fault:
 
 
 class InvalidConfig(Exception):
-    """A configuration that cannot be used, with all its faults."""
-
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = tuple(_redact(fault) for fault in faults)
         super().__init__("\n".join(map(str, self.faults)))
@@ -97,12 +93,10 @@ def _redact(fault: Fault) -> Fault:
 
 
 def parse_place(text: str, separator: str) -> Place:
-    """Split `upstreams.0.name` into its parts."""
     return tuple(int(part) if part.isdecimal() else part for part in text.split(separator))
 
 
 def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Place, str]]:
-    """Yield the place and the message of each error."""
     for error in invalid.errors(include_url=False):
         place: Place = error["loc"]
         message = error["msg"].removeprefix("Value error, ")
@@ -135,54 +129,40 @@ def _quote(place: Place, value: object) -> str:
 
 
 def _suggest_value(value: object, expected: object) -> str:
-    """Suggest the most similar value of those that the setting can have."""
     if not isinstance(value, str) or not isinstance(expected, str):
         return ""
     return suggest(value, re.findall(r"'([^']*)'", expected))
 
 
 def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
-    """Say what to do about a setting that does not exist."""
     name = str(place[-1])
     if name in _REMOVED:
         return f" since version 0.3: {_REMOVED[name]}"
-    paths = list(_list_settings(model))
-    siblings = [path[-1] for path in paths if _is_group_at(path[:-1], place[:-1])]
-    if suggestion := suggest(name, siblings):
-        return suggestion
-    for path in paths:
-        if path[-1] == name:
-            return f"; did you mean {'.'.join(path)!r}?"
+    groups = list(_list_groups(model))
+    for path, group in groups:
+        if _is_group_at(path, place[:-1]) and (suggestion := suggest(name, group.model_fields)):
+            return suggestion
+    for path, group in groups:
+        if name in group.model_fields:
+            return f"; did you mean {'.'.join((*path, name))!r}?"
     return ""
 
 
-def _list_settings(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the path of each setting; entries are `0` in a list and `NAME` in a mapping."""
-    for name, field in model.model_fields.items():
-        yield (*above, name)
-        group, entry = _find_group(field.annotation)
-        if group is not None:
-            yield from _list_settings(group, (*above, name, *entry))
-
-
-def _find_group(annotation: Any) -> tuple[type[BaseModel] | None, tuple[str, ...]]:  # noqa: ANN401 (any type a setting has)
+def _list_groups(annotation: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:  # noqa: ANN401 (any type a setting has)
+    origin = get_origin(annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, ()
+        yield path, annotation
+        for name, field in annotation.model_fields.items():
+            yield from _list_groups(field.annotation, (*path, name))
+    elif origin is tuple:
+        path = (*path, "0")
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        path = (*path, "NAME")
     for argument in get_args(annotation):
-        group, _ = _find_group(argument)
-        if group is None:
-            continue
-        origin = get_origin(annotation)
-        if origin is tuple:
-            return group, ("0",)
-        if isinstance(origin, type) and issubclass(origin, Mapping):
-            return group, ("NAME",)
-        return group, ()
-    return None, ()
+        yield from _list_groups(argument, path)
 
 
 def _is_group_at(path: tuple[str, ...], place: Place) -> bool:
-    """Whether this path is that of the group at a place."""
     if len(path) != len(place):
         return False
-    return all(part in ("0", "NAME", at) for part, at in zip(path, place, strict=True))
+    return all(name in ("0", "NAME", step) for name, step in zip(path, place, strict=True))

@@ -19,7 +19,7 @@ from proxy.config.faults import Fault, InvalidConfig, Place, describe_errors, pa
 from proxy.config.policies import Policy, shipped_policies
 from proxy.config.settings import Config, Upstream
 from proxy.config.values import ConfigModel
-from proxy.config.yaml_reader import FileContent, parse_variable, read_file
+from proxy.config.yaml_file import FileContent, parse_variable, read_file
 
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
@@ -33,7 +33,6 @@ class Loaded:
     """False without a file, and if the file sets nothing."""
 
     def origin(self, *path: str | int) -> str:
-        """Return where a value was set, or the nearest group around it; `default` if neither was."""
         return _find_origin(self.origins, path)
 
 
@@ -72,7 +71,6 @@ def load(
 
 
 def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
-    """Replace one policy, to try it out. Raise InvalidConfig if the values cannot be used."""
     origin = f"policy {name}"
     try:
         policy = Policy.model_validate(values)
@@ -91,7 +89,6 @@ def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
 def _list_overrides(
     values: Mapping[str, Any], environ: Mapping[str, str], options: Mapping[Place, object]
 ) -> Iterator[tuple[Place, object, str]]:
-    """Yield the values that override those of the file, weakest first, each with its origin."""
     if UPSTREAM_VARIABLE in environ and _names_no_upstream(values.get("upstreams")):
         yield ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE
     for name in sorted(environ):
@@ -102,7 +99,6 @@ def _list_overrides(
 
 
 def _names_no_upstream(upstreams: object) -> bool:
-    """Whether there are no upstreams, or only the default one, as the proxy.yaml of a checkout lists it."""
     match upstreams:
         case None | []:
             return True
@@ -114,7 +110,6 @@ def _names_no_upstream(upstreams: object) -> bool:
 
 
 def _set(content: FileContent, path: Place, value: object, origin: str) -> None:
-    """Set one value; missing groups above it are created."""
     group: Any = content.values
     for step, next_step in pairwise(path):
         missing: object = [] if isinstance(next_step, int) else {}
@@ -163,7 +158,6 @@ def _get_line(fault: Fault, file: str) -> tuple[bool, int]:
 
 
 def find_origins(loaded: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-    """Yield every effective value of a policy, as JSON, with its origin in words."""
     for field, value in loaded.config.policy(policy).model_dump(mode="json", exclude={"inherit"}).items():
         if not isinstance(value, dict):
             yield (field,), value, _describe_setter(loaded, policy, (field,))
@@ -173,7 +167,6 @@ def find_origins(loaded: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...],
 
 
 def _describe_setter(loaded: Loaded, policy: str, path: tuple[str, ...]) -> str:
-    """Say which policy of the lineage sets a value."""
     for ancestor in loaded.config.lineage(policy):
         if not _sets(loaded.config.all_policies.get(ancestor), path):
             continue

@@ -1,31 +1,218 @@
 """Policies: when a conversation is shortened, how, and by how much.
 
 1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` those for the rest
-   of a request. `Policy` has both.
+   of a request. `Policy` has both, with the rules for single tools and the prompt for summaries.
 2. A policy inherits from another one: a value that is not set is the parent's (`resolve_policy`).
 3. `Policy.rules()` compiles it to `Rules`: steps are built, tool rules applied, the prompt read.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import blake2b
 from importlib import resources
-from typing import Any, Literal, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
-from proxy.config.declared import build_model
-from proxy.config.prompt_files import SHIPPED_PROMPTS, PromptName, read_prompt
-from proxy.config.step_settings import STEP_LISTS, StepChanges, StepList, build_step, write_steps
-from proxy.config.tool_rules import ToolConfig, add_steps, apply_rules, list_hints
-from proxy.config.values import ConfigModel, Seconds
+from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model, build_step, write_steps
+from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
+from proxy.designs.clear_arguments import ClearArguments
+from proxy.designs.dedup_old import DedupOld, Subsumption
+from proxy.designs.one_liners import OneLiners
+from proxy.designs.prune_tools import PruneTools
+from proxy.designs.strip_attachments import StripAttachments
+from proxy.designs.tool_hints import ToolHints
+from proxy.history.agents import Hint
 from proxy.history.pins import Pins
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
+from proxy.shorten.steps.clear_results import ClearResults
+from proxy.shorten.steps.clip_output import ClipOutput
+from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.summary import SummaryRules
+
+SHIPPED_PROMPTS = ("structured", "workflow")
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    name: str
+    text: str
+    headings: tuple[str, ...] = ()
+    """Sections that an answer should have. Only shipped prompts ask for some."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def read_prompt(name: str) -> Prompt:
+    """Read a shipped prompt by its name, or a file by its path. Raise ValueError if there is neither."""
+    if name in SHIPPED_PROMPTS:
+        text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
+        return Prompt(name, text.strip(), tuple(_HEADING.findall(text)))
+    try:
+        return Prompt(name, Path(name).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        raise ValueError(
+            f"no prompt: write one of {', '.join(SHIPPED_PROMPTS)}, or the path of a text file that can be read"
+        ) from None
+
+
+PromptName = Annotated[
+    Prompt,
+    BeforeValidator(lambda value: read_prompt(str(value))),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string"}),
+]
+
+
+class SubsumesConfig(ConfigModel):
+    """The arguments of a tool that say which part of which document a call returns."""
+
+    path: str = Field(min_length=1)
+    """Argument with the name of the document."""
+    start: str = ""
+    """Argument with the first line or page, or with both ends, such as `[1, 50]`."""
+    end: str = ""
+    """Argument with the last line or page."""
+    count: str = ""
+    """Argument with the number of lines or pages."""
+
+    @model_validator(mode="after")
+    def _name_a_range(self) -> "SubsumesConfig":
+        if not (self.start or self.end or self.count):
+            raise ValueError("name the argument of `start`, `end` or `count` too: equal calls need no `subsumes`")
+        return self
+
+
+class ToolConfig(ConfigModel):
+    """Rules for old calls of a tool. They come before the settings of the steps."""
+
+    request: Literal["keep", "strip", "remove"] | None = None
+    """What to do with arguments of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
+    response: Literal["keep", "strip", "remove"] | None = None
+    """What to do with results of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
+    dedup: bool | None = None
+    """Whether a repeated call makes the older one obsolete (`dedup_old`)."""
+    subsumes: SubsumesConfig | None = None
+    """Arguments by which a later call of a wider range makes an older one obsolete."""
+
+
+ToolRules = Mapping[str, ToolConfig]
+"""By tool (glob): of several that match, the first that names a setting counts."""
+
+
+def list_hints(tools: ToolRules) -> tuple[Hint, ...]:
+    return tuple((glob, tool.request or "", tool.response or "") for glob, tool in tools.items())
+
+
+def apply_rules(tools: ToolRules, step: Step) -> Step:
+    match step:
+        case DedupOld():
+            subsumes = (*_list_subsumptions(tools), *step.subsumes)
+            return replace(step, hints=(*_list_repeats(tools), *step.hints), subsumes=subsumes)
+        case (
+            ToolHints()
+            | ClearResults()
+            | ClearArguments()
+            | ClipOutput()
+            | StripAttachments()
+            | OneLiners()
+            | DropMiddle()
+        ):
+            return replace(step, hints=(*list_hints(tools), *step.hints))
+        case _:
+            return step
+
+
+def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Add steps to `when_full` for rules that none of its own steps would carry out."""
+    added: list[Step] = []
+    repeats = _list_repeats(tools)
+    if any(is_obsolete for _, is_obsolete in repeats) and _find_step(steps, DedupOld) is None:
+        subsumes = (*_list_subsumptions(tools), *DedupOld().subsumes)
+        added.append(DedupOld(exempt=("*",), hints=repeats, subsumes=subsumes))
+    hints = _list_undone_hints(tools, steps)
+    if hints and _find_step(steps, ToolHints) is None:
+        like = _find_clearing(steps) or ClearResults()
+        added.append(
+            ToolHints(
+                hints=hints,
+                request="keep",
+                response="keep",
+                over=like.over,
+                template=like.template,
+                keep_recent=like.keep_recent,
+            )
+        )
+    # Before results are cleared: a call that is removed needs no placeholder.
+    index = len(steps)
+    for number, step in enumerate(steps):
+        if isinstance(step, ClearResults | PruneTools):
+            index = number
+            break
+    return (*steps[:index], *added, *steps[index:])
+
+
+def _list_undone_hints(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Hint, ...]:
+    hints = []
+    strips_requests = _find_step(steps, ClearArguments) is not None
+    strips_responses = _find_clearing(steps) is not None
+    for glob, request, response in list_hints(tools):
+        own_request = "keep" if request == "strip" and strips_requests else request
+        own_response = "keep" if response == "strip" and strips_responses else response
+        hints.append((glob, own_request, own_response))
+    if any({"strip", "remove"} & set(hint[1:]) for hint in hints):
+        return tuple(hints)
+    return ()
+
+
+def _find_clearing(steps: tuple[Step, ...]) -> ClearResults | None:
+    for step in steps:
+        if type(step) is ClearResults:
+            return step
+    return None
+
+
+def _find_step(steps: tuple[Step, ...], kind: type[Step]) -> Step | None:
+    for step in steps:
+        if isinstance(step, kind):
+            return step
+    return None
+
+
+def _list_repeats(tools: ToolRules) -> tuple[tuple[str, bool], ...]:
+    repeats = []
+    for glob, tool in tools.items():
+        if tool.dedup is not None or tool.subsumes is not None:
+            repeats.append((glob, tool.dedup is not False))
+    return tuple(repeats)
+
+
+def _list_subsumptions(tools: ToolRules) -> tuple[Subsumption, ...]:
+    subsumptions = []
+    for glob, tool in tools.items():
+        arguments = tool.subsumes
+        if arguments is not None:
+            subsumptions.append((glob, arguments.path, arguments.start, arguments.end, arguments.count))
+    return tuple(subsumptions)
+
 
 DEFAULT = "default"
 _DEFAULTS = Rules()
@@ -39,15 +226,13 @@ class SummaryConfig(build_model(SummaryRules, {}), ConfigModel):  # type: ignore
     upstream: str = ""
     """Upstream to ask, with its own key. Empty: the upstream of the conversation."""
     model: str = ""
-    """Model to ask. Empty: the model of the conversation, which has it cached. A cheaper model has to read it all."""
+    """Model to ask. Empty: the model of the conversation, which has it cached."""
     prompt: PromptName = read_prompt(SHIPPED_PROMPTS[0])
-    """Instructions for the summary: `structured`, `workflow` (for agents that follow a procedure), or the path of a
-    text file of your own."""
+    """Instructions: `structured`, `workflow` (for agents that follow a procedure), or the path of a text file."""
     wait: Seconds = Field(8.0, ge=0)
-    """Seconds that a request waits for a summary if its history, or the next one, may not fit without it. After that it
-    is forwarded as it is if it fits, and else shortened without a model."""
+    """Seconds that a request waits for a summary if its history, or the next one, may not fit without it."""
     seconds: Seconds = Field(180.0, gt=0)
-    """Seconds after which a call for a summary is given up. A client that asks for a summary waits as long."""
+    """Seconds after which a call for a summary is given up."""
 
     def rules(self) -> SummaryRules:
         values = _shared_values(self, SummaryRules)
@@ -65,33 +250,28 @@ class RequestSettings(ConfigModel):
     mode: Literal["auto", "observe", "off"] = "auto"
     """`auto` shortens histories, `observe` only reports what it would do, `off` changes nothing new."""
     estimator: Literal["tokens", "chars"] = "tokens"
-    """How the size of a history is measured: `tokens` by the model's tokenizer and the usage that the upstream reports,
-    `chars` as the characters of its JSON / 4."""
+    """Size of a history: `tokens` by the model's tokenizer and reported usage, `chars` as the characters of its JSON /
+    4."""
     headers: bool = True
-    """Let clients change the mode of a request by the header x-compaction. Set it to false to enforce the policy."""
+    """Let clients change the mode of a request by the header x-compaction."""
     recall: Literal["off", "on"] = "off"
-    """`on` offers the model a tool that returns shortened messages word for word; the proxy answers its calls, unseen
-    by the client. With `off` the model has to call its own tools again."""
+    """`on` offers the model a tool that returns shortened messages word for word; `off` does not."""
     compact_tool: bool = False
-    """Offer the model a tool named Compact, by which it asks for a shorter history itself; the proxy answers its calls,
-    unseen by the client."""
+    """Offer the model a tool named Compact, by which it asks for a shorter history itself."""
     compact_command: bool = True
-    """Shorten the history at once if a user's last message is `/compact`, or if the model calls a tool named Compact of
-    the client. Set it to false to pass both on like any other message."""
+    """Shorten at once if a user's last message is `/compact`, or the model calls a tool named Compact of the client."""
     transcripts: bool = True
-    """Save the original conversations under this policy (see `transcripts` in the main part of the file)."""
+    """Save the original conversations under this policy."""
     without_originals: Literal["never", "to_fit", "always"] = "to_fit"
-    """What to shorten while originals cannot be saved, as on a full disk: `never` anything new, `to_fit` only what
-    would not fit into the window, `always` everything."""
+    """While originals cannot be saved: shorten `never` anything new, only `to_fit` the window, or `always`."""
     usage: Literal["upstream", "client_view"] = "upstream"
-    """Token counts that the client sees: the `upstream`'s, or with `client_view` those of the history that the client
-    sent. Set `client_view` for clients that compact by themselves."""
+    """Token counts that the client sees: the `upstream`'s, or with `client_view` those of the history that it sent, for
+    clients that compact by themselves."""
     cache_marks: Literal["off", "auto"] = "off"
-    """`auto` sets cache marks (`cache_control`) for clients that set none, for models of Anthropic, which cache only
-    what is marked. `off` sets none."""
+    """`auto` sets cache marks (`cache_control`) for clients that set none, for models of Anthropic; `off` does not."""
     recount: Literal["answer", "probe"] = "answer"
-    """How the size of a shortened history is learned: from the usage in the next `answer`, or by a `probe` request for
-    16 tokens if answers report no usage."""
+    """How the size of a shortened history is learned: by the usage of the next `answer`, or by a `probe` for 16
+    tokens."""
 
 
 class Policy(
@@ -110,10 +290,9 @@ class Policy(
     """A policy: when a conversation is shortened, how, and by how much."""
 
     steps: StepChanges = Field(default_factory=dict)
-    """Settings of listed steps to change, such as `{clear_results: {keep_recent: 3}}`. All others stay as they are."""
+    """Settings of listed steps to change, such as `{clear_results: {keep_recent: 3}}`."""
     tools: dict[str, ToolConfig] = Field(default_factory=dict)
-    """What to do with old calls, by tool (globs, case ignored), whichever steps are listed. A policy adds to the tools
-    of its parent."""
+    """What to do with old calls, by tool (globs, case ignored), before the settings of steps."""
 
     @model_validator(mode="after")
     def _refuse_double_settings(self) -> "Policy":
@@ -135,7 +314,6 @@ class Policy(
         return blake2b(text.encode(), digest_size=4).hexdigest()
 
     def rules(self, name: str) -> Rules:
-        """Compile the policy."""
         values = _shared_values(self, Rules)
         for lists in STEP_LISTS:
             entries = getattr(self.change_steps(), lists)
@@ -147,7 +325,6 @@ class Policy(
         return Rules(policy=name, new_blocks=self.mode != "off", trusts_usage=self.estimator == "tokens", **values)
 
     def change_steps(self) -> "Policy":
-        """Move the changes of `steps` into the lists of steps."""
         if not self.steps:
             return self
         changed = {}
@@ -160,7 +337,6 @@ class Policy(
         return self.model_copy(update=changed)
 
     def find_listed(self, step: str) -> Mapping[str, Any] | None:
-        """Return the settings that the policy lists for a step; None if it does not list it."""
         policy = self.change_steps()
         for lists in STEP_LISTS:
             for entry in getattr(policy, lists):
@@ -169,14 +345,12 @@ class Policy(
         return None
 
     def build_step(self, name: str, settings: Mapping[str, Any]) -> Step:
-        """Build a step with these settings and the rules for tools. Raise ValueError if a setting cannot be used."""
         try:
             return apply_rules(self.tools, build_step({name: dict(settings)}))
         except ValidationError as invalid:
             raise ValueError(_describe_first_fault(invalid)) from None
 
     def change_summary(self, settings: Mapping[str, Any]) -> "Policy":
-        """Change settings of summaries. Raise ValueError if one cannot be used."""
         try:
             summary = SummaryConfig.model_validate({**self.summary.model_dump(), **settings})
         except ValidationError as invalid:
@@ -193,13 +367,11 @@ def _describe_first_fault(invalid: ValidationError) -> str:
 
 
 def _shared_values(group: ConfigModel, kind: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
-    """The values of the settings that a dataclass has under the same name."""
     settings = type(group).model_fields
     return {field.name: getattr(group, field.name) for field in fields(kind) if field.name in settings}
 
 
 def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
-    """List a policy and its ancestors. Raise KeyError if one is missing, ValueError if it inherits from itself."""
     line = [name]
     while line[-1] != DEFAULT:
         parent = policies[line[-1]].inherit
@@ -210,7 +382,6 @@ def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
 
 
 def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
-    """Put the values of a policy over those of its ancestors."""
     policy = Policy()
     for ancestor in reversed(lineage(name, policies)):
         child = policies.get(ancestor)
@@ -221,7 +392,6 @@ def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
 
 
 def _override_steps(inherited: Mapping[str, Any], child: Policy) -> dict[str, Any]:
-    """Put the child's changes of steps over inherited ones, which end at steps that the child lists anew."""
     changes = dict(inherited)
     for lists in STEP_LISTS:
         if lists in child.model_fields_set:
@@ -233,7 +403,6 @@ def _override_steps(inherited: Mapping[str, Any], child: Policy) -> dict[str, An
 
 
 def _override(parent: Model, child: Model) -> Model:
-    """Copy the parent with every value that the child sets."""
     changed = {}
     for name in child.model_fields_set:
         old, new = getattr(parent, name), getattr(child, name)
@@ -248,6 +417,95 @@ def _override(parent: Model, child: Model) -> Model:
 
 @cache
 def shipped_policies() -> Mapping[str, Policy]:
-    """The policies that need no configuration, besides `default`: shipped.yaml."""
     text = resources.files("proxy.config").joinpath("shipped.yaml").read_text(encoding="utf-8")
     return {name: Policy.model_validate(values) for name, values in yaml.safe_load(text).items()}
+
+
+_WILD = re.compile(r"[*?]|\[[^]]+\]")
+_GLOBS = ("team", "key", "model", "upstream", "tag")
+
+
+def _check_public_id(key: str) -> str:
+    if key.startswith("cp-"):
+        raise ValueError("a key is named by its public id (the ten characters after cp-): what follows is secret")
+    return key
+
+
+KeyIds = Annotated[str, AfterValidator(_check_public_id)]
+
+
+class Attachment(ConfigModel):
+    """A policy, and the requests that it applies to: those that match all of these globs."""
+
+    policy: str = "default"
+    """Policy to apply."""
+    team: str = "*"
+    """Teams, as a glob."""
+    key: KeyIds = "*"
+    """Team keys, as a glob over their public ids."""
+    model: str = "*"
+    """Models, as a glob."""
+    upstream: str = "*"
+    """Upstreams, as a glob."""
+    tag: str = "*"
+    """Values of the request header x-compaction-tag, as a glob."""
+    rollout: Percent = ALL_PERCENT
+    """Percentage of conversations that it applies to; below 1 with its sign, such as 0.5%."""
+    mode: Literal["", "auto", "observe", "off"] = ""
+    """`auto`, `observe` or `off` instead of the policy's own mode."""
+
+    def fits(self, occasion: "Occasion") -> bool:
+        return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
+
+    def covers(self, other: "Attachment") -> bool:
+        if self.rollout < other.rollout:
+            return False
+        return all(covers_glob(getattr(self, name), getattr(other, name)) for name in _GLOBS)
+
+
+def covers_glob(wide: str, narrow: str) -> bool:
+    """Whether everything that matches *narrow* also matches *wide*; False if that is hard to tell."""
+    if wide in ("*", narrow):
+        return True
+    if "*" not in wide or "?" in wide or "[" in wide:
+        return False
+    return fnmatchcase(_WILD.sub("\0", narrow), wide)
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    team: str = ""
+    key: str = ""
+    model: str = ""
+    upstream: str = ""
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutChoice:
+    policy: str
+    mode: str = ""
+    rollout: float = ALL_PERCENT
+    place: tuple[str | int, ...] = ()
+    """The path of the setting that names it."""
+
+
+def list_choices(
+    attachments: Sequence[Attachment], occasion: Occasion, fallback: RolloutChoice
+) -> Iterator[RolloutChoice]:
+    rollout = 0.0
+    for number, attachment in enumerate(attachments):
+        if attachment.rollout > rollout and attachment.fits(occasion):
+            rollout = attachment.rollout
+            yield RolloutChoice(attachment.policy, attachment.mode, rollout, ("attachments", number))
+            if rollout == ALL_PERCENT:
+                return
+    yield fallback
+
+
+def find_unreachable(attachments: Sequence[Attachment]) -> Iterator[tuple[int, int]]:
+    for number, attachment in enumerate(attachments):
+        for earlier, earlier_attachment in enumerate(attachments[:number]):
+            if earlier_attachment.covers(attachment):
+                yield number, earlier
+                break

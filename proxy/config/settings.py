@@ -15,8 +15,17 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from proxy.config.attachments import Attachment, Occasion, RolloutChoice, list_choices
-from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy, shipped_policies
+from proxy.config.policies import (
+    DEFAULT,
+    Attachment,
+    Occasion,
+    Policy,
+    RolloutChoice,
+    lineage,
+    list_choices,
+    resolve_policy,
+    shipped_policies,
+)
 from proxy.config.state_url import parse_state_url
 from proxy.config.values import (
     ALL_PERCENT,
@@ -130,7 +139,6 @@ def _check_client_certificate(path: str | None) -> str | None:
 
 
 def _find_host_fault(host: str) -> str | None:
-    """Return why this is not the name of a host, with the name that it probably holds."""
     if "/" not in host and host.count(":") != 1:
         return None
     url = host if "//" in host else f"//{host}"
@@ -170,26 +178,21 @@ class Listen(ConfigModel):
     workers: int = Field(1, ge=1, le=256)
     """Processes that share the port. Raise it to use more CPU cores; the limits below are for each of them."""
     tls_cert: ReadableFile = None
-    """Path of a certificate chain (PEM) to serve HTTPS with; without one the proxy serves plain HTTP."""
+    """Certificate chain (PEM) to serve HTTPS with."""
     tls_key: ReadableFile = None
-    """Path of the private key (PEM) of `tls_cert`. Both are read again when they change."""
+    """Private key (PEM) of `tls_cert`. Both are read again when they change."""
     client_ca: TrustedFile = None
-    """Path of certificates (PEM) of authorities: only clients with a certificate of theirs may connect (mutual TLS)."""
+    """Certificates (PEM) of authorities: only clients with one of theirs may connect (mutual TLS)."""
     max_body_mib: float = Field(32, gt=0, le=BODY_MIB_MAX)
-    """Largest chat request in MiB, also after decompression; larger ones get a 413. Raise it if clients send many
-    images."""
+    """Largest chat request in MiB, also after decompression; larger ones get a 413."""
     body_silence_seconds: Seconds = Field(60, gt=0)
-    """Seconds without a byte after which a request body is refused with a 408. Raise it for clients on bad connections.
-    """
+    """Seconds without a byte after which a request body is refused with a 408."""
     max_in_flight: Amount = Field(0, ge=0)
-    """Requests that each worker handles at once before new ones get a 503; 0 is no limit. Set it to protect a small
-    machine."""
+    """Requests that each worker handles at once before new ones get a 503; 0 is no limit."""
     heartbeat_seconds: Seconds = Field(10, gt=0)
-    """Seconds of silence in a stream after which a comment is sent. Lower it if a load balancer closes idle connections
-    sooner."""
+    """Seconds of silence in a stream after which a comment is sent, so that load balancers keep it open."""
     drain_seconds: Seconds = Field(30, ge=0)
-    """Seconds that open requests may still take after SIGTERM. Keep it below the grace period of your service manager.
-    """
+    """Seconds that open requests may still take after SIGTERM."""
 
     @model_validator(mode="after")
     def _tls_is_a_pair(self) -> Self:
@@ -205,48 +208,42 @@ class Upstream(ConfigModel):
     """An OpenAI-compatible API behind the proxy. The first upstream whose `models` match serves a request."""
 
     name: str = Field("default", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
-    """Name of this upstream in logs, metrics and other settings."""
+    """Name in logs, metrics and other settings."""
     base_url: BaseUrl = "https://api.openai.com/v1"
     """URL that replaces the client's /v1. `{model}` in it becomes the request's model, as Azure deployments need."""
     models: Annotated[tuple[str, ...], AfterValidator(_check_not_empty)] = ("*",)
-    """Models that this upstream serves, as globs. Set it when there are several upstreams."""
+    """Models that this upstream serves, as globs."""
     key: SecretReference = None
-    """API key to call it with, as env:NAME or file:PATH. Without one, the client's own key is forwarded."""
+    """API key, as env:NAME or file:PATH. Without one, the client's own key is forwarded."""
     key_header: Literal["authorization", "api-key", "x-api-key"] = "authorization"
-    """Header that carries the key: `authorization` as a bearer token, `api-key` (Azure) or `x-api-key` (Anthropic)."""
+    """Header of the key: `authorization` (bearer token), `api-key` (Azure) or `x-api-key` (Anthropic)."""
     headers: Headers = Field({})
     """Headers to set on every request. Values may be env:NAME or file:PATH; secrets must be."""
     query: Mapping[str, str] = Field({})
-    """Query parameters to add to every request, such as Azure's api-version."""
+    """Query parameters to add to every request."""
     paths: tuple[str, ...] = ()
     """Paths below /v1, as globs, that clients may call with the configured key, besides those for inference."""
     connect_seconds: Seconds = Field(10, gt=0)
     """Seconds to wait for a connection."""
     silence_seconds: Seconds = Field(600, gt=0)
-    """Seconds to wait for the next byte, before or within an answer. Raise it for models that think long without
-    streaming."""
+    """Seconds to wait for the next byte. Raise it for models that think long without streaming."""
     retries: int = Field(1, ge=0, le=10)
-    """How often a request is tried again if no connection was made or the answer is one of `retry_statuses`."""
+    """How often a request is tried again if no connection was made or its status is one of `retry_statuses`."""
     retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
-    """Statuses to try again, such as 429 or 503. Leave it empty for clients that retry by themselves; most do."""
-    retry_wait_seconds: Seconds = Field(5, ge=0)
-    """Longest `retry-after`, in seconds, that the proxy waits for; answers that ask for more go to the client."""
+    """Statuses to try again, such as 429, if `retry-after` is at most 5 seconds. Most clients retry by themselves."""
     max_connections: Amount = Field(0, ge=0)
-    """Connections that each worker opens to it at once; 0 is no limit. Set it if the upstream limits them."""
+    """Connections that each worker opens to it at once; 0 is no limit."""
     policy: str = DEFAULT
     """Policy for its chat requests, unless an attachment or a team names another."""
     window: Amount | None = Field(None, gt=0)
-    """Context window of its models in tokens, the answer included. Without it the proxy asks, learns or looks it up;
-    set it for private servers."""
+    """Context window of its models in tokens, the answer included. Without it the proxy asks, learns or looks it up."""
     ca_file: TrustedFile = None
-    """Path of certificates (PEM) to trust instead of the system's, for upstreams with a private certificate authority.
-    """
+    """Certificates (PEM) to trust instead of the system's."""
     client_cert: IdentityFile = None
-    """Path of a client certificate (PEM, with its key) to present, for upstreams that ask for one."""
+    """Client certificate (PEM, with its key) to present."""
 
     @cached_property
     def holds_secret(self) -> bool:
-        """Whether every request carries a credential of the configuration."""
         return self.key is not None or any(isinstance(value, Secret) for value in self.headers.values())
 
     def serves(self, model: str) -> bool:
@@ -260,59 +257,55 @@ class State(ConfigModel):
     """Directory for everything that the proxy writes."""
     url: StateUrl = ""
     """Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or
-    redis+cluster://HOST:6379 (rediss: with TLS). Name it as env:NAME if it holds a password."""
+    redis+cluster://HOST:6379 (rediss: with TLS), as env:NAME if it holds a password."""
     ca_file: TrustedFile = None
-    """Path of certificates (PEM) to trust for rediss://, besides the system's."""
+    """Certificates (PEM) to trust for rediss://, besides the system's."""
     store: Literal["sqlite", "memory"] = "sqlite"
-    """Without `url`: `sqlite` is a file that all workers share and restarts keep; `memory` forgets everything at a
-    restart."""
+    """Without `url`: `sqlite`, a file that workers share and restarts keep, or `memory`."""
     mib: Mib = Field(256, ge=1)
-    """MiB of blocks to keep; the least recently used are dropped first. Raise it for thousands of long conversations.
-    """
+    """MiB of blocks to keep; the least recently used are dropped first."""
     days: Days = Field(7, gt=0)
-    """Days to keep a block after its last use. A conversation that is continued later is compacted again."""
+    """Days to keep a block after its last use."""
 
 
 class Transcripts(ConfigModel):
     """Copies of conversations as clients sent them, with the answers, saved before anything is shortened."""
 
     keep: WhatToKeep = "lossy"
-    """What to save: `lossy` saves conversations that are shortened, `all` every conversation, `off` none."""
+    """`lossy` saves conversations that are shortened, `all` every conversation, `off` none."""
     dir: str | None = None
     """Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`."""
     endpoint: str = ""
-    """URL of the object store, for MinIO and the like. Without it, AWS_ENDPOINT_URL or the vendor's own."""
+    """URL of the object store. Without it, AWS_ENDPOINT_URL or the vendor's own."""
     region: str = ""
-    """Region of the bucket, for s3:// only. Without it, AWS_REGION or us-east-1."""
+    """Region of the bucket (s3://). Without it, AWS_REGION or us-east-1."""
     key: SecretReference = None
     """Access key (Azure: account name) as env:NAME. Without it, AWS_ACCESS_KEY_ID or the role of the machine."""
     secret: SecretReference = None
-    """Secret of `key` (Google: the JSON of a service account) as env:NAME. Set it if `key` is set."""
+    """Secret of `key` (Google: the JSON of a service account) as env:NAME."""
     token: SecretReference = None
     """Session token of temporary S3 credentials as env:NAME. Without it, AWS_SESSION_TOKEN."""
     ca_file: TrustedFile = None
-    """Path of certificates (PEM) to trust for the object store, besides the system's."""
+    """Certificates (PEM) to trust for the object store, besides the system's."""
     upload_seconds: Seconds = Field(5, gt=0)
     """Seconds after which a new file is uploaded to the object store."""
     spool_mib: Mib = Field(1024, ge=1)
-    """MiB of transcripts that may wait on the local disk while the object store is unreachable."""
+    """MiB that may wait on the local disk while the object store is unreachable."""
     required: bool = False
-    """Refuse a request with a 503 while its transcript cannot be saved. Set it if the law asks for complete records."""
+    """Refuse a request with a 503 while its transcript cannot be saved."""
     redact: bool = True
     """Remove secrets, such as API keys, before a transcript is written."""
     patterns: tuple[SecretPattern, ...] = ()
-    """Regular expressions of further secrets to remove. Each must begin with three plain characters, such as
-    `corp-[0-9a-f]{32}`."""
+    """Regular expressions of further secrets to remove, each with three plain characters first: `corp-[0-9a-f]{32}`."""
     days: Days = Field(30, ge=0)
     """Days to keep a conversation after its last message; 0 is for ever."""
     mib: Mib = Field(4096, ge=0)
-    """MiB of transcripts to keep in all; the oldest are removed first; 0 is no limit."""
+    """MiB to keep in all; the oldest are removed first; 0 is no limit."""
     fsync: Literal["never", "always"] = "never"
-    """When data must have reached the disk: `always` before a request is forwarded, or `never`: the system decides."""
+    """`always` forwards a request only when its data has reached the disk; `never` leaves that to the system."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether transcripts are kept in an object store."""
         return (self.dir or "").startswith(_REMOTE)
 
     @model_validator(mode="after")
@@ -330,29 +323,28 @@ class LogConfig(ConfigModel):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level to write: `debug`, `info`, `warning` or `error`."""
     format: Literal["auto", "json", "text"] = "auto"
-    """`text` for people, `json` for machines; `auto` is text on a terminal and JSON anywhere else."""
+    """`text` for people, `json` for machines; `auto` is text on a terminal."""
     color: bool = True
-    """Colour the severity of text lines on a terminal. The environment variable `NO_COLOR` turns it off."""
+    """Colour the severity of text lines on a terminal. The variable `NO_COLOR` turns it off."""
 
 
 class OtelConfig(ConfigModel):
     """OpenTelemetry: telemetry sent to a collector by OTLP over HTTP. Needs the extra `otel`."""
 
     endpoint: str = ""
-    """URL of the collector's OTLP/HTTP receiver, such as http://127.0.0.1:4318. Empty: nothing is sent."""
+    """URL of the collector's OTLP/HTTP receiver. Empty: nothing is sent."""
     headers: Headers = Field({})
-    """Headers for the collector. Values may be env:NAME or file:PATH; secrets must be."""
+    """Headers for the collector; secrets as env:NAME or file:PATH."""
     service: str = "compaction-proxy"
     """Name of this service (`service.name`)."""
     traces: bool = True
-    """Send a span for each request, each call of a model and each summary, and continue `traceparent`."""
+    """Send a span for each request, call of a model and summary, and continue `traceparent`."""
     sample: Percent = ALL_PERCENT
-    """Percent of the traces begun here that are sent: 10 is 10 %. Write less than 1 with its sign, as 0.5%. A client's
-    own trace is sent if the client records it."""
+    """Percent of the traces begun here that are sent; below 1 with its sign, as 0.5%."""
     logs: bool = False
     """Send the lines of the log too."""
     metrics_seconds: Seconds = Field(0, ge=0)
-    """Seconds between two reports of the metrics; 0 sends none. `/metrics` has them in either case."""
+    """Seconds between two reports of the metrics; 0 sends none."""
 
     @model_validator(mode="after")
     def _endpoint_is_a_url(self) -> Self:
@@ -365,22 +357,21 @@ class Access(ConfigModel):
     """Access to the proxy: with `teams`, only for clients with a team key; without, for all that reach it."""
 
     team_header: str = Field("", pattern=FIELD_NAME)
-    """Header in which a gateway in front of the proxy names the team, if there is such a gateway."""
+    """Header in which a gateway in front of the proxy names the team."""
     trusted: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
-    """Addresses and networks whose `team_header` is believed, and whose `x-forwarded-for` names the client in logs."""
+    """Networks whose `team_header` is believed, and whose `x-forwarded-for` names the client in logs."""
     hosts: tuple[HostName, ...] = ()
     """Public names of the proxy, and of web sites whose pages may call it. Needed only with an upstream's key and
-    without teams; local names and addresses are always allowed."""
+    without teams."""
     tenant_headers: tuple[HeaderName, ...] = ()
-    """Headers that tell clients apart, such as x-forwarded-user, besides credentials. Clients with the same values
-    share shortened histories."""
+    """Headers that tell clients apart, such as x-forwarded-user, besides credentials."""
 
 
 class Team(ConfigModel):
     """A group of people with keys of their own (`compaction-proxy keys create --team NAME`)."""
 
     policy: str = ""
-    """Policy for their requests if no attachment matches. Empty: the upstream's policy."""
+    """Policy for their requests if no attachment matches. Empty: the upstream's."""
     upstream: str = ""
     """Upstream for all their requests. Empty: the first that serves the model."""
     key: SecretReference = None
@@ -418,11 +409,11 @@ class AdminConfig(ConfigModel):
     enabled: bool = True
     """Serve them."""
     key: AdminKey = None
-    """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start, shown once if the log
-    is text, and kept in `admin.key` in the state directory."""
+    """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and kept in `admin.key`
+    in the state directory."""
     users: Mapping[Annotated[str, Field(pattern=TEAM_NAME)], AdminUser] = Field({})
-    """Further keys by the name that the audit log shows, such as `ann: {key: env:ANN_KEY, role: read, team: search}`.
-    `role: read` may only look (default: write); with a `team`, a key opens that team's data only."""
+    """Further keys by the name that the audit log shows, such as `ann: {key: env:ANN_KEY, role: read, team:
+    search}`."""
     hosts: tuple[HostName, ...] = ()
     """Host names by which browsers reach them, besides localhost and the address of `listen.host`."""
 
@@ -436,8 +427,8 @@ class HookConfig(ConfigModel):
     """A URL that receives events as JSON, without any text of conversations."""
 
     events: tuple[EventName, ...] = ("compaction-ended",)
-    """Events to send: `compaction-started`, `original-saved`, `compaction-ended`, `summary-ended`,
-    `breaker-opened`, `refused-for-size`."""
+    """Events to send: `compaction-started`, `original-saved`, `compaction-ended`, `summary-ended`, `breaker-opened`,
+    `refused-for-size`."""
     url: Annotated[MaybeSecret, AfterValidator(_check_hook_url)]
     """URL to post the event to, as env:NAME if it holds a secret."""
     seconds: Seconds = Field(10.0, gt=0)
@@ -480,7 +471,6 @@ class Config(ConfigModel):
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
-        """Report all contradictions between settings at once, one line each that begins with its place."""
         faults = [*self._check_policies(), *self._check_teams(), *self._check_admin_keys()]
         if len({upstream.name for upstream in self.upstreams}) < len(self.upstreams):
             faults.append("upstreams: two of them have the same name")
@@ -502,12 +492,18 @@ class Config(ConfigModel):
                 if upstream and upstream not in names:
                     path = f"policies.{name}.summary.upstream"
                     yield f"{path}: there is no upstream {upstream!r}{suggest(upstream, names)}"
-        references = {f"upstreams.{number}": upstream.policy for number, upstream in enumerate(self.upstreams)}
-        references |= {f"teams.{name}": team.policy for name, team in self.teams.items() if team.policy}
-        references |= {f"attachments.{number}": entry.policy for number, entry in enumerate(self.attachments)}
-        for path, name in references.items():
+        for path, name in self._list_policy_references():
             if name not in self.all_policies:
                 yield f"{path}.policy: there is no policy {name!r}{suggest(name, self.all_policies)}"
+
+    def _list_policy_references(self) -> Iterator[tuple[str, str]]:
+        for number, upstream in enumerate(self.upstreams):
+            yield f"upstreams.{number}", upstream.policy
+        for name, team in self.teams.items():
+            if team.policy:
+                yield f"teams.{name}", team.policy
+        for number, attachment in enumerate(self.attachments):
+            yield f"attachments.{number}", attachment.policy
 
     def _check_teams(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}
@@ -518,9 +514,9 @@ class Config(ConfigModel):
                 yield f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream"
 
     def _check_admin_keys(self) -> Iterator[str]:
-        """A key says who acts and with which rights: two entries must not have the same."""
         keys = {"admin.key": self.admin.key}
-        keys |= {f"admin.users.{name}.key": user.key for name, user in self.admin.users.items()}
+        for name, user in self.admin.users.items():
+            keys[f"admin.users.{name}.key"] = user.key
         holders: dict[str, str] = {}
         for path, key in keys.items():
             if key is None or not key.value:  # read by a command that needs no secrets
@@ -535,12 +531,20 @@ class Config(ConfigModel):
 
         Return the configuration, and the names of the settings that wait for a restart.
         """
-        groups: dict[str, Any] = {name: getattr(started, name) for name in READ_AT_START}
-        waiting = [name for name in READ_AT_START if getattr(self, name) != groups[name]]
+        groups: dict[str, Any] = {}
+        waiting = []
+        for name in READ_AT_START:
+            groups[name] = getattr(started, name)
+            if groups[name] != getattr(self, name):
+                waiting.append(name)
         for part, names in {"listen": LISTEN_READ_AT_START, "otel": OTEL_READ_AT_START}.items():
             before, after = getattr(started, part), getattr(self, part)
-            groups[part] = after.model_copy(update={name: getattr(before, name) for name in names})
-            waiting += [f"{part}.{name}" for name in names if getattr(before, name) != getattr(after, name)]
+            changes = {}
+            for name in names:
+                changes[name] = getattr(before, name)
+                if changes[name] != getattr(after, name):
+                    waiting.append(f"{part}.{name}")
+            groups[part] = after.model_copy(update=changes)
         if self.admin.enabled and not started.admin.enabled:
             groups["admin"] = self.admin.model_copy(update={"enabled": False})
             waiting.append("admin.enabled")
@@ -548,7 +552,6 @@ class Config(ConfigModel):
 
     @property
     def originals(self) -> Path:
-        """Directory of the transcripts, or of those that wait for the object store."""
         if self.transcripts.is_remote:
             return Path(self.state.dir) / "spool"
         return Path(self.transcripts.dir or Path(self.state.dir) / "originals")
@@ -558,21 +561,18 @@ class Config(ConfigModel):
         return {DEFAULT: Policy(), **shipped_policies(), **self.policies}
 
     def policy(self, name: str, mode: str = "") -> Policy:
-        """Return a policy with everything it inherits, in another mode if one is named."""
         policy = resolve_policy(name, self.all_policies)
         if mode:
             return policy.model_copy(update={"mode": mode})
         return policy
 
     def lineage(self, name: str) -> list[str]:
-        """A policy and all it inherits from, nearest first."""
         return lineage(name, self.all_policies)
 
     def knows_team(self, name: str) -> bool:
         return is_team(name, self.teams, self.access)
 
     def choices(self, occasion: Occasion) -> tuple[RolloutChoice, ...]:
-        """The policies that may apply, in the order in which they are asked."""
         team = self.teams.get(occasion.team)
         if team is not None and team.policy:
             fallback = RolloutChoice(team.policy, place=("teams", occasion.team, "policy"))
@@ -582,7 +582,6 @@ class Config(ConfigModel):
         return tuple(list_choices(self.attachments, occasion, fallback))
 
     def upstream_for(self, model: str | None, team: str = "") -> Upstream | None:
-        """Return the upstream of a team, else the one that serves a model, or the first one without a model."""
         own = self.teams[team].upstream if team in self.teams else ""
         for upstream in self.upstreams:
             if own and upstream.name == own:

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from proxy.config.values import SECONDS_MAX, Amount, Seconds
+from proxy.config.values import Amount, Seconds
 
 FORM = "not a URL of the form redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or redis+cluster://HOST:6379"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
@@ -26,14 +26,11 @@ Option = str | int | float | bool
 
 _Positive = Annotated[Seconds, Field(gt=0)]
 OPTIONS: Mapping[str, Any] = {
-    "client_name": str,
     "db": int,
-    "health_check_interval": Annotated[int, Field(le=SECONDS_MAX)],
     "max_connections": Annotated[Amount, Field(gt=0)],
     "sentinel_password": str,
     "sentinel_username": str,
     "socket_connect_timeout": _Positive,
-    "socket_keepalive": bool,
     "socket_timeout": _Positive,
     "ssl_ca_certs": str,
     "ssl_cert_reqs": Literal["none", "optional", "required"],
@@ -46,8 +43,6 @@ OPTIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class StateUrl:
-    """Address of the shared state. As text it shows no credential and no option."""
-
     topology: Topology
     tls: bool
     nodes: tuple[tuple[str, int], ...]

@@ -55,7 +55,6 @@ class ExactModel(BaseModel):
 
 
 def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a setting has)
-    """List the plain types of which an annotation is made."""
     arguments = get_args(annotation)
     if not arguments:
         return {annotation}
@@ -102,7 +101,6 @@ def _is_group(annotation: Any) -> bool:  # noqa: ANN401 (any type a setting has)
 
 
 def _read_spelling(value: object, field: FieldInfo) -> object:
-    """Return the value that another spelling means. Any other text stays as it is, and is refused later."""
     if isinstance(value, str) and get_origin(field.annotation) is tuple:
         return [value]
     if isinstance(value, str) and get_origin(field.annotation) is Literal:
@@ -112,8 +110,6 @@ def _read_spelling(value: object, field: FieldInfo) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret and the reference to it. As text it is the reference."""
-
     reference: str
     value: str
 
@@ -128,7 +124,6 @@ class WithoutSecrets(dict[str, str]):
 
 
 def _suggest_reference(text: str) -> str:
-    """Say how to name the secret. The name of a variable is quoted only if it plainly is one."""
     match = re.fullmatch(rf"\$\{{?({PLAIN_VARIABLE_NAME.pattern})\}}?", text)
     if match:
         return f"write env:{match[1]}"
@@ -160,7 +155,6 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
 
 
 def _describe_source(kind: str, name: str) -> str:
-    """Describe the variable or file of a secret. A name is quoted only if it plainly is one: it may be the secret."""
     if kind == "env" and PLAIN_VARIABLE_NAME.fullmatch(name):
         return f"variable {name}"
     if kind == "env":
@@ -190,7 +184,6 @@ def _show_reference(value: Secret | str | None) -> str | None:
 
 
 def check_strength(secret: Secret | None) -> Secret | None:
-    """Check that a key cannot be guessed: it is long, varied, and no word from a manual."""
     if secret is None or not secret.value:
         return secret
     plain = secret.value.lower()
@@ -270,15 +263,12 @@ Percent = Annotated[
 
 
 def suggest(wrong: str, names: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` if one of the names is similar; else nothing."""
     for name in get_close_matches(wrong, list(names), n=1, cutoff=SIMILARITY_MIN_RATIO):
         return f"; did you mean {name!r}?"
     return ""
 
 
 def refuse_if(find_fault: Callable[[str], str | None]) -> AfterValidator:
-    """Build a validator that refuses a text if *find_fault* returns a reason."""
-
     def check(text: str) -> str:
         if why := find_fault(text):
             raise ValueError(why)

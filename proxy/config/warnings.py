@@ -3,26 +3,21 @@
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from proxy.config.attachments import Attachment, covers_glob, find_unreachable
-from proxy.config.policies import Policy
+from proxy.config.declared import STEP_LISTS
+from proxy.config.policies import Attachment, Policy, ToolConfig, covers_glob, find_unreachable
 from proxy.config.settings import Config, Upstream
-from proxy.config.step_settings import STEP_LISTS
-from proxy.config.tool_rules import ToolConfig
-from proxy.config.values import ALL_PERCENT
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
 
 _GLOB = frozenset("*?[")
-KEEP_MAX_TOKENS = 200_000
 NEVER_TOKENS = 100_000_000
 """No history holds so many: a policy that waits for them wants that old results are never cleared."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Warnings:
-    """Find probable mistakes. *is_known* tells whether a model of this name is known."""
     yield from _check_upstreams(config)
     yield from _check_attachments(config, is_known)
     for name in config.policies:
@@ -32,13 +27,9 @@ def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Warnings:
     yield from _check_open_access(config)
     if config.transcripts.keep == "off" and config.transcripts.required:
         yield "transcripts.required", "has no effect: `keep: off` saves no transcripts"
-    for number, hook in enumerate(config.hooks):
-        if not hook.events:
-            yield f"hooks.{number}.events", "is empty: this hook is never called"
 
 
 def _check_upstreams(config: Config) -> Warnings:
-    """Find upstreams that get no request, because earlier ones serve all their models."""
     used = {team.upstream for team in config.teams.values()}
     used |= {config.policy(name).summary.upstream for name in config.all_policies}
     for number, upstream in enumerate(config.upstreams):
@@ -52,7 +43,6 @@ def _check_upstreams(config: Config) -> Warnings:
 
 
 def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:
-    """Return the number of the first upstream that serves all models of a glob."""
     for number, upstream in enumerate(upstreams):
         if any(covers_glob(glob, model) for glob in upstream.models):
             return number
@@ -62,19 +52,14 @@ def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:
 def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Warnings:
     for number, earlier in find_unreachable(config.attachments):
         why = f"attachments.{earlier} matches the same requests first"
-        yield f"attachments.{number}", f"is never reached: {why}; move this one up, or give it a higher `priority`"
+        yield f"attachments.{number}", f"is never reached: {why}; move this one up"
     for number, attachment in enumerate(config.attachments):
         path = f"attachments.{number}"
         for name, message in _check_names(config, attachment, is_known):
             yield f"{path}.{name}", message
-        if not attachment.rollout:
-            yield f"{path}.rollout", "applies to no conversation: it is 0 percent"
-        elif attachment.rollout < ALL_PERCENT and attachment.mode == "off":
-            yield f"{path}.mode", "`off` below 100 percent switches compaction off for some conversations only"
 
 
 def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str], bool]) -> Warnings:
-    """Find names that match nothing, and combinations that no request can have."""
     teams = [team for name, team in config.teams.items() if fnmatchcase(name, attachment.team)]
     matches_all = attachment.team == "*" or (not config.teams and config.access.team_header)
     if not teams and not matches_all:
@@ -94,18 +79,14 @@ def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str
 
 
 def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warnings:
-    """Check one policy; *own* is what it sets itself, *rules* what is in force."""
     policy = config.policy(name)
     for path, message in _check_tools(own.tools, policy.tools):
         yield f"tools.{path}", message
-    listed = {step for lists in STEP_LISTS for entry in getattr(policy, lists) for step in entry}
     for step in own.steps:
-        if step not in listed:
+        if policy.find_listed(step) is None:
             message = f"has no effect: no such step is in {', '.join(STEP_LISTS)} of this policy; add it to one"
             yield f"steps.{step}", message
     yield from _check_summary_model(config, policy)
-    if policy.keep.tokens >= KEEP_MAX_TOKENS:
-        yield "keep.tokens", "is more than most context windows: nothing is ever compacted"
     goal = rules.find_goal(policy.trigger_tokens)
     if policy.trigger_tokens and goal <= rules.clear_tokens < NEVER_TOKENS:
         why = "old results are never cleared, because the trigger comes first"
@@ -130,7 +111,6 @@ def _check_summary_model(config: Config, policy: Policy) -> Warnings:
 
 
 def _check_bounds(own: Policy, rules: Rules) -> Warnings:
-    """Find amounts that `trigger_tokens` has no room for, so that smaller ones are used."""
     if not rules.trigger_tokens:
         return
     fitting = rules.fit(NOTHING_KNOWN)
@@ -164,7 +144,6 @@ def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig])
 
 
 def _find_first_value(tools: Mapping[str, ToolConfig], glob: str, name: str) -> tuple[str, object]:
-    """Return the first value of a setting for the tools that a glob matches, with its glob."""
     for wide, rules in tools.items():
         value = getattr(rules, name)
         if value is not None and covers_glob(wide.lower(), glob.lower()):

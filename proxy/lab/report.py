@@ -11,8 +11,7 @@ from hashlib import sha256
 from importlib import resources
 from string import Template
 
-from proxy.lab.replay.prices import PRICES, cost_unchanged
-from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Point, Result, Scores
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, PRICES, Point, Result, Scores, cost_unchanged
 from proxy.lab.replay.scorecard import (
     OF_A_SOURCE,
     SHAPE,
@@ -41,26 +40,26 @@ def page(results: Sequence[Result]) -> str:
     """The whole page. It is about the first price model; the others have a table of the policies each."""
     price_models = list_prices(results)
     prices = price_models[0]
-    found = group_rows(results, prices)
-    if not found:
+    rows = group_rows(results, prices)
+    if not rows:
         return _fill(title="Nothing was replayed", lead="No conversation held a request.")
-    name = presented_policy(list(found))
+    name = presented_policy(list(rows))
     own = [result for result in results if result.policy == name and result.prices in ("", prices)]
     own.sort(key=lambda result: (cost_unchanged(result.scores, PRICES.get(prices)), result.conversation), reverse=True)
-    conversations = {each.conversation: Row([each.scores], PRICES.get(prices)) for each in own}
+    conversations = {own_result.conversation: Row([own_result.scores], PRICES.get(prices)) for own_result in own}
     worth = [
         _table(f"What it is worth: {describe_prices(price_model)}", "policy", WORTH, group_rows(results, price_model))
         for price_model in price_models
     ]
     return _fill(
-        title=_text(_title(found[name])),
-        lead=_text(_lead(found[name].scores, name, len(own))),
-        cards="".join(_cards(found[name], found.get(NOTHING), prices)),
-        policies="".join([*worth, *(_table(title, "policy", columns, found) for title, columns in TABLES.items())]),
+        title=_text(_title(rows[name])),
+        lead=_text(_lead(rows[name].scores, name, len(own))),
+        cards="".join(_cards(rows[name], rows.get(NOTHING), prices)),
+        policies="".join([*worth, *(_table(title, "policy", columns, rows) for title, columns in TABLES.items())]),
         sources=_table(f"Policy {name}", "sessions of", OF_A_SOURCE, by_source(results, name, prices)),
-        charts="".join(_chart(each) for each in own[:CHARTS_LIMIT]),
+        charts="".join(_chart(own_result) for own_result in own[:CHARTS_LIMIT]),
         conversations=_table(f"Policy {name}, dearest first", "conversation", _conversation_columns(), conversations),
-        counting=_text(describe_estimate(found[name].scores)),
+        counting=_text(describe_estimate(rows[name].scores)),
     )
 
 
@@ -73,10 +72,10 @@ def presented_policy(policies: Sequence[str]) -> str:
 
 def exact_percent(part: float) -> str:
     """A share in percent, never rounded up to all nor down to nothing."""
-    shown = f"{100 * part:.1f}"
-    if shown == "100.0" and part < 1:
-        shown = "99.9"
-    return f"{'0.1' if shown == '0.0' and part > 0 else shown} %"
+    text = f"{100 * part:.1f}"
+    if text == "100.0" and part < 1:
+        text = "99.9"
+    return f"{'0.1' if text == '0.0' and part > 0 else text} %"
 
 
 def _fill(**parts: str) -> str:
@@ -117,21 +116,23 @@ def _cards(row: Row, plain: Row | None, prices: str) -> Iterator[str]:
     yield _card("Input cost, against doing nothing", exact_percent(row.cost), money, is_good=row.cost < 1)
     if scores.needed.asked:
         rereads = f"{scores.needed.rereads:,} results would be read again"
-        charged = exact_percent(row.cost_with_rereads)
-        yield _card("The same with re-reads charged", charged, rereads, is_good=row.cost_with_rereads < 1)
+        charged_cost = exact_percent(row.cost_with_rereads)
+        yield _card("The same with re-reads charged", charged_cost, rereads, is_good=row.cost_with_rereads < 1)
         spans = f"of {scores.needed.asked:,} passages that the agent quoted next"
-        yield _card("What the next actions needed", exact_percent(row.spans or 0.0), spans)
+        yield _card("What the next actions needed", exact_percent(row.spans.value or 0.0), spans)
     yield _card("Cache broken, per 100 requests", f"{row.rewrites_per_100:.1f}", f"{scores.rewrites:,} rewrites")
     over = f"the largest had {scores.peak:,} tokens" + (f"; doing nothing: {plain.scores.over:,} over" if plain else "")
     yield _card("Requests over the window", f"{scores.over:,}", over, is_good=not scores.over)
-    promised = [found for name in ("user messages", "pins") if (found := scores.recall.get(name))]
-    if asked := sum(found.asked for found in promised):
-        kept, invalid = sum(found.kept for found in promised), max(scores.invalid.values(), default=0)
-        is_good = kept == asked and not invalid
-        text = f"{kept:,} of {asked:,} user messages and pins; {invalid:,} requests became invalid"
-        if (told := scores.recall.get("failures told")) and told.asked:  # measured, and never guaranteed
-            text += f"; of {told.asked:,} shortened failures, {told.kept:,} are told"
-        yield _card("Kept of what must not be lost", exact_percent(kept / asked), text, is_good=is_good)
+    recalls = [recall for name in ("user messages", "pins") if (recall := scores.recall.get(name))]
+    if promised_count := sum(recall.asked for recall in recalls):
+        present_count, invalid = sum(recall.kept for recall in recalls), max(scores.invalid.values(), default=0)
+        is_good = present_count == promised_count and not invalid
+        text = f"{present_count:,} of {promised_count:,} user messages and pins; {invalid:,} requests became invalid"
+        if (failures := scores.recall.get("failures told")) and failures.asked:  # measured, and never guaranteed
+            text += f"; of {failures.asked:,} shortened failures, {failures.kept:,} are told"
+        yield _card(
+            "Kept of what must not be lost", exact_percent(present_count / promised_count), text, is_good=is_good
+        )
 
 
 def _card(term: str, figure: str, text: str, *, is_good: bool | None = None) -> str:
@@ -143,8 +144,8 @@ def _card(term: str, figure: str, text: str, *, is_good: bool | None = None) -> 
 
 
 def _conversation_columns() -> list[Column]:
-    known = {column.name: column for column in (*SHAPE, *WORTH)}
-    return [known[name] for name in _OF_A_CONVERSATION]
+    columns_by_name = {column.name: column for column in (*SHAPE, *WORTH)}
+    return [columns_by_name[name] for name in _OF_A_CONVERSATION]
 
 
 def _table(title: str, first: str, columns: Sequence[Column], rows: Mapping[str, Row]) -> str:
@@ -158,18 +159,20 @@ def _table(title: str, first: str, columns: Sequence[Column], rows: Mapping[str,
 
 
 def _row(row: Sequence[Cell]) -> str:
-    cells = "".join(f"<td>{each:,}</td>" if isinstance(each, int) else f"<td>{_text(each)}</td>" for each in row[1:])
-    return f'<tr><th scope="row">{_text(row[0])}</th>{cells}</tr>'
+    cells = []
+    for cell in row[1:]:
+        text = f"{cell:,}" if isinstance(cell, int) else _text(cell)
+        cells.append(f"<td>{text}</td>")
+    return f'<tr><th scope="row">{_text(row[0])}</th>{"".join(cells)}</tr>'
 
 
 def _chart(result: Result) -> str:
-    """Tokens of each request, as sent and as forwarded, and the window where it is not far above both."""
+    """Tokens of each request, as sent and as forwarded, and the window if it is not far above both."""
     top = max((max(point.raw, point.forwarded) for point in result.points), default=0) or 1
     points = list(_thin(result.points))
-    sent, forwarded = (
-        _line(points, [getattr(each, name) for _, each in points], len(result.points), top)
-        for name in ("raw", "forwarded")
-    )
+    count = len(result.points)
+    sent_line = _line(points, [point.raw for _, point in points], count, top)
+    forwarded_line = _line(points, [point.forwarded for _, point in points], count, top)
     height = _HEIGHT * (1 - result.window / top)
     limit = f'<line class="limit" x1="0" x2="{_WIDTH}" y1="{height:.1f}" y2="{height:.1f}"/>' if height >= 0 else ""
     text = f"{result.scores.requests:,} requests of {result.model or 'an unknown model'}, up to {top:,} tokens"
@@ -177,7 +180,7 @@ def _chart(result: Result) -> str:
         f'<h3>{_text(result.conversation)}</h3><p class="soft">{_text(text)}; window {result.window:,}; '
         f"{result.scores.rewrites:,} rewrites. Upper line: as sent; lower: as forwarded.</p>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{_text(text)}">'
-        f'<polyline class="raw" points="{sent}"/><polyline class="ours" points="{forwarded}"/>{limit}</svg>'
+        f'<polyline class="raw" points="{sent_line}"/><polyline class="ours" points="{forwarded_line}"/>{limit}</svg>'
     )
 
 
@@ -185,10 +188,10 @@ def _thin(points: Sequence[Point]) -> Iterator[tuple[int, Point]]:
     """Not more points than can be seen apart, with all rewrites and both ends."""
     step = max(1, len(points) // POINTS_LIMIT)
     last = len(points) - 1
-    return ((at, each) for at, each in enumerate(points) if at % step == 0 or each.rewrote or at == last)
+    return ((at, point) for at, point in enumerate(points) if at % step == 0 or point.rewrote or at == last)
 
 
-def _line(points: Sequence[tuple[int, Point]], sizes: Iterable[int], many: int, top: int) -> str:
-    width = _WIDTH / max(1, many - 1)
+def _line(points: Sequence[tuple[int, Point]], sizes: Iterable[int], point_count: int, top: int) -> str:
+    width = _WIDTH / max(1, point_count - 1)
     spots = zip(points, sizes, strict=True)
     return " ".join(f"{at * width:.1f},{_HEIGHT * (1 - size / top):.1f}" for (at, _), size in spots)

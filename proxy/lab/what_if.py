@@ -1,8 +1,7 @@
 """Trial of a policy on kept conversations, in a process of its own (what-if).
 
-`proxy.admin.trials` starts `python -m proxy.lab.what_if`, writes a job and the conversations to its standard input,
-and reads one JSON answer. A worker cannot do this itself: replay is pure Python and would hold up every other request.
-The process sees no configuration, no credential and no environment, and limits its own memory and time.
+`proxy.admin.policy_pages` writes a job and conversations to its standard input, and reads one JSON answer. The process
+sees no configuration, no credential and no environment, and limits its own memory and time.
 
 Standard input: one line with the job, then for each conversation the lines of its originals, followed by an empty line.
 """
@@ -17,10 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from proxy.config.policies import Policy
-from proxy.lab.replay.cache import PROVIDER
-from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.replay_history import PROVIDER
 from proxy.lab.replay.replay_jobs import Job, replay_job
-from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Conversation, Scores
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, PRICES, Conversation, Scores
 from proxy.lab.replay.scorecard import Row
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial, build_rules
@@ -45,18 +43,18 @@ def main(source: BinaryIO) -> dict[str, Any]:
     job = json.loads(source.readline())
     os.nice(NICENESS_LEVELS)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"], job["memory_bytes"]))
-    policies = [(each["name"], Policy.model_validate(each["policy"])) for each in job["policies"]]
+    policies = [(entry["name"], Policy.model_validate(entry["policy"])) for entry in job["policies"]]
     rows: list[list[Scores]] = [[] for _ in policies]
     done = 0
     signal.signal(signal.SIGALRM, _raise_time_up)
     signal.setitimer(signal.ITIMER_REAL, job["seconds"])
     try:
         for number, lines in enumerate(_read_conversations(source)):
-            found = list(_branches(f"{number}", lines))
-            scored = [scores for each in found for scores in _score(each, policies, job["window"])]
-            for place, scores in enumerate(scored):
+            conversations = list(_branches(f"{number}", lines))
+            scores_list = [scores for entry in conversations for scores in _score(entry, policies, job["window"])]
+            for place, scores in enumerate(scores_list):
                 rows[place % len(policies)].append(scores)
-            done += bool(found)
+            done += bool(conversations)
     except TimeUpError:
         pass  # the answer is about the conversations before this one
     finally:
@@ -83,9 +81,9 @@ def _branches(name: str, lines: list[bytes]) -> Iterator[Conversation]:
     """Each branch of a kept conversation."""
     values = tuple(value for value in map(_parse, lines) if value)
     for chapter in proxy_transcripts.chapters(ParsedFile(Path(name), values)):
-        made, _ = build_conversation(chapter, name, proxy_transcripts.NAME)
-        if made is not None:
-            yield made
+        conversation, _ = build_conversation(chapter, name, "transcripts")
+        if conversation is not None:
+            yield conversation
 
 
 def _parse(line: bytes) -> Any:  # noqa: ANN401 (JSON)
@@ -95,10 +93,10 @@ def _parse(line: bytes) -> Any:  # noqa: ANN401 (JSON)
         return None
 
 
-def _score(each: Conversation, policies: list[tuple[str, Policy]], window: int | None) -> list[Scores]:
-    tokens = window or resolve_window(each.model).total or DEFAULT_WINDOW_TOKENS
+def _score(conversation: Conversation, policies: list[tuple[str, Policy]], window: int | None) -> list[Scores]:
+    tokens = window or resolve_window(conversation.model).total or DEFAULT_WINDOW_TOKENS
     trials = [_trial(place, name, policy, tokens) for place, (name, policy) in enumerate(policies)]
-    return [result.scores for result in replay_job(Job(each, trials, UpstreamModel(tokens, PROVIDER)))]
+    return [result.scores for result in replay_job(Job(conversation, trials, UpstreamModel(tokens, PROVIDER)))]
 
 
 def _trial(place: int, name: str, policy: Policy, window: int) -> Trial:
@@ -130,7 +128,7 @@ def _outcome(name: str, row: Row) -> dict[str, Any]:
         "peak": scores.peak,
         "over_window": scores.over,
         "summaries": scores.summary_calls,
-        "spans": None if row.spans is None else round(row.spans, 4),
+        "spans": None if row.spans.value is None else round(row.spans.value, 4),
         "lambda": None if row.break_even is None else round(row.break_even, 2),
     }
 

@@ -1,42 +1,287 @@
 """Tokens of messages: exact for OpenAI's encodings, calibrated for all others.
 
-Three ideas make counting both right and cheap:
-
-- A message is counted once. Clients send their whole history with each turn, so counts are remembered by the bytes.
-- What takes time happens in threads, in pieces; tiktoken releases the interpreter while it works. The event loop stays
-  free even when a megabyte arrives for the first time.
-- The best count is the upstream's own. The core starts from what it reported for a prefix, so that only new messages
-  are counted here, and a `Calibration` learns how far our count is from its.
+What counts is what a model reads: texts, and fixed prices for markup and media. Each message is counted once and
+remembered by its bytes; more than a little is counted in threads, in pieces, so that the event loop stays free. The
+ranks of the encodings are shipped, because tiktoken's own loader would go to the network, without any timeout.
 """
 
 import asyncio
+import base64
+import json
+import lzma
 import re
+import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from math import ceil
+from pathlib import Path
 from typing import Literal
 
+import tiktoken
+
+from proxy.history.calls import iterate_strings
 from proxy.lru import ByteBoundedCache
-from proxy.models.token_encodings import EncodingName, build_encoding, count_tokens, find_encoding
-from proxy.wire.weight import weigh
+from proxy.models.names import plain_name
+from proxy.wire.json_body import read_json
+
+MESSAGE_TOKENS = 3  # the markup around each message
+TOOL_CALL_TOKENS = 8  # the markup around each tool call
+AUDIO_TOKENS = 600
+FILE_TOKENS = 3_000
+VIDEO_TOKENS = 10_000
+
+_IMAGES = frozenset({"image_url", "input_image", "image"})
+_OTHER_MEDIA = {
+    "input_audio": AUDIO_TOKENS,
+    "file": FILE_TOKENS,
+    "input_file": FILE_TOKENS,
+    "document": FILE_TOKENS,
+    "video_url": VIDEO_TOKENS,
+}
+_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
+_MARKS = frozenset(  # what the model never sees as text, though it is short
+    {
+        *("role", "type", "id", "tool_call_id", "index", "format", "detail", "audio", "annotations"),
+        *("cache_control", "prompt_cache_breakpoint"),
+    }
+)
+_SEALED = frozenset(  # what only its maker can read, and long
+    {"encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields"}
+)
+
+
+@dataclass(slots=True)
+class Weight:
+    """`unread`: characters of the JSON that are media or sealed."""
+
+    texts: list[str] = field(default_factory=list)
+    markup: int = 0
+    media: int = 0
+    unread: int = 0
+
+    def of_message(self, message: Mapping[str, object]) -> "Weight":
+        self.markup += MESSAGE_TOKENS
+        if message.get("audio"):  # an earlier spoken answer, by its id
+            self.media += AUDIO_TOKENS
+        for name, value in message.items():
+            if name not in _REASONING:
+                self._add_member(name, value)
+        self._add_reasoning(message)
+        return self
+
+    def _add_reasoning(self, message: Mapping[str, object]) -> None:
+        """Dialects repeat the same text under two names, and the model reads one of them."""
+        texts = [(Weight().of(message[name]), message[name]) for name in _REASONING if message.get(name)]
+        longest = max((weight for weight, _ in texts), key=Weight.length, default=Weight())
+        self.texts += longest.texts
+        self.unread += sum(_letters(value) for _, value in texts) - longest.length()
+
+    def of(self, value: object) -> "Weight":
+        match value:
+            case str():
+                self._add_text(value)
+            case list():
+                for item in value:
+                    self.of(item)
+            case dict():
+                self._add_part(value)
+        return self
+
+    def length(self) -> int:
+        return sum(map(len, self.texts))
+
+    def _add_part(self, part: Mapping[str, object]) -> None:
+        kind = part.get("type")
+        if kind in _IMAGES:
+            self._add_picture(part)
+        elif kind in _OTHER_MEDIA:
+            self._add_unread(_OTHER_MEDIA[str(kind)], part)
+        else:
+            if kind in ("function", "custom"):
+                self.markup += TOOL_CALL_TOKENS
+            for name, item in part.items():
+                self._add_member(name, item)
+
+    def _add_member(self, name: str, value: object) -> None:
+        if name in _MARKS:
+            return
+        if name in _SEALED:
+            self._add_unread(0, value)
+        elif name in ("arguments", "input") and not isinstance(value, str):
+            self.texts.append(json.dumps(value))  # an object where a string belongs: the model reads its JSON
+        else:
+            self.of(value)
+
+    def _add_text(self, text: str) -> None:
+        if text.startswith("data:") and ";base64," in text[:200]:
+            tokens = FILE_TOKENS
+            if text.startswith("data:image/"):
+                tokens = _price_picture(text, None)
+            self._add_unread(tokens, text)
+        else:
+            self.texts.append(text)
+
+    def _add_picture(self, part: Mapping[str, object]) -> None:
+        picture = part.get("image_url")
+        url, detail = picture, part.get("detail")
+        if isinstance(picture, dict):
+            url, detail = picture.get("url"), picture.get("detail")
+        self._add_unread(_price_picture(url, detail), part)
+
+    def _add_unread(self, tokens: int, value: object) -> None:
+        self.media += tokens
+        self.unread += _letters(value)
+
+
+def weigh(raw: bytes) -> Weight:
+    """A message has a role; a tool, a list of tools or a schema is read as JSON."""
+    value = read_json(raw)
+    if isinstance(value, dict) and "role" in value:
+        return Weight().of_message(value)
+    return Weight([raw.decode(errors="replace")])
+
+
+def _letters(value: object) -> int:
+    return sum(map(len, iterate_strings(value)))
+
+
+# OpenAI's tiles: a base price, and one for each 512-pixel square of the picture once it is scaled to fit:
+# <https://platform.openai.com/docs/guides/images-vision#calculating-costs>
+
+PICTURE_TOKENS, TILE_TOKENS = 85, 170
+UNREADABLE_PICTURE_TOKENS = 1_105
+"""A picture whose size cannot be read: the price of a screenshot."""
+
+
+def _price_picture(url: object, detail: object) -> int:
+    if detail == "low":
+        return PICTURE_TOKENS
+    size = None
+    if isinstance(url, str):
+        size = read_picture_size(url)
+    if size is None:
+        return UNREADABLE_PICTURE_TOKENS
+    return PICTURE_TOKENS + TILE_TOKENS * _tiles(*size)
+
+
+def _tiles(width: int, height: int) -> int:
+    shrink = min(1.0, 2048 / max(width, height), 768 / min(width, height))
+    return ceil(width * shrink / 512) * ceil(height * shrink / 512)
+
+
+def read_picture_size(url: str) -> tuple[int, int] | None:
+    """Of a PNG or JPEG in a data URL, from its first bytes."""
+    base64_text = url[:100_000].partition(";base64,")[2]
+    try:
+        start = base64.b64decode(base64_text[: len(base64_text) // 4 * 4])
+    except ValueError:
+        return None
+    size = _png_size(start) or _jpeg_size(start)
+    if size is None or min(size) <= 0:
+        return None
+    return size
+
+
+def _png_size(start: bytes) -> tuple[int, int] | None:
+    if not start.startswith(b"\x89PNG\r\n\x1a\n"):
+        return None
+    return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
+
+
+def _jpeg_size(start: bytes) -> tuple[int, int] | None:
+    """Segments follow one another, each with its length; start-of-frame tells height and width."""
+    if not start.startswith(b"\xff\xd8"):
+        return None
+    at = 2
+    while at + 9 <= len(start) and start.startswith(b"\xff", at):
+        if start[at + 1] in (0xC0, 0xC1, 0xC2):
+            height, width = struct.unpack(">HH", start[at + 5 : at + 9])
+            return width, height
+        at += 2 + int.from_bytes(start[at + 2 : at + 4], "big")
+    return None
+
+
+EncodingName = Literal["o200k_base", "cl100k_base"]
+PIECE_CHARS = 100_000
+"""tiktoken's regular expression gives up on a million blanks."""
+SPECIAL_TOKEN = "<|endoftext|>"  # noqa: S105 (a word of the encoding)
+"""Never meant as one: in a message it is text."""
+_DATA = Path(__file__).with_name("data")
+_OLD_OPENAI = re.compile(r"gpt-(?:3|4(?!o|-[15](?:-|$)))|text-embedding|babbage|davinci")
+_SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for them; a test compares
+    "cl100k_base": (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+        r"|\s+(?!\S)|\s"
+    ),
+    "o200k_base": (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+}
+
+
+def find_encoding(model: str) -> EncodingName:
+    """For models of others the newer one, whose error `Calibration` learns."""
+    if _OLD_OPENAI.match(plain_name(model)) is not None:
+        return "cl100k_base"
+    return "o200k_base"
+
+
+def read_ranks(name: EncodingName) -> dict[bytes, int]:
+    """The file holds each token after a byte with its length, in the order of the ranks."""
+    packed = lzma.decompress((_DATA / f"{name}.ranks.xz").read_bytes())
+    ranks: dict[bytes, int] = {}
+    start = 0
+    while start < len(packed):
+        stop = start + 1 + packed[start]
+        ranks[packed[start + 1 : stop]] = len(ranks)
+        start = stop
+    return ranks
+
+
+@cache
+def build_encoding(name: EncodingName) -> tiktoken.Encoding:
+    tokens = read_ranks(name)
+    # Without any special token tiktoken looks for an empty one at every character, which takes half of its time.
+    special = {SPECIAL_TOKEN: len(tokens)}
+    encoding = tiktoken.Encoding(name, pat_str=_SPLITS[name], mergeable_ranks=tokens, special_tokens=special)
+    tokens.clear()  # the encoder has a copy of its own; this one is 23 MB
+    return encoding
+
+
+def count_tokens(text: str, name: EncodingName) -> int:
+    encoding = build_encoding(name)
+    return sum(_count_piece(text[start : start + PIECE_CHARS], encoding) for start in range(0, len(text), PIECE_CHARS))
+
+
+def _count_piece(text: str, encoding: tiktoken.Encoding) -> int:
+    try:
+        return len(encoding.encode(text, disallowed_special=()))
+    except ValueError:  # the regular expression ran out of stack, so this is hardly text
+        return len(text) // 4
+
 
 Estimator = Literal["tokens", "chars"]
 
 INLINE_BYTES = 20_000
-"""Bytes of new messages that are counted in the event loop; more are counted in a thread."""
+"""More new messages are counted in a thread."""
 LOOK_UP_BYTES = 4_000_000
-"""Bytes of messages that are looked up in the event loop, where each is hashed; more are looked up in a thread."""
+"""Each message is hashed; more are looked up in a thread."""
 LOOK_UP_MESSAGES = 10_000
 """The same, in messages."""
 THREAD_COUNT = 2
 REMEMBERED_COUNTS_MAX = 200_000
-"""Counts that are kept, by the hash of the message: about 20 MB."""
+"""About 20 MB."""
 OWNERS_MAX_BYTES = 1024 * 1024
-"""Tokenizers of callers that are kept: some thousands."""
+"""Some thousands."""
 
 
 class Tokenizers:
-    """A tokenizer for any model, and the threads they share. One per process."""
+    """One per process."""
 
     def __init__(self, remembered: int = REMEMBERED_COUNTS_MAX) -> None:
         self._threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="tokenizer")
@@ -52,7 +297,7 @@ class Tokenizers:
         return self._tokenizers[encoding]
 
     async def load(self) -> None:
-        """The common encoding, before the first request: building it holds the interpreter for a tenth of a second."""
+        """Building an encoding holds the interpreter for a tenth of a second."""
         await asyncio.get_running_loop().run_in_executor(self._threads, build_encoding, "o200k_base")
 
     def close(self) -> None:
@@ -60,7 +305,7 @@ class Tokenizers:
 
 
 class Tokenizer:
-    """Counts messages, tools and schemas, given as raw JSON, as on the wire. Without an encoding: characters / 4."""
+    """Counts raw JSON. Without an encoding: characters / 4."""
 
     def __init__(
         self,
@@ -76,7 +321,7 @@ class Tokenizer:
         self._of_owners = ByteBoundedCache[int, Tokenizer](OWNERS_MAX_BYTES)
 
     def of_owner(self, owner: int) -> "Tokenizer":
-        """The tokenizer of one caller: how long it takes tells nothing of what others have had counted."""
+        """How long it takes tells nothing of what others have had counted."""
         tokenizer = self._of_owners.get(owner)
         if tokenizer is None:
             tokenizer = Tokenizer(self._encoding, self._threads, self._counts, owner)
@@ -84,7 +329,7 @@ class Tokenizer:
         return tokenizer
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
-        """A count per message. After this, `count` answers for each of them at once."""
+        """After this, `count` answers for each of them at once."""
         if len(messages) > LOOK_UP_MESSAGES or sum(map(len, messages)) > LOOK_UP_BYTES:
             return await self._in_thread(messages)
         counts = [self._counts.get(hash(message) ^ self._owner) for message in messages]
@@ -99,7 +344,7 @@ class Tokenizer:
         return [count for count in counts if count is not None]
 
     def count(self, message: bytes) -> int:
-        """Remembered, or counted on the spot: for new messages that are small, such as a step makes."""
+        """Remembered, or counted on the spot."""
         key = hash(message) ^ self._owner
         count = self._counts.get(key)
         if count is None:
@@ -132,18 +377,14 @@ SEPARATOR_CHARACTERS = 2
 
 
 def count_characters(raw: bytes) -> int:
-    """Characters of JSON, the same whether the client writes them as they are or escapes them."""
     return len(raw.decode("utf-8", "replace")) - (_ESCAPE_CHARACTERS - 1) * len(_ESCAPED.findall(raw))
 
 
 class CountCache:
-    """Counts by message, in two halves: when the new half is full it becomes the old one, and the old one is forgotten.
+    """Two halves: when the new half is full it becomes the old one, and the old one is forgotten.
 
-    Every message of a history is looked up in each turn. This takes 0.1 us for each and 49 bytes of memory;
-    `lru.ByteBoundedCache` takes 2.7 us and 242 bytes.
-
-    The key is Python's own hash of bytes, with the caller's fingerprint: keyed, private to the process, and 64 bits are
-    plenty to tell counts apart.
+    A look-up takes 0.1 us and 49 bytes; `lru.ByteBoundedCache` takes 2.7 us and 242 bytes. The key is Python's hash,
+    with the caller's fingerprint: private to the process, and 64 bits are plenty.
     """
 
     def __init__(self, entries: int) -> None:

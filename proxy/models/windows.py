@@ -1,18 +1,19 @@
-"""Context windows and prices of models: the bundled table, and several sources together.
+"""Context windows and prices of models: the bundled table, what servers report, and several sources together.
 
-Two limits have the same name in practice. A *total* is shared by prompt and answer; an *input* limit is for the prompt
-alone. Taking a total for an input limit overflows, the other way round wastes a third of a window. So a `Window`
-(shorten/window.py) has both, and it alone makes a budget of them. Unknown is None; the caller decides.
+A *total* is shared by prompt and answer; an *input* limit is for the prompt alone. Taking a total for an input limit
+overflows, the other way round wastes a third of a window. So a `Window` has both. Unknown is None; the caller decides.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
 
-from proxy.models.names import plain_name, without_date
+from proxy.models.names import model_family, plain_name, without_date
+from proxy.shorten.calibration import Calibration
 from proxy.shorten.window import UNKNOWN, PriceCliff, TokenPrices, Window
 
 # OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended.
@@ -21,10 +22,7 @@ _TABLE = Path(__file__).with_name("data") / "models.json"
 
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
-    """One window out of several sources, most trusted first; the bundled table is last.
-
-    Limits come together, from the first source that knows one: half a learned window and half a bundled one are none.
-    """
+    """The most trusted source first. Limits come together: half a learned window and half a bundled one are none."""
     sources = [*filter(None, windows), find_bundled_window(model) or UNKNOWN]
     limits = next((source for source in sources if source.is_known), UNKNOWN)
     priced = next((source for source in sources if source.prices), UNKNOWN)
@@ -34,10 +32,7 @@ def resolve_window(model: str, *windows: Window | None) -> Window:
 
 
 def find_bundled_window(model: str) -> Window | None:
-    """The window that the shipped table has for this name, without provider, route and date; no guess from a prefix.
-
-    A wrong window is worse than none: a `qwen:7b` on a laptop does not read what the one in the cloud reads.
-    """
+    """No guess from a prefix: a `qwen:7b` on a laptop does not read what the one in the cloud reads."""
     name = plain_name(model)
     table = _table()
     row = table.get(name) or table.get(without_date(name))
@@ -47,7 +42,6 @@ def find_bundled_window(model: str) -> Window | None:
 
 
 def is_known_model(model: str) -> bool:
-    """True for models of the shipped table."""
     return find_bundled_window(model) is not None
 
 
@@ -73,3 +67,84 @@ def _read_row(row: _Row) -> Window:
         cliffs=tuple(PriceCliff(above, TokenPrices(*higher)) for above, higher in cliffs),
         origin="bundled",
     )
+
+
+Json = object
+
+
+def read_window(
+    answer: Json, model: str, *, totals: tuple[str, ...], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()
+) -> Window | None:
+    """The least limit of those under these names."""
+    row = _find_row(answer, model)
+    total = _find_least(row, totals)
+    longest_input = _find_least(row, inputs)
+    if total is None and longest_input is None:
+        return None
+    return Window(total=total, input=longest_input, output=_find_least(row, outputs), origin="live")
+
+
+def _find_least(row: Mapping[str, object], names: tuple[str, ...]) -> int | None:
+    counts: list[int] = []
+    for group in (row, _as_mapping(row.get("top_provider")), _as_mapping(row.get("default_generation_settings"))):
+        for name in names:
+            count = group.get(name)
+            if isinstance(count, int) and count > 1:
+                counts.append(count)
+    return min(counts, default=None)
+
+
+PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
+    # llama.cpp: the context of one slot. Its `/v1/models` tells what the model was trained with:
+    # <https://github.com/ggml-org/llama.cpp/tree/master/tools/server>.
+    "/props": partial(read_window, totals=("n_ctx",)),
+    # Ollama: what is loaded. Beyond it Ollama cuts silently: <https://docs.ollama.com/context-length>.
+    "/api/ps": partial(read_window, totals=("context_length",)),
+    # LM Studio: the loaded length, not the `max_context_length` one might load.
+    "/api/v0/models": partial(read_window, totals=("loaded_context_length",)),
+    # Text Generation Inference, which tells both limits.
+    "/info": partial(read_window, totals=("max_total_tokens",), inputs=("max_input_tokens",)),
+    # vLLM, SGLang, OpenRouter, Groq, Mistral, Together; a server of one model answers for any name.
+    "/v1/models": partial(
+        read_window,
+        totals=("max_model_len", "context_length", "context_window", "max_context_length"),
+        outputs=("max_completion_tokens",),
+    ),
+}
+
+
+def _find_row(answer: Json, model: str) -> Mapping[str, object]:
+    """The answer itself if it lists none."""
+    page = _as_mapping(answer)
+    listed = page.get("data") or page.get("models") or answer
+    if not isinstance(listed, list):
+        return page
+    rows = list(map(_as_mapping, listed))
+    for row in rows:
+        if model in (row.get("id"), row.get("name"), row.get("model")):
+            return row
+    for row in rows:
+        if plain_name(model) in (plain_name(str(row.get("id"))), plain_name(str(row.get("name")))):
+            return row
+    if len(rows) == 1:
+        return rows[0]
+    return {}
+
+
+def _as_mapping(value: Json) -> Mapping[str, object]:
+    if isinstance(value, dict):
+        return value
+    return {}
+
+
+_PRIOR_FACTORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
+
+
+def make_counter_name(upstream: str, model: str) -> str:
+    """Token counts of one upstream and one model family say nothing of others."""
+    return f"{upstream}/{model_family(model)}"
+
+
+def find_prior_calibration(model: str) -> Calibration:
+    """Before the first usage comes back."""
+    return Calibration(_PRIOR_FACTORS.get(model_family(model), 1.0))

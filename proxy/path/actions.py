@@ -6,36 +6,38 @@ action that reads the store, is in `shorten.memory`.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from proxy.path.conversation import Conversation, Decision
-from proxy.path.originals_rule import Writing
-from proxy.path.recovery import Refusal
+from proxy.path.conversation import Conversation, Decision, Writing
 from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.memory import LookUp
 from proxy.shorten.state import ConversationState
-from proxy.shorten.window import LearnedLimit, Window
+from proxy.shorten.window import Covers, LearnedLimit, Window
 from proxy.summary.question import Question
 
 T = TypeVar("T")
+RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    kind: RefusalKind
+    limit: int | None = None
+    size: int | None = None
+    covers: Covers = "total"
+    """Is the limit shared with the answer, or the prompt's alone?"""
+    answer_room: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """One way to forward a request, with the facts to remember once the upstream has accepted it."""
-
     decision: Decision
     conversation: Conversation | None = None
-    """None: the request is so small that nothing was looked up."""
     state: ConversationState | None = None
-    """The history with its block, as it was decided on. None: decided without one."""
     was_refused: bool = False
-    """It is a retry: the history as it was decided on first did not fit, or was not accepted."""
     originals_are_written: bool = False
     is_announced: bool = False
-    """`BeginCompaction` was reported."""
     learned: LearnedLimit | None = None
-    """The limit that is remembered if this forwarding is accepted."""
     drops_usage_option: bool = False
     """The upstream has refused the option for usage that the proxy had added."""
     is_untouched_retry: bool = False
@@ -44,69 +46,52 @@ class Forwarding:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReport:
-    """Facts about the prompt that an answer reports."""
-
     usage: Usage = NOT_REPORTED
-    """The sum of all rounds, which was paid for."""
     says_truncated: bool = False
-    """It ended in a way that some servers end when they had to cut the prompt."""
+    """It ended as some servers end when they had to cut the prompt."""
     forwarded_tokens: int | None = None
-    """Tokens of the request as it was forwarded, if that is not the prompt in `usage`."""
+    """None: the prompt in `usage`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The beginning of an answer: its status, and of a stream the first events."""
-
     is_good: bool = True
     refusal: Refusal | None = None
-    """The refusal that was recognised. None for a good answer, or a refusal of another kind."""
     is_invalid: bool = False
-    """The upstream calls the request invalid."""
     was_sent: bool = True
-    """False if the request would have been the same, byte for byte, as the one that was refused."""
+    """False: it would have been the refused request again, byte for byte."""
     reply: Any = None
-    """The driver's own handle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """An answer that has been delivered."""
-
     answer: AnswerReport
     now: float
     is_whole: bool = True
     """False if it did not come to its end, or the client left."""
     instead: Forwarding | None = None
-    """The forwarding that took the place of the first one: the model had its history compacted in the answer."""
+    """Took the place of the first one: the model had its history compacted in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:
-    """One request of a conversation, once its answer is through."""
-
     decision: Decision
     tenant: str
     link: str
-    """The link of its last message, by which the transcript knows it."""
+    """Of its last message, by which the transcript knows it."""
     messages: int
     usage: Usage
     dollars_paid: float | None
-    """For the prompt as it was read."""
     dollars_unchanged: float | None
-    """For the history as it was sent, without a proxy."""
     dollars_would_be: float | None
-    """For the history as it would have been forwarded if the policy did not only observe."""
     silently_cut: tuple[int, int] | None = None
-    """Tokens sent and tokens read, if the upstream answered without having read all of its prompt."""
+    """Tokens sent and tokens read."""
     breaker_opened: bool = False
-    """Blocks do not help this conversation: no more are made until it has changed."""
+    """No more blocks are made for this conversation until it has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a conversation: the tenant, and the key of the chain of hashes that identifies it."""
-
     tenant: str
     secret: bytes
 
@@ -120,7 +105,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Deliver the answer to the client. Result: `Delivered`. What follows is done in the background."""
+    """Deliver the answer. Result: `Delivered`. What follows is done in the background."""
 
     forwarding: Forwarding
     opening: Opening
@@ -140,49 +125,40 @@ class ProbeWindow:
 
 @dataclass(frozen=True, slots=True)
 class Identify:
-    """Result: the `Owner` of the conversation."""
+    """Result: `Owner`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoteLocalWindow:
-    """Remember in this worker the window that the store says an overflow taught (None: nothing)."""
-
     window: Window | None
 
 
 @dataclass(frozen=True, slots=True)
 class ShareProbedWindow:
-    """Store the result of this worker's probe for the other workers: the upstream has accepted this caller."""
-
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class CanSummarize:
-    """Result: whether the upstream that makes summaries may be asked now (`bool`; not shortly after a fault of it)."""
+    """Result: whether the upstream that makes summaries may be asked now (`bool`)."""
 
     conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Announces work on the whole history, to rewrite it; everything before is about its new messages only."""
+    """Announces work on the whole history; everything before is about its new messages only."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartSummary:
-    """Ask for this summary in the background."""
-
     question: Question
     conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitSummary:
-    """Wait for a summary. Result: `Summary`, or None if it failed or took too long.
-
-    `question` None: it was asked before, perhaps by another worker, and covers this many messages.
-    """
+    """Wait for a summary. Result: `Summary`, or None. `question` None: it was asked before."""
 
     question: Question | None
     covers: int
@@ -192,7 +168,7 @@ class AwaitSummary:
 
 @dataclass(frozen=True, slots=True)
 class KeepOriginals:
-    """Write the history to the transcripts, as the table in `originals_rule` says. Result: False if that failed."""
+    """Write the history to the transcripts, as the table in `conversation` says. Result: False if that failed."""
 
     writing: Writing
     conversation: Conversation
@@ -200,47 +176,32 @@ class KeepOriginals:
 
 @dataclass(frozen=True, slots=True)
 class BeginCompaction:
-    """Report that a compaction begins, before any of its work: a listener may still read the original."""
-
     reason: str
     tokens: int
-    """Of the history as it was forwarded until now."""
     is_kept: bool
-    """Its original is written."""
     conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
 class EndCompaction:
-    """Report the block that was made."""
-
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRefusal:
-    """Report a refusal, and whether a retry helped."""
-
     refusal: Refusal | None
-    """None: the request was called invalid, and no more."""
     was_retried: bool
     helped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NoteAccepted:
-    """Remember in this worker that the upstream has accepted this caller, and this request."""
-
     refused_usage_option: bool = False
-    """It had refused the option for usage that the proxy adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreBlock:
-    """Store a block, unless another one is stored by now that is not the one it `replaces`.
-
-    Result: the bytes of the block that is stored then, or None if the store did not answer.
-    """
+    """Store a block, unless another one than `replaces` is stored by now. Result: the bytes stored then."""
 
     key: str
     block: bytes
@@ -249,8 +210,6 @@ class StoreBlock:
 
 @dataclass(frozen=True, slots=True)
 class StoreFact:
-    """Store a value for this many seconds, in place of any other."""
-
     key: str
     value: bytes
     seconds: float
@@ -263,8 +222,6 @@ class RecountByProbe:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report the finished request to listeners."""
-
     turn: TurnReport
 
 
@@ -292,11 +249,10 @@ Action = (
     | Report
 )
 Actions = Generator[Action, Any, T]
-"""A generator of actions: it is sent each result and returns a `T`."""
 
 
 def drive(actions: Actions[T], perform: Callable[[Action], Any]) -> T:
-    """Perform each action at once and return the result of the generator. For simulations and tests."""
+    """For simulations and tests: perform each action at once and return the result of the generator."""
     result = None
     try:
         while True:
@@ -308,7 +264,7 @@ def drive(actions: Actions[T], perform: Callable[[Action], Any]) -> T:
 def drive_until(
     actions: Actions[Any], perform: Callable[[Action], Any], result: object = None
 ) -> Send | Deliver | None:
-    """Perform actions at once, up to the next `Send` or `Deliver`, or the end (None). For simulations and tests."""
+    """The same up to the next `Send` or `Deliver`, or the end (None)."""
     try:
         while True:
             action = actions.send(result)

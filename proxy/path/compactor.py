@@ -1,7 +1,6 @@
 """The compactor: makes the outgoing request in place of a client's, and its driver.
 
-A request comes in as the client's bytes and becomes an `OutgoingRequest`; the gateway sends it, and its `Driver` goes
-on from there. Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
+Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
 """
 
 import asyncio
@@ -11,15 +10,16 @@ from functools import partial
 from proxy import events
 from proxy.history.observations import find_command, find_compact_call
 from proxy.history.request import Request
-from proxy.path import local_answers
-from proxy.path.bypassed import BypassedDriver
+from proxy.path.answers import (
+    JSON,
+    LocalAnswer,
+    describe_compaction,
+    read_compact_request,
+    render_compacted,
+    without_command,
+)
 from proxy.path.conversation import Decision
-from proxy.path.driver import RequestDriver
-from proxy.path.history_threads import estimate_work, run_apart
-from proxy.path.known_requests import WORTHWHILE_BYTES
-from proxy.path.local_answers import JSON, LocalAnswer
-from proxy.path.originals import Keeper, read_history
-from proxy.path.outgoing import OutgoingRequest
+from proxy.path.driver import OutgoingRequest, RequestDriver
 from proxy.path.request_context import (
     CompiledPolicy,
     PolicyChoice,
@@ -28,19 +28,17 @@ from proxy.path.request_context import (
     compute_rollout_position,
     find_tenant,
 )
-from proxy.path.services import Services
+from proxy.path.services import WORTHWHILE_BYTES, Keeper, Services, estimate_work, read_history, run_apart
 from proxy.recall.own_tools import COMPACT
 from proxy.store.contract import Store
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
+from proxy.wire.api_format import offer_own_tool
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.headers import Headers
-from proxy.wire.known_prefix import Prefix
-from proxy.wire.messages import threads
-from proxy.wire.paths import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH
+from proxy.wire.http_head import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, Headers
+from proxy.wire.json_body import Prefix
+from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 from proxy.wire.redaction import Redaction
-from proxy.wire.rounds import offer_own_tool
 
 NOTHING_REDACTED = Redaction()
 HISTORY_ELSEWHERE = "history-elsewhere"
@@ -49,31 +47,24 @@ THREAD_PATHS = (MESSAGES_PATH, COUNT_TOKENS_PATH)
 
 
 class Compactor:
-    """Shared by all requests of a worker."""
-
     def __init__(
         self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction = NOTHING_REDACTED
     ) -> None:
-        self._services = Services.of(store, keeper, emit, redaction)
+        self._services = Services(store, keeper, emit, redaction)
         self._loading: asyncio.Task[None] | None = None
 
-    # Before the upstream is asked
-
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        """The outgoing request in place of a chat request."""
         if choice.only is not None:
             return await self._prepare(call, body, client, choice.only)
         request = await self._read(call, body, self._find_prefix(call, body))
         return await self._prepare(call, body, client, choice.choose(await self._position(call, request)))
 
     def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
-        """The part of this body that is known."""
         if len(body) < WORTHWHILE_BYTES:
             return None
         return self._services.known_requests.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
 
     async def _read(self, call: Call, body: bytes, prefix: Prefix | None = None) -> Request | None:
-        """Read the request in this body; None if it is not understood."""
         if len(body) < WORTHWHILE_BYTES:
             return REQUEST_FORMATS[call.path].parse(body, prefix)
         work = estimate_work(body if prefix is None else body[prefix.stop :])
@@ -81,19 +72,18 @@ class Compactor:
         return await run_apart(work, read, is_known=self._knows(call))
 
     def _knows(self, call: Call) -> bool:
-        """True if an upstream has accepted a request of this caller, or the caller is a team."""
         return self._services.accepted.knows(call.caller, compute_fingerprint(call))
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        """The answer to a request for the shortened messages themselves: nothing is sent, and nothing is stored."""
-        read = partial(local_answers.read_compact_request, body)
+        """Nothing is sent, and nothing is stored."""
+        read = partial(read_compact_request, body)
         request, focus = await run_apart(estimate_work(body), read, is_known=self._knows(call))
         policy = choice.only or choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
         outgoing = OutgoingRequest(replace(call, path=CHAT_PATH), None, options)
         driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client)
         decision = await driver.compact(store=False)
-        return OutgoingRequest(call, decision, options, answer=local_answers.render_compacted(decision))
+        return OutgoingRequest(call, decision, options, answer=render_compacted(decision))
 
     async def _prepare(self, call: Call, body: bytes, client: Client, policy: CompiledPolicy) -> OutgoingRequest:
         options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
@@ -101,7 +91,7 @@ class Compactor:
         decision = Decision("bypassed" if is_bypassed else "none")
         outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.settings.transcripts)
         if is_bypassed:
-            return await _start(BypassedDriver(outgoing, decision, client, self._services.emit))
+            return outgoing
         self._start_loading()
         prefix = self._find_prefix(call, body)
         # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
@@ -125,7 +115,16 @@ class Compactor:
         outgoing = replace(outgoing, call=call)
         if call.path == COUNT_TOKENS_PATH:
             return await self._prepare_count(outgoing, request, policy, client)
-        driver = self._drive(outgoing, request, policy, client, prefix, offers_compact=offers_compact)
+        make_driver = partial(
+            RequestDriver,
+            self._services,
+            request=request,
+            policy=policy,
+            client=client,
+            prefix=prefix,
+            offers_compact=offers_compact,
+        )
+        driver = make_driver(outgoing)
         if not driver.is_small and may_act and policy.settings.compact_command:
             if (focus := find_command(request, policy.rules.observations)) is not None:
                 return await self._answer_command(
@@ -133,28 +132,8 @@ class Compactor:
                 )
             if (focus := find_compact_call(request)) is not None:
                 forced = replace(outgoing, options=options.with_force(focus))
-                driver = self._drive(forced, request, policy, client, prefix, offers_compact=offers_compact)
+                driver = make_driver(forced)
         return await _start(driver)
-
-    def _drive(
-        self,
-        outgoing: OutgoingRequest,
-        request: Request,
-        policy: CompiledPolicy,
-        client: Client,
-        prefix: Prefix | None = None,
-        *,
-        offers_compact: bool = False,
-    ) -> RequestDriver:
-        return RequestDriver(
-            self._services,
-            outgoing,
-            request,
-            policy=policy,
-            client=client,
-            prefix=prefix,
-            offers_compact=offers_compact,
-        )
 
     def _leave_alone(self, outgoing: OutgoingRequest, new_bytes: bytes, *, may_act: bool) -> OutgoingRequest | None:
         """A request whose history cannot be shortened here, with the reason; None if it can.
@@ -165,14 +144,14 @@ class Compactor:
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
         if call.path in THREAD_PATHS and not reason:
-            thread_use = threads.find_thread_use(new_bytes)
+            thread_use = find_thread_use(new_bytes)
         if not thread_use:
             if not reason:
                 return None
             return replace(outgoing, decision=Decision("none", reason))
-        client = threads.find_client(call.headers)
+        client = find_thread_client(call.headers)
         if client is not None and thread_use in client.refused and may_act and call.path == MESSAGES_PATH:
-            answer = LocalAnswer(JSON, threads.render_refusal(client, call.request_id), client.status)
+            answer = LocalAnswer(JSON, render_thread_refusal(client, call.request_id), client.status)
             return replace(outgoing, decision=Decision("none", WHOLE_HISTORY_ASKED), answer=answer)
         if client is not None and thread_use == "create":
             return None  # it holds the whole history
@@ -181,30 +160,28 @@ class Compactor:
     async def _prepare_count(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
-        """Count the tokens of the history that would be forwarded. Counting creates and keeps nothing."""
+        """Counting creates and keeps nothing."""
         counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
-        outgoing_count = await _start(self._drive(outgoing, request, counting, client))
+        outgoing_count = await _start(RequestDriver(self._services, outgoing, request, policy=counting, client=client))
         is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
         if outgoing_count.decision is not None and outgoing_count.decision.outcome == "off" and not is_off:
-            # Off for the count only: for the request itself, compaction is on.
             outgoing_count = replace(outgoing_count, decision=replace(outgoing_count.decision, outcome="none"))
         return replace(outgoing_count, driver=None, keeps_originals=False)
 
     async def _answer_command(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
-        """`/compact` as the last message: nothing is sent, and the block is stored at once."""
-        history = local_answers.without_command(request, REQUEST_FORMATS[outgoing.call.path])
-        decision = await self._drive(outgoing, history, policy, client).compact(store=True)
+        history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
+        driver = RequestDriver(self._services, outgoing, history, policy=policy, client=client)
+        decision = await driver.compact(store=True)
         answers = ANSWER_FORMATS[outgoing.call.path]
-        answer = local_answers.describe_compaction(decision, history, outgoing.options.focus, answers)
+        answer = describe_compaction(decision, history, outgoing.options.focus, answers)
         return replace(outgoing, decision=decision, answer=answer)
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
-        """Record the answer that begins, if the history before it is kept."""
         history = None
         if outgoing.driver is not None:
-            history = outgoing.driver.kept
+            history = outgoing.driver.performer.kept
         if history is None:
             history = await self._keep_unchanged(outgoing)
         if history is None:
@@ -212,12 +189,11 @@ class Compactor:
         return self._services.keeper.record_answer(history, answer, ANSWER_FORMATS[outgoing.call.path])
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
-        """Keep the original of a request of which nothing was folded away, if every original is kept."""
         body, driver = outgoing.call.body, outgoing.driver
         if not (self._services.keeper.everything and outgoing.keeps_originals) or not isinstance(body, bytes):
             return None
         policy = ""
-        if isinstance(driver, RequestDriver):
+        if driver is not None:
             if driver.identity is not None:
                 return driver.keep_unchanged()
             policy = driver.policy.rules.label
@@ -227,7 +203,6 @@ class Compactor:
         return self._services.keeper.keep_unchanged(len(body), read)
 
     async def _position(self, call: Call, request: Request | None) -> float:
-        """The conversation's position between 0 and 100, which decides between several policies."""
         secret = await self._services.secret.get()
         name = RequestOptions.read(call.headers).conversation
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
@@ -242,7 +217,6 @@ class Compactor:
 
 
 def _offer_compact(call: Call, body: bytes) -> bytes:
-    """The body with the tool `Compact`. *body* itself if a call of it could not be answered, or it is the client's."""
     answers = ANSWER_FORMATS[call.path]
     body_with_tool = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
     if body_with_tool is not body and answers.allows_rounds(body):
@@ -250,8 +224,7 @@ def _offer_compact(call: Call, body: bytes) -> bytes:
     return body
 
 
-async def _start(driver: BypassedDriver | RequestDriver) -> OutgoingRequest:
-    """Return the request as it is sent first."""
+async def _start(driver: RequestDriver) -> OutgoingRequest:
     step = await driver.advance(None)
     if not isinstance(step, OutgoingRequest):
         raise TypeError("a request is sent before it is answered")

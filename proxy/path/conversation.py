@@ -1,18 +1,18 @@
-"""One request of a conversation: its context, its memory, and the facts that follow from both.
+"""One request of a conversation: its context, its memory, the facts that follow from both, and the duty to originals.
 
-`Context` is known when a request arrives. `recognition.recognize` adds the memory and returns a `Conversation`,
-which decides nothing: it answers questions ("does this fit?") and makes the values that `planning` reads.
+`Context` is known when a request arrives. `remember.recognize` adds the memory and returns a `Conversation`, which
+decides nothing: it answers questions ("does this fit?") and makes the values that `planning` reads.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import partial
 from typing import Literal
 
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.path import planning
-from proxy.path.originals_rule import Originals
 from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
 from proxy.shorten.block import Block
 from proxy.shorten.calibration import UNCALIBRATED, Calibration
@@ -25,6 +25,83 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import UNKNOWN, Window, make_window_keys
 
+
+class Originals(Enum):
+    """How much the original of a shortened history is worth to a policy; with the table below, the duty of a request.
+
+                     a new block,          a new block,           a block that is
+                     of a known caller     of an unknown caller   applied again
+        OFF          nothing               nothing                nothing
+        BEST_EFFORT  write                 nothing                hand over
+        TO_FIT       write                 check                  hand over
+        BEFORE_LOSS  write                 check                  hand over
+        REQUIRED     write or refuse       write or refuse        write or refuse
+
+    A caller is unknown until an upstream has accepted one of its requests. Nothing is stored for it before, because
+    made-up keys could fill a disk. Once it is accepted, its row is that of a known caller.
+    """
+
+    OFF = auto()
+    BEST_EFFORT = auto()
+    TO_FIT = auto()
+    BEFORE_LOSS = auto()
+    REQUIRED = auto()
+
+
+class Writing(Enum):
+    NOTHING = auto()
+    CHECK = auto()
+    """This one is handed over once the upstream has accepted its caller."""
+    HAND_OVER = auto()
+    WRITE = auto()
+    WRITE_OR_REFUSE = auto()
+
+
+_NEW_BLOCK = {
+    Originals.OFF: Writing.NOTHING,
+    Originals.BEST_EFFORT: Writing.WRITE,
+    Originals.TO_FIT: Writing.WRITE,
+    Originals.BEFORE_LOSS: Writing.WRITE,
+    Originals.REQUIRED: Writing.WRITE_OR_REFUSE,
+}
+_NEW_BLOCK_OF_UNKNOWN_CALLER = {
+    **_NEW_BLOCK,
+    Originals.BEST_EFFORT: Writing.NOTHING,
+    Originals.TO_FIT: Writing.CHECK,
+    Originals.BEFORE_LOSS: Writing.CHECK,
+}
+_APPLIED_BLOCK = {
+    Originals.OFF: Writing.NOTHING,
+    Originals.BEST_EFFORT: Writing.HAND_OVER,
+    Originals.TO_FIT: Writing.HAND_OVER,
+    Originals.BEFORE_LOSS: Writing.HAND_OVER,
+    Originals.REQUIRED: Writing.WRITE_OR_REFUSE,
+}
+
+
+def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str) -> Originals:
+    if not is_kept:
+        return Originals.OFF
+    if is_required:
+        return Originals.REQUIRED
+    rows = {"always": Originals.BEST_EFFORT, "to_fit": Originals.TO_FIT, "never": Originals.BEFORE_LOSS}
+    return rows[without_originals]
+
+
+def choose_writing(originals: Originals, *, is_new_block: bool, is_known_caller: bool) -> Writing:
+    if not is_new_block:
+        return _APPLIED_BLOCK[originals]
+    if is_known_caller:
+        return _NEW_BLOCK[originals]
+    return _NEW_BLOCK_OF_UNKNOWN_CALLER[originals]
+
+
+def may_fold_unwritten(originals: Originals, *, is_new_block: bool, fits: bool) -> bool:
+    if not is_new_block or originals in (Originals.OFF, Originals.BEST_EFFORT):
+        return True
+    return originals is Originals.TO_FIT and not fits
+
+
 SWITCHED_OFF = "switched-off"
 WINDOW_UNKNOWN = "window-unknown"
 FOCUS_UNUSED = "focus-unused"
@@ -36,25 +113,18 @@ Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan for a history, and the report to the client."""
-
     outcome: Outcome
     reason: str = ""
     policy: str = ""
     version: str = ""
     conversation: str = ""
     plan: Plan | None = None
-    """None: the history is below every threshold, and no block stands for it."""
     max_answer_tokens: int | None = None
-    """A bound on the answer, if only the answer would have been too long."""
     asks_usage: bool = False
-    """Ask for the usage of a stream in the client's place (`stream_options`)."""
     removes_reasoning: bool = False
-    """Remove all signed reasoning from the forwarded history."""
 
     @property
     def rewrites(self) -> bool:
-        """Return True if other messages are forwarded than the client sent."""
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
 
     @property
@@ -69,14 +139,12 @@ class Decision:
 
     @property
     def tokens_after(self) -> int:
-        """Tokens of the forwarded history."""
         if self.outcome == "observed":
             return self.tokens_before
         return self.tokens_would_be
 
     @property
     def tokens_would_be(self) -> int:
-        """Tokens of the forwarded history if the policy did not only observe."""
         if self.plan is None:
             return 0
         return self.plan.tokens_after
@@ -87,59 +155,42 @@ LEFT_ALONE = Decision("none")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One request, and everything it is judged by except the memory of its conversation."""
-
     request: Request
     rules: Rules
     count: Count
-    """Tokens of one piece, by our tokenizer."""
     now: float
-    """Seconds since the epoch (in the lab: since the conversation began)."""
     mode: Mode = "auto"
     focus: str = ""
-    """What the client wants a summary to keep above all."""
     insists: bool = False
-    """The client asked to compact by name: a model is asked, however short the history is."""
+    """A model is asked, however short the history is."""
     answer_has_begun: bool = False
-    """The model asked to compact in its answer to this request."""
     locate_originals: Callable[[Identity], str] = lambda _: ""
-    """Return the path of a conversation's originals; empty if none are kept."""
+    """Empty if none are kept."""
     name: str = ""
-    """The client's own name for the conversation."""
     upstream: str = ""
     counter: str = ""
-    """Whose token counts these are: upstream and family of models."""
     prior: Calibration = UNCALIBRATED
     window: Window = UNKNOWN
-    """As configured, probed, or in the bundled table."""
     prices: Prices = field(default_factory=Prices)
-    """The model's own, relative to its plain input price."""
     local_window: Window | None = None
-    """The limit that an overflow taught this worker, for the one decision that is made before the store is asked."""
+    """An overflow taught it to this worker; for the one decision that is made before the store is asked."""
     is_halted: bool = False
-    """An operator has switched compaction off for this caller."""
     is_known: bool = True
-    """An upstream has accepted a request of this caller before. Nothing is stored of unknown callers."""
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
     """The stream comes without usage unless the proxy asks for it, and it may."""
     recounts: bool = False
-    """Ask the upstream for the size of a shortened history if no answer reports it."""
     wait_seconds: float = 8.0
-    """How long a request that may not fit waits for its summary."""
     summary_seconds: float = 180.0
     read_block: ReadBlock = Block.from_bytes
 
     @property
     def pieces(self) -> list[bytes]:
-        """The pieces of the request that are counted: its messages and tools."""
         return [message.raw for message in self.request.messages] + [self.request.tools or b""]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A request, and the memory of its conversation."""
-
     context: Context
     rules: Rules
     window: Window
@@ -149,7 +200,6 @@ class Conversation:
 
     @classmethod
     def of(cls, context: Context) -> "Conversation":
-        """Return the conversation before anything is looked up."""
         rules = context.rules
         if context.mode == "off" or context.is_halted:
             rules = replace(rules, new_blocks=False)
@@ -157,7 +207,6 @@ class Conversation:
 
     @property
     def identified(self) -> Identity:
-        """The identity of a conversation that was looked up."""
         if self.identity is None:
             raise ValueError("the conversation was not identified yet")
         return self.identity
@@ -174,21 +223,18 @@ class Conversation:
 
     @property
     def count(self) -> Count:
-        """Tokens as the policy counts them: calibrated by the upstream's reports, or by the estimate alone."""
         return self.count_with(self.choose_calibration(self.memory.calibration))
 
     def count_with(self, calibration: Calibration) -> Count:
-        """Return the count of this upstream's tokens."""
         return partial(count_calibrated, self.context.count, calibration)
 
     def choose_calibration(self, calibration: Calibration) -> Calibration:
-        """Return the calibration that the policy counts by: the learned one, or none."""
         if self.rules.trusts_usage:
             return calibration
         return UNCALIBRATED
 
     def fits(self, size: int) -> bool:
-        """Return True if a history of this many tokens fits the window, or if the window is not known."""
+        """True if the window is not known."""
         usable = self.gather_request_facts(self.window).usable_tokens
         return usable is None or size <= usable
 
@@ -198,7 +244,6 @@ class Conversation:
 
     @property
     def is_known(self) -> bool:
-        """Return True if an upstream has ever accepted a request of this caller or this conversation."""
         return self.context.is_known or self.memory.last is not None or self.memory.block_bytes is not None
 
     def may_store(self, plan: Plan) -> bool:
@@ -207,14 +252,14 @@ class Conversation:
         return self.is_known or is_summarized
 
     def count_refused_views(self) -> int:
-        """Return how many shortened histories the upstream called invalid, and accepted as they came."""
+        """Called invalid by the upstream, and accepted as they came."""
         last = self.memory.last
         if last is None or last.counter != self.identified.counter:
             return 0
         return last.refused_views
 
     def narrow(self, limit: Window | None) -> Window:
-        """Return the window with a learned limit, which overrules table and probe but not the operator."""
+        """A learned limit overrules table and probe but not the operator."""
         window = self.context.window
         if limit is None or window.origin == "config":
             return window
@@ -222,22 +267,19 @@ class Conversation:
         return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
 
     def window_keys(self, tenant: str) -> tuple[str, str]:
-        """Return the keys of the window in the store: per tenant, because limits may depend on the credential."""
         return make_window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
 
     def is_near_limit(self, size: int) -> bool:
-        """Return True if a history of this size is so near its limit that a summary may be needed soon."""
         return planning.is_near_limit(size, self.rules, self.gather_request_facts(self.window))
 
     def may_need_summary(self, size: int) -> bool:
-        """Return True if a summary may be due by any count; if not, summaries are not looked up."""
+        """If not, summaries are not looked up."""
         if self.observes:
             return False
         facts = self.gather_request_facts(self.narrow(self.context.local_window))
         return facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, self.rules, facts)
 
     def gather_request_facts(self, window: Window) -> Facts:
-        """Return the facts that follow from the request alone."""
         context, rules = self.context, self.rules
         usable = window.usable_tokens(context.request.max_output)
         base = usable
@@ -259,7 +301,6 @@ class Conversation:
         )
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
-        """Return the facts that `planning.decide` needs besides the history itself."""
         facts = self.gather_request_facts(self.window)
         candidate, last = self.memory.candidate or NO_CANDIDATE, self.memory.last
         useless_blocks = 0
@@ -297,7 +338,6 @@ class Conversation:
     def build_state(
         self, facts: Facts, calibration: Calibration | None = None, rules: Rules | None = None
     ) -> ConversationState:
-        """Return the history with its block, as `planning` reads it."""
         memory = self.memory
         if rules is None:
             rules = self.rules
@@ -315,7 +355,6 @@ class Conversation:
         )
 
     def describe_left_alone(self, *, is_large: bool) -> Decision:
-        """Return the decision on a history that is below every threshold."""
         outcome: Outcome = "none" if self.rules.new_blocks else "off"
         is_blind = self.rules.new_blocks and self.rules.trigger != 0 and not self.window.is_known
         reason = ""
@@ -326,7 +365,6 @@ class Conversation:
         return Decision(outcome, reason)
 
     def describe(self, plan: Plan) -> Decision:
-        """Return the decision as it is reported to the client."""
         rules, reason = self.rules, plan.reason
         outcome: Outcome = "observed" if self.is_observed else plan.action
         if outcome == "none" and not rules.new_blocks:
@@ -348,7 +386,6 @@ class Conversation:
         )
 
     def _ignores_focus(self, plan: Plan) -> bool:
-        """Return True if the client named a focus, and no summary of the view was asked for with it."""
         block = plan.block or self.memory.block
         focus = ""
         if self.context.mode == "force":
@@ -356,12 +393,10 @@ class Conversation:
         return focus != "" and (block is None or block.focus != focus)
 
     def _asks_usage(self, plan: Plan) -> bool:
-        """Return True if a stream without usage is asked for it, because the next requests need it."""
         if not self.context.may_ask_usage or self.observes or not self.rules.new_blocks:
             return False
         return plan.action != "none" or self.is_near_limit(plan.tokens_after)
 
 
 def list_forwarded_pieces(plan: Plan) -> list[bytes]:
-    """Return the pieces of a forwarded history that are counted: its messages and its tools."""
     return [message.raw for message in plan.view] + [plan.tools or b""]

@@ -1,6 +1,5 @@
-"""The driver of the proxy that serves: performs the actions of one request (`program.py`).
+"""The driver of the proxy that serves: performs the actions of one request (`program.py`), and writes its body.
 
-Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the transcripts.
 `Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The work of the generator between two
 actions is done off the event loop if the history is large.
 """
@@ -8,7 +7,7 @@ actions is done off the event loop if the history is large.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import NoneType
 from typing import Any
@@ -19,28 +18,50 @@ from proxy.history.request import Request
 from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
-from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision
-from proxy.path.history_threads import estimate_work, needs_thread, run_apart
-from proxy.path.known_requests import WORTHWHILE_BYTES
-from proxy.path.local_answers import report_compaction
-from proxy.path.originals_rule import choose_originals
-from proxy.path.outgoing import OutgoingRequest, remove_reasoning
+from proxy.path.answers import LocalAnswer, report_compaction
+from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision, choose_originals
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
-from proxy.path.recovery import INVALID_STATUSES
+from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
-from proxy.path.services import Services
+from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
+from proxy.wire.api_format import RequestFormat
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.known_prefix import Prefix
-from proxy.wire.request_format import RequestFormat
-from proxy.wire.usage import Tail, read_usage, says_truncated
-from proxy.wire.usage_view import UsageView
+from proxy.wire.json_body import Prefix
+from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRequest:
+    call: Call
+    decision: Decision | None
+    options: RequestOptions = field(default_factory=RequestOptions)
+    driver: "RequestDriver | None" = None
+    """None if nothing can be decided: not understood, bypassed, failed open."""
+    usage_view: UsageView | None = None
+    answer: LocalAnswer | None = None
+    keeps_originals: bool = True
+
+
+def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
+    request = requests.parse(body, None)
+    if request is None:
+        return body
+    return requests.render(request, strip_signed(request.messages))
+
+
+async def remove_reasoning_of(call: Call) -> Call:
+    if not isinstance(call.body, bytes):
+        return call
+    remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
+    body = await run_apart(estimate_work(call.body), remove)
+    return call if body == call.body else replace(call, body=body)
+
 
 HEAVY_AFTER = (
     NoneType,
@@ -51,11 +72,10 @@ HEAVY_AFTER = (
     actions.KeepOriginals,
     actions.AwaitSummary,
 )
-"""Actions after which a history is searched, added up, hashed, its block read, or a decision made. None: the first."""
+"""Actions after which a history is searched, hashed, its block read, or a decision made. None: the first."""
 
 
 def _locate_nothing(_identity: Identity) -> str:
-    """For policies under which no originals are kept."""
     return ""
 
 
@@ -64,8 +84,6 @@ class ClientLeftError(Exception):
 
 
 class RequestDriver:
-    """Drives one request that was read, and performs its actions."""
-
     def __init__(
         self,
         services: Services,
@@ -88,71 +106,45 @@ class RequestDriver:
         self._outgoing = outgoing
         self._prefix = prefix
         self._offers_compact = offers_compact
-        """The proxy has put the tool `Compact` into this request."""
         self._format = REQUEST_FORMATS[call.path]
         self._answers = ANSWER_FORMATS[call.path]
         self._scope = make_window_scope(client.settings, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
-        self._is_small = self._can_be_left_alone(outgoing.options)
-        self._made_performer: ActionPerformer | None = None
-        self._life = run(self.gather, is_small=self._is_small)
+        self.is_small = self._can_be_left_alone(outgoing.options)
+        self.performer = ActionPerformer(
+            services,
+            call,
+            request,
+            options=outgoing.options,
+            policy=policy,
+            client=client,
+            profile=self._profile,
+            scope=self._scope,
+            prefix=prefix,
+        )
+        self._life = run(self.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
-        """The request as it was sent last."""
         self._instead: Forwarding | None = None
-        """The forwarding that was accepted after the model had its history compacted in the answer."""
         self._pending: Action | Finished | None = None
-        """The last action of this life."""
         self._is_advancing = False
         self._is_accepted = False
-        """The upstream has accepted the request."""
         self._stretch: asyncio.Future[Action | Finished] | None = None
         """The work of a thread on an accepted request."""
         self._has_left = False
-        """The client has left before its request was answered."""
 
     @cached_property
     def _new_work(self) -> int:
-        """The work that the new part of the history is."""
-        if self._is_small:
+        if self.is_small:
             return 0
         source = self._request.source
         return estimate_work(source if self._prefix is None else source[self._prefix.stop :])
 
     @property
-    def _performer(self) -> ActionPerformer:
-        """Made when it is needed: not for a small request that the upstream accepts."""
-        if self._made_performer is None:
-            self._made_performer = ActionPerformer(
-                self._services,
-                self._call,
-                self._request,
-                options=self._outgoing.options,
-                policy=self.policy,
-                client=self._client,
-                profile=self._profile,
-                scope=self._scope,
-            )
-        return self._made_performer
-
-    @property
-    def kept(self) -> SubmittedHistory | None:
-        """The history on its way to the transcripts."""
-        if self._made_performer is None:
-            return None
-        return self._made_performer.kept
-
-    @property
     def identity(self) -> Identity | None:
-        """The identity of the conversation, if something was decided about it."""
         forwarding = self._forwarding
         if forwarding is None or forwarding.conversation is None:
             return None
         return forwarding.conversation.identity
-
-    @property
-    def is_small(self) -> bool:
-        """Return True if nothing is decided: titles, probes, the first words of a conversation."""
-        return self._is_small
 
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
@@ -163,7 +155,6 @@ class RequestDriver:
         )
 
     def gather(self) -> Context:
-        """Gather everything that the request is judged by."""
         return self._gather(self._outgoing.options)
 
     def _gather(self, options: RequestOptions, *, answer_has_begun: bool = False) -> Context:
@@ -185,7 +176,7 @@ class RequestDriver:
         return Context(
             request=request,
             rules=rules,
-            count=self._performer.tokenizer.count,
+            count=self.performer.tokenizer.count,
             now=time.time(),
             mode=mode,
             focus=options.focus,
@@ -214,15 +205,12 @@ class RequestDriver:
         )
 
     def _may_recall(self) -> bool:
-        """Return True if the model is offered the tool that reads earlier messages again."""
         return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
-
-    # The life of the request
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
             self._is_accepted = opening is not None and opening.is_good
-            is_heavy = opening is not None and not self._is_small and self._needs_whole_history(opening)
+            is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
             action = await self._drive_for_client(self._life, opening, is_heavy=is_heavy)
             if isinstance(action, Deliver):
                 return action
@@ -236,12 +224,11 @@ class RequestDriver:
             if outgoing.call.body != earlier:
                 self._outgoing = outgoing
                 if earlier is None and action.forwarding.decision.reason == WINDOW_UNKNOWN:
-                    self._performer.warn_of_unknown_window()
+                    self.performer.warn_of_unknown_window()
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)
 
     def _needs_whole_history(self, opening: Opening) -> bool:
-        """Return True if a refused history is shortened, or a block of an accepted one is stored."""
         if opening.is_good:
             return self._forwarding is not None and self._forwarding.decision.makes_block
         return opening.refusal is not None or opening.is_invalid
@@ -256,7 +243,7 @@ class RequestDriver:
             # The client left while an action was performed: the accepted request is remembered, too.
             if self._pending is None or isinstance(self._pending, Send | Finished):
                 return
-            result = await self._perform(self._pending)
+            result = await self.performer.perform(self._pending)
             if not isinstance(await self._drive(self._life, result), Deliver):
                 return
         usage = read_usage(tail.usage())
@@ -265,7 +252,6 @@ class RequestDriver:
         await self._drive(self._life, delivered)
 
     async def compact(self, *, store: bool) -> Decision:
-        """Compact a request of which nothing is sent."""
         step = await self._drive_for_client(compact(self.gather(), store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
@@ -273,7 +259,7 @@ class RequestDriver:
     async def _drive_for_client(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
     ) -> "Send | Deliver | Finished":
-        """Perform the actions of a request that is not answered yet. If its client leaves, its thread stops."""
+        """If the client leaves, its thread stops."""
         try:
             return await self._drive(life, result, is_heavy=is_heavy)
         except asyncio.CancelledError:
@@ -283,11 +269,10 @@ class RequestDriver:
     async def _drive(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
     ) -> "Send | Deliver | Finished":
-        """Perform these actions, one after the other, up to the next `Send` or `Deliver` or the end.
+        """Perform these actions up to the next `Send` or `Deliver` or the end.
 
-        The work of the generator between two actions runs off the event loop if it goes over all of a large history:
-        always if `is_heavy`, else after `Rewrite`. So does its work after `HEAVY_AFTER`, if much of the history is new.
-        To send each of a dozen stretches to a thread and back would cost as much as the work.
+        The work of the generator between two actions runs off the event loop if it goes over all of a large history
+        (`is_heavy`, and after `Rewrite`), or over a large new part of it (`HEAVY_AFTER`).
         """
         action: Action | None = None
         while True:
@@ -308,49 +293,31 @@ class RequestDriver:
             if isinstance(following, Send | Deliver | Finished):
                 return following
             action = following
-            result = await self._perform(action)
+            result = await self.performer.perform(action)
 
     async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
-        """Advance in a thread. Once the upstream has accepted the request, it goes on if the client leaves."""
+        """Once the upstream has accepted the request, it goes on if the client leaves."""
         stretch = run_apart(work, partial(advance_actions, life, result), is_known=self._is_known)
         if not self._is_accepted or life is not self._life:
             return await stretch
         self._stretch = asyncio.ensure_future(stretch)
         return await asyncio.shield(self._stretch)
 
-    async def _perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
-        if isinstance(action, actions.NoteAccepted):
-            return self._note_accepted(refused_usage_option=action.refused_usage_option)
-        return await self._performer.perform(action)
-
-    def _note_accepted(self, *, refused_usage_option: bool) -> None:
-        services = self._services
-        services.accepted.add(self._scope.caller)
-        if refused_usage_option:
-            services.usage_refusals.add(self._scope)
-        if len(self._request.source) >= WORTHWHILE_BYTES:
-            services.known_requests.add(self._scope.caller, self._request, self._prefix)
-
     def _go_on(self) -> None:
-        """Called between two steps, in the thread that works on the history."""
         if self._has_left:
             raise ClientLeftError
 
     @property
     def _is_known(self) -> bool:
-        """Return True if an upstream has accepted a request of this caller, or the caller is a team."""
         return self._services.accepted.knows(self._call.caller, self._scope.caller)
 
-    # The request as it leaves
-
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
-        """Write the request with the decision in place of its history."""
         decision, asks_usage, body = forwarding.decision, False, self._request.source
         if decision.plan is not None:
             write = partial(_write_body, self._format, self._request, decision)
             body, asks_usage = await self._run_apart(self._new_work, write)
         if decision.plan is not None:
-            self._performer.sent_body = body
+            self.performer.sent_body = body
         if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
             add_marks = partial(self._format.add_marks, body, self._request.model)
             body = await self._run_apart(estimate_work(body), add_marks)
@@ -372,14 +339,13 @@ class RequestDriver:
         return await run_apart(work, act, is_known=self._is_known)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
-        """Return the usage of the first of several rounds: the sum of them is no size of a request."""
+        """Of several rounds that of the first: the sum of them is no size of a request."""
         rounds = self.own_tools
         if rounds is not None and rounds.number:
             return rounds.rounds.find_usage(0)
         return None
 
     def _start_own_tools(self, call: Call, forwarding: Forwarding, *, asks_usage: bool) -> OwnToolRounds | None:
-        """Return the rounds that this request may bring; None if it offers none of the proxy's own tools."""
         conversation, decision = forwarding.conversation, forwarding.decision
         if conversation is None:
             return None
@@ -405,11 +371,9 @@ class RequestDriver:
         )
 
     def _find_room(self, conversation: Conversation, decision: Decision) -> int:
-        """Return the bytes that recalls may return."""
         return find_room(conversation.window.usable_tokens(self._request.max_output), decision.tokens_after)
 
     def _find_forwarded_tokens(self) -> int | None:
-        """Return the upstream's count of the history as forwarded last; None if its usage is that of one round."""
         rounds = self.own_tools
         forwarding = self._instead or self._forwarding
         if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
@@ -420,11 +384,7 @@ class RequestDriver:
     async def _compact_for_model(
         self, forwarding: Forwarding, focus: str, *, asks_usage: bool
     ) -> tuple[str, CompactedHistory | None]:
-        """Compact the history because the model has called `Compact` in its answer to this request.
-
-        This decides about the same request once more, as if the client had asked by name. The new decision takes the
-        place of the first one once the upstream has accepted it.
-        """
+        """Decide once more, as if the client had asked: the model has called `Compact` in its answer."""
         context = self._gather(self._outgoing.options.with_force(focus), answer_has_begun=True)
         try:
             step = await self._drive(decide(context))
@@ -451,24 +411,21 @@ class RequestDriver:
         )
 
     async def _adopt(self, new_forwarding: Forwarding, body: bytes) -> None:
-        """Remember the compacted history that the upstream has accepted, and go on with it."""
         await self._drive(remember(new_forwarding), is_heavy=True)
-        self._instead, self._performer.sent_body = new_forwarding, body
+        self._instead, self.performer.sent_body = new_forwarding, body
 
     async def _reject(self, new_forwarding: Forwarding, status: int) -> None:
-        """Remember that the upstream calls the compacted history invalid."""
         if status in INVALID_STATUSES:
             await self._drive(give_up_summary(new_forwarding))
 
     def keep_unchanged(self) -> SubmittedHistory | None:
-        """Keep the original of a request of which nothing was folded away. Its identity is known."""
         if self.identity is None:
             return None
         return self._services.keeper.keep(self.identity, self._request, self.policy.rules.label)
 
 
 def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
-    """Write the body of a decision. The second value: it asks for the usage of its stream in the client's place."""
+    """The second value: it asks for the usage of its stream in the client's place."""
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:
         body = requests.render(request, plan.view, plan.tools, plan.shared)
@@ -488,7 +445,7 @@ class Finished:
 
 
 def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
-    """Return the next action. A value instead of StopIteration, which no future may carry out of a thread."""
+    """A value instead of StopIteration, which no future may carry out of a thread."""
     try:
         return life.send(result)
     except StopIteration as stop:

@@ -6,7 +6,7 @@ API. What lies between the two is decided here, by calls in a row.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import ExitStack, aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
@@ -17,34 +17,23 @@ from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
 from proxy.config import Config, Listen, Occasion, Upstream
-from proxy.errors import (
-    NotFound,
-    PathNotAllowed,
-    ProxyError,
-    UpgradeRefused,
-    UpstreamBroke,
-    UpstreamTimeout,
-    as_error,
-)
+from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpgradeRefused, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
-from proxy.path.actions import Deliver, Forwarding, Opening
-from proxy.path.answer_rounds import AnswerRounds, StreamOfRounds
+from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
+from proxy.path.answers import AnswerRounds, LocalAnswer, StreamOfRounds
 from proxy.path.compactor import Compactor
 from proxy.path.conversation import LEFT_ALONE, Decision
-from proxy.path.local_answers import LocalAnswer
-from proxy.path.outgoing import Driver, OutgoingRequest
+from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
 from proxy.path.performer import MODEL_MAX_CHARS
-from proxy.path.recovery import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS, Refusal
+from proxy.path.remedies import INVALID_STATUSES, REASONING_REMOVED, SMALLEST_OVERFLOW_TOKENS
 from proxy.path.request_context import PolicySelector
+from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client, Reply
-from proxy.wire import trace_context
+from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.headers import Headers, find_encoding, find_header, is_event_stream, remove_headers
-from proxy.wire.outline import find_model
-from proxy.wire.paths import (
+from proxy.wire.event_streams import StreamOpening, StreamWatch, make_error_event
+from proxy.wire.http_head import (
     CHAT_PATH,
     COMPACT_PATH,
     COMPACTED_PATHS,
@@ -53,14 +42,19 @@ from proxy.wire.paths import (
     NOT_COMPACTED_PATHS,
     PATHS_WITH_FINISH_REASON,
     RESPONSES_PATH,
+    TRACE_HEADER,
+    Headers,
+    Trace,
+    continue_trace,
+    find_encoding,
+    find_header,
+    is_event_stream,
     is_inference,
+    remove_headers,
 )
+from proxy.wire.json_body import find_model
 from proxy.wire.refusals import BODY_MAX_BYTES, RECOVERABLE_KINDS, begins_as_error, classify, may_begin_as_error
-from proxy.wire.stream_opening import StreamOpening
-from proxy.wire.stream_watch import StreamWatch, make_error_event
-from proxy.wire.trace_context import Trace
-from proxy.wire.usage import Tail
-from proxy.wire.usage_view import BodyRewriter, Rewriter, StreamRewriter, UsageView
+from proxy.wire.token_counts import BodyRewriter, Rewriter, StreamRewriter, Tail, UsageView
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -68,7 +62,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(slots=True)
 class ResponseTap:
-    """Listens to an answer while it passes: records it, and knows its usage. `on_end` is called exactly once."""
+    """Records an answer while it passes, and knows its usage. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
     watch: StreamWatch | None = None
@@ -78,7 +72,6 @@ class ResponseTap:
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the answer has come to its end: clients close after `[DONE]`, before the upstream has."""
         return self.has_ended or (self.watch is not None and self.watch.is_done)
 
     async def listen(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -105,16 +98,11 @@ class ResponseTap:
 
 @dataclass(frozen=True, slots=True)
 class RelayedAnswer:
-    """An upstream's answer on its way to the client. With a `watch`, it is a stream of events."""
-
     reply: Reply | LocalAnswer | StreamOfRounds
     own_headers: Headers
-    """What the proxy adds: the decision, and the id of the request."""
     watch: StreamWatch | None
     tap: ResponseTap | None = None
-    """Optional tap on the upstream's raw bytes: recording and usage."""
     shown: Rewriter | None = None
-    """The figures as the client is to see them."""
 
     @property
     def headers(self) -> Headers:
@@ -124,7 +112,6 @@ class RelayedAnswer:
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
-        """Yield the bytes for the client. Raise if the answer did not end well."""
         chunks = self.reply.chunks()
         if self.tap is not None:
             chunks = self.tap.listen(chunks)
@@ -136,8 +123,6 @@ class RelayedAnswer:
 
 
 class IncomingRequest(Protocol[R_co]):
-    """A request of a client, as the server lends it: its head is there, its body is still to be read."""
-
     @property
     def method(self) -> str: ...
     @property
@@ -158,23 +143,14 @@ class IncomingRequest(Protocol[R_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamRoute:
-    """The upstream that serves the model of a call. `model` is None if nothing depends on it."""
-
+class UpstreamCalls:
     client: Client
     model: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamCalls:
-    """The calls of one request to its upstream. Their replies are closed when `owned` is."""
-
-    route: UpstreamRoute
-    owned: ExitStack
+    owned: ExitStack = field(default_factory=ExitStack)
 
     async def send(self, call: Call) -> Reply:
         # The request's lease on the gateway keeps the client's connections as well.
-        reply = await self.route.client.open(call, self.route.model)
+        reply = await self.client.open(call, self.model)
         self.owned.callback(reply.close)
         return reply
 
@@ -182,8 +158,7 @@ class UpstreamCalls:
 class Gateway:
     """A configuration and its connections. A reload makes a new one; calls finish on the one they began on.
 
-    Each request holds a lease from the first byte read to the last note written. A retired gateway gives its own leases
-    on the clients back after that, and a client without leases closes.
+    Each request holds a lease from the first byte read to the last note written.
     """
 
     def __init__(
@@ -221,11 +196,11 @@ class Gateway:
         return self._leases.take()
 
     def retire(self) -> None:
-        """No new request will come: release the clients after the last one that is under way."""
+        """Release the clients after the last request that is under way."""
         self._in_force.release()
 
     async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
-        """Serve one request. ProxyError: it is refused, and why."""
+        """ProxyError: the request is refused, and why."""
         # Leased before the body is read: a reload at that time would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
@@ -235,30 +210,30 @@ class Gateway:
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admitted = self._admit(request, query, record)
             call = await self._read(request, path, query, admitted, record)
-            route = self._route(call, record)
-            outgoing = await self._prepare(call, route, record)
+            calls = self._route(call, record)
+            outgoing = await self._prepare(call, calls, record)
             # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
             # whatever point the client left: while its answer is relayed, or while the store still hears that the
             # upstream accepted the call.
-            with ExitStack() as replies:
-                answer = await self._answer(outgoing, UpstreamCalls(route, replies), record)
+            with calls.owned:
+                answer = await self._answer(outgoing, calls, record)
                 return await request.deliver(answer, self.config.listen, record)
 
     def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
-        """Identify the caller before any of the body is read. ProxyError: access denied."""
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
         now = time()
-        caller_and_headers = self._authenticator.admit(request.headers, request.peer, registry, now, query)
-        if caller_and_headers.caller.key_id:
-            self._records.uses.note(caller_and_headers.caller.key_id, now)
-        record.team = caller_and_headers.caller.team if caller_and_headers.caller.team in self.config.teams else ""
-        return caller_and_headers
+        admitted = self._authenticator.admit(request.headers, request.peer, registry, now, query)
+        caller = admitted.caller
+        if caller.key_id:
+            self._records.uses.note(caller.key_id, now)
+        if caller.team in self.config.teams:
+            record.team = caller.team
+        return admitted
 
     async def _read(
         self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
     ) -> Call:
-        """The call that the request makes: its body whole if that decides the upstream, else as a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
         is_json = "json" in (find_header(headers, "content-type") or "")
@@ -283,15 +258,14 @@ class Gateway:
         )
 
     def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
-        """Begin the spans of a request, in the client's trace or in a new one; None if traces are not sent."""
         settings = self.config.otel
         if settings.endpoint and settings.traces:
-            parent = find_header(headers, trace_context.HEADER)
-            record.trace = trace_context.continue_trace(parent, token_hex(32), settings.sample)
+            parent = find_header(headers, TRACE_HEADER)
+            record.trace = continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
-    def _route(self, call: Call, record: RequestFinished) -> UpstreamRoute:
-        """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
+    def _route(self, call: Call, record: RequestFinished) -> UpstreamCalls:
+        """ProxyError: no upstream serves this model, or the caller may not use it so."""
         model = None
         if self._model_decides and isinstance(call.body, bytes):
             model = find_model(call.body)
@@ -305,28 +279,27 @@ class Gateway:
             )
         self._authenticator.check_spending(settings, call.caller, call.headers)
         record.upstream = settings.name
-        return UpstreamRoute(self.clients[settings.name], model)
+        return UpstreamCalls(self.clients[settings.name], model)
 
-    async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestFinished) -> OutgoingRequest:
-        """Build the request to forward: with a shortened history, or with the client's own bytes."""
+    async def _prepare(self, call: Call, calls: UpstreamCalls, record: RequestFinished) -> OutgoingRequest:
         if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, self._decide_relayed(call))
         caller = call.caller
-        occasion = Occasion(caller.team, caller.key_id, route.model or "", route.client.settings.name, caller.tag)
+        occasion = Occasion(caller.team, caller.key_id, calls.model or "", calls.client.settings.name, caller.tag)
         choice = self._policies.select(occasion)
         if call.path == COMPACT_PATH:
-            return await self._compactor.compact(call, call.body, route.client, choice)
+            return await self._compactor.compact(call, call.body, calls.client, choice)
         fallback = OutgoingRequest(call, Decision("failed-open"))
-        prepare = self._compactor.prepare(call, call.body, route.client, choice)
+        prepare = self._compactor.prepare(call, call.body, calls.client, choice)
         outgoing = await self._fail_open(prepare, fallback, record)
+        if outgoing.driver is not None:
+            record.model = outgoing.driver.model
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
-        is_read = outgoing.driver is not None and outgoing.driver.model
-        if not is_read and call.path != COUNT_TOKENS_PATH:
-            record.model = (route.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
+        if not record.model and call.path != COUNT_TOKENS_PATH:
+            record.model = (calls.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
-        """The decision on an API that is relayed only; None if it carries no history to compact."""
         if call.method != "POST" or call.path not in NOT_COMPACTED_PATHS:
             return None
         if call.path not in self._relayed_paths:
@@ -335,21 +308,22 @@ class Gateway:
         return Decision("none", "path-not-compacted")
 
     async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
-        """The answer to a request: the proxy's own, or the upstream's."""
         if outgoing.answer is None:
             return await self._ask(outgoing, calls, record)
-        _record_decision(outgoing, record)
+        _note_decision(outgoing.decision, record)
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
     async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
-        """Ask the upstream, as often as the driver sends, and prepare the delivery of the answer that counts."""
         record.sent_at = perf_counter()
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
         driver, tap = outgoing.driver, None
-        if driver is not None and not (reply.is_good and _is_bypassed(outgoing.decision)):
+        if driver is not None:
             outgoing, reply, tap = await self._follow(driver, outgoing, reply, calls, record)
-        _record_decision(outgoing, record)
+        elif not reply.is_good:
+            retry = self._retry_bypassed(outgoing, reply, calls, record)
+            outgoing, reply = await self._fail_open(retry, (outgoing, reply), record)
+        _note_decision(outgoing.decision, record)
         own_tools = driver.own_tools if driver is not None else None
         if own_tools is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
@@ -367,28 +341,41 @@ class Gateway:
         answer: Reply | LocalAnswer | StreamOfRounds = reply
         if own_tools is not None:
             own_tools.start(outgoing.call, stream=watch is not None)
-            rounds = AnswerRounds(
-                own_tools,
-                record,
-                upstream=calls.route.client.settings.name,
-                send=calls.send,
-                read_refusal=_read_refusal,
-                fail_open=partial(self._fail_open, record=record),
-                note_decision=partial(_note_decision, record=record),
-                emit=self._emit,
-            )
-            answer = await rounds.join(reply, watch)
+            answer = await self._join_rounds(own_tools, reply, watch, calls, record)
             if own_tools.accepted is not None:
                 decision = own_tools.accepted.decision
-        usage_rewriter = None
-        if outgoing.usage_view is not None:
-            usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
+        usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
         return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter)
 
+    async def _join_rounds(
+        self,
+        own_tools: OwnToolRounds,
+        reply: Reply,
+        watch: StreamWatch | None,
+        calls: UpstreamCalls,
+        record: RequestFinished,
+    ) -> Reply | LocalAnswer | StreamOfRounds:
+        rounds = AnswerRounds(
+            own_tools,
+            record,
+            upstream=calls.client.settings.name,
+            send=calls.send,
+            read_refusal=_read_refusal,
+            fail_open=partial(self._fail_open, record=record),
+            note_decision=partial(_note_decision, record=record),
+            emit=self._emit,
+        )
+        return await rounds.join(reply, watch)
+
     async def _follow(
-        self, driver: Driver, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
+        self,
+        driver: RequestDriver,
+        outgoing: OutgoingRequest,
+        reply: Reply,
+        calls: UpstreamCalls,
+        record: RequestFinished,
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
-        """Send the driver's requests, until it delivers an answer. A tap follows the answer if the turn is noted."""
+        """A tap follows the answer if the turn is noted."""
         hold_seconds, replies, tap = self.config.listen.heartbeat_seconds, [reply], None
         opening = await _read_opening(outgoing, reply, hold_seconds)
         fallback = Deliver(Forwarding(LEFT_ALONE), opening)
@@ -416,6 +403,32 @@ class Gateway:
                 losing_reply.close()  # its connection is of no more use, and the answer may take minutes
         return outgoing, reply, tap
 
+    async def _retry_bypassed(
+        self, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
+    ) -> tuple[OutgoingRequest, Reply]:
+        """If the upstream refuses its signed reasoning, send it once more without: no other remedy."""
+        refusal = None
+        if outgoing.decision is not None and outgoing.decision.outcome == "bypassed":
+            refusal = await _read_refusal(reply, outgoing.call)
+        if refusal is None:
+            return outgoing, reply
+        has_helped, bare_call = False, outgoing.call
+        if refusal.kind == "signature":
+            bare_call = await remove_reasoning_of(outgoing.call)
+        if bare_call is not outgoing.call:
+            with suppress(ProxyError):
+                retry = await calls.send(bare_call)
+                await _read_refusal(retry, bare_call, self.config.listen.heartbeat_seconds)
+                has_helped = retry.is_good
+                if has_helped:
+                    reply.close()
+                    decision = Decision("bypassed", REASONING_REMOVED)
+                    outgoing, reply = replace(outgoing, call=bare_call, decision=decision), retry
+        if refusal.kind != "usage-option":
+            upstream = calls.client.settings.name
+            self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
+        return outgoing, reply
+
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
         # A ProxyError is the client's fault, which the client is to hear of.
@@ -426,73 +439,48 @@ class Gateway:
     def _report_fault(self, request_id: str, fault: Exception) -> None:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
-    def _start_note(self, driver: Driver, record: RequestFinished, tap: ResponseTap) -> None:
-        """Note the turn in the background: the client does not wait, the worker's end does.
-
-        The note holds a lease of its own, because it may call the upstream after the request has released its own.
-        """
+    def _start_note(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
         work = partial(self._note_turn, driver, record, tap)
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
-    async def _note_turn(self, driver: Driver, record: RequestFinished, tap: ResponseTap) -> None:
+    async def _note_turn(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
         await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
 
 async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
-    """Read how an answer begins, before the client sees any of it."""
     refusal = await _read_refusal(reply, outgoing.call, hold_seconds)
     is_invalid = reply.status in INVALID_STATUSES
     return Opening(reply.is_good, refusal, is_invalid=is_invalid, reply=(outgoing, reply))
 
 
 async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
-    """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy.
+    """Before the client sees any of it. None: accepted, or a refusal without a remedy.
 
-    The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun,
-    so that it gets heartbeats.
+    The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun.
     """
-    if reply.is_good and is_event_stream(reply.headers):
-        opening = StreamOpening(first_decides=call.path == CHAT_PATH)
-        if not _may_overflow(call):
+    status, headers, is_error = reply.status, reply.headers, False
+    error: bytes | None = None
+    if reply.is_good and is_event_stream(headers):
+        if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
             return None
-        return await _read_late_refusal(reply, opening, hold_seconds)
-    beginning = None
-    if _may_refuse(reply):
-        beginning = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
-    if beginning is None:
-        return None
-    reply.is_good = reply.is_good and not begins_as_error(beginning)
-    fault = classify(reply.status, reply.headers, beginning)
-    if fault is not None and fault.kind in RECOVERABLE_KINDS:
-        return fault
-    return None
-
-
-def _may_overflow(call: Call) -> bool:
-    """False for a request that is far too small: a token takes at least one byte."""
-    return not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS
-
-
-async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds: float | None) -> Refusal | None:
-    """The refusal in a stream that began well."""
-    # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
-    beginning = await reply.peek(opening.is_decided, hold_seconds)
-    error = None
-    if beginning is not None:
-        error = opening.find_refusal(beginning)
+        opening = StreamOpening(first_decides=call.path == CHAT_PATH)
+        # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
+        beginning = await reply.peek(opening.is_decided, hold_seconds)
+        if beginning is not None:
+            error = opening.find_refusal(beginning)
+        status, headers, is_error = HTTPStatus.BAD_REQUEST, (), True
+    elif not reply.is_good or "json" in (find_header(headers, "content-type") or ""):
+        # Some routers wrap an error in a good answer; it is no stream then.
+        error = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
+        is_error = error is not None and begins_as_error(error)
     if error is None:
         return None
-    reply.is_good = False
-    fault = classify(HTTPStatus.BAD_REQUEST, (), error)
+    reply.is_good = reply.is_good and not is_error
+    fault = classify(status, headers, error)
     if fault is not None and fault.kind in RECOVERABLE_KINDS:
         return fault
     return None
-
-
-def _may_refuse(reply: Reply) -> bool:
-    """Some routers wrap an error in a good answer; it is no stream then."""
-    return not reply.is_good or "json" in (find_header(reply.headers, "content-type") or "")
 
 
 def _can_be_classified(beginning: bytes | bytearray) -> bool:
@@ -504,7 +492,6 @@ def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
 
 
 def render_decision(decision: Decision | None, request_id: str) -> Headers:
-    """Render a decision as response headers; no other place does."""
     # Not x-request-id: that is the upstream's own, which its support asks for.
     pairs: list[tuple[str, str]] = [("x-compaction-request-id", request_id)]
     if decision is None:
@@ -525,14 +512,9 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
     return tuple(pairs)
 
 
-def _record_decision(outgoing: OutgoingRequest, record: RequestFinished) -> None:
-    if outgoing.driver is not None and outgoing.driver.model:
-        record.model = outgoing.driver.model
-    if outgoing.decision is not None:
-        _note_decision(outgoing.decision, record)
-
-
-def _note_decision(decision: Decision, record: RequestFinished) -> None:
+def _note_decision(decision: Decision | None, record: RequestFinished) -> None:
+    if decision is None:
+        return
     record.conversation = decision.conversation
     record.compaction = decision.outcome
     record.reason = decision.reason or None
@@ -541,21 +523,16 @@ def _note_decision(decision: Decision, record: RequestFinished) -> None:
         record.tokens_would_be = decision.tokens_would_be
 
 
-def _is_bypassed(decision: Decision | None) -> bool:
-    return decision is not None and decision.outcome == "bypassed"
-
-
 def _is_compacted(method: str, path: str) -> bool:
     return method == "POST" and (path in COMPACTED_PATHS or path == COMPACT_PATH)
 
 
 def _serves_all_alike(settings: Upstream) -> bool:
-    """True if no model is refused or changes the URL: then large bodies need not be searched for its name."""
+    """Then large bodies need not be searched for the name of the model."""
     return "*" in settings.models and "{model}" not in settings.base_url
 
 
 def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
-    """The client of an upstream: the one before a reload, if its settings are the same, else a new one."""
     before = kept.get(settings.name)
     if before is not None and before.settings == settings:
         return before
@@ -563,10 +540,7 @@ def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.L
 
 
 def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
-    """The watch over an event stream; None for other answers, and for a compressed stream, which cannot be read.
-
-    None for HEAD, too: its answer has the headers of a stream, and no body that could be finished.
-    """
+    """None for other answers, for a compressed stream, and for HEAD, which has no body that could be finished."""
     if call.method == "HEAD" or not is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
@@ -574,9 +548,8 @@ def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
     return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 
-def _build_usage_rewriter(view: UsageView, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
-    """The rewriter of the usage figures of an answer; None if the answer is compressed."""
-    if find_encoding(reply.headers):
+def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
+    if view is None or find_encoding(reply.headers):
         return None
     kind = find_header(reply.headers, "content-type") or ""
     if kind.startswith("text/event-stream"):
@@ -585,7 +558,6 @@ def _build_usage_rewriter(view: UsageView, reply: Reply | LocalAnswer | StreamOf
 
 
 async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> AsyncGenerator[bytes]:
-    """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
             if rewritten := rewriter.feed(chunk):
@@ -595,7 +567,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> A
 
 
 async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> AsyncGenerator[bytes]:
-    """The stream; if it was cut off or failed, it ends with an error that clients raise on."""
+    """If the stream was cut off or failed, it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
             async for chunk in chunks:
@@ -603,7 +575,7 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> As
                     yield ready
                 _refuse_error(watch)
         rest = watch.close()
-        _refuse_unfinished(watch)  # half a line before it would only hide the error from a client that parses
+        _refuse_error(watch, must_finish=True)  # half a line before it would only hide the error from a client
         if rest:
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
@@ -612,12 +584,8 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> As
         raise
 
 
-def _refuse_error(watch: StreamWatch) -> None:
+def _refuse_error(watch: StreamWatch, *, must_finish: bool = False) -> None:
     if watch.error is not None:
         raise UpstreamBroke("the upstream reported an error in the middle of its answer")
-
-
-def _refuse_unfinished(watch: StreamWatch) -> None:
-    _refuse_error(watch)
-    if not watch.finished:
+    if must_finish and not watch.finished:
         raise UpstreamBroke("the upstream ended its answer before it was finished")

@@ -12,8 +12,7 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, TurnReport
-from proxy.path.conversation import Conversation, Decision
-from proxy.path.originals_rule import Writing
+from proxy.path.conversation import Conversation, Decision, Writing
 from proxy.path.request_context import (
     CompiledPolicy,
     ModelProfile,
@@ -22,18 +21,18 @@ from proxy.path.request_context import (
     find_session,
     find_tenant,
 )
-from proxy.path.services import Services
-from proxy.shorten.memory import FoundValues, LookUp
+from proxy.path.services import WORTHWHILE_BYTES, Services
+from proxy.shorten.memory import LookUp
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import LEARNED_SECONDS, encode_window
 from proxy.store.contract import StoreUnavailable
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.pending import SummaryOrder
 from proxy.summary.question import Question
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.usage import read_usage
+from proxy.wire.json_body import Prefix
+from proxy.wire.token_counts import read_usage
 
 if TYPE_CHECKING:
     from proxy.store.transcripts.writer import SubmittedHistory
@@ -46,8 +45,6 @@ MODEL_MAX_CHARS = 128
 
 
 class ActionPerformer:
-    """Performs the actions of one request."""
-
     def __init__(
         self,
         services: Services,
@@ -59,9 +56,9 @@ class ActionPerformer:
         client: Client,
         profile: ModelProfile,
         scope: WindowScope,
+        prefix: Prefix | None,
     ) -> None:
         self.kept: SubmittedHistory | None = None
-        """The history on its way to the transcripts."""
         self.sent_body: bytes = request.source
         """The body of the request as it was sent last, without cache marks."""
         self.policy = policy
@@ -72,18 +69,26 @@ class ActionPerformer:
         self._client = client
         self._profile = profile
         self._scope = scope
+        self._prefix = prefix
 
     @property
     def tokenizer(self) -> Tokenizer:
         return self._profile.tokenizer.of_owner(self._scope.caller)
 
-    async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
-        services = self._services
+    async def perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
+        try:
+            return await self._perform(action)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
+        services, store = self._services, self._services.store
         match action:
             case actions.CountTokens(pieces):
                 return await self.tokenizer.count_all(pieces)
-            case LookUp():
-                return await self._look_up(action)
+            case LookUp(blocks, facts, windows, summaries):
+                return await store.find_first(blocks, facts, windows, summaries)
             case actions.Identify():
                 secret = await services.secret.get()
                 return actions.Owner(find_tenant(self._call, secret), secret)
@@ -93,7 +98,7 @@ class ActionPerformer:
                 services.learned.note(self._scope, window)
             case actions.ShareProbedWindow(key):
                 if (window := services.learned.take_probed(self._scope)) is not None:
-                    await self._store_fact(actions.StoreFact(key, encode_window(window), LEARNED_SECONDS))
+                    await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
             case actions.CanSummarize(conversation):
                 client = self.policy.summary_client or self._client
                 return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
@@ -108,11 +113,13 @@ class ActionPerformer:
             case actions.EndCompaction(decision):
                 self._announce_end(decision)
             case actions.ReportRefusal():
-                report_refusal(action, self._call, self._client, services.emit)
-            case actions.StoreBlock():
-                return await self._store_block(action)
-            case actions.StoreFact():
-                await self._store_fact(action)
+                self._report_refusal(action)
+            case actions.NoteAccepted(refused_usage_option):
+                self._note_accepted(refused_usage_option=refused_usage_option)
+            case actions.StoreBlock(key, block, replaces):
+                return await store.put_block(key, block, over=replaces)
+            case actions.StoreFact(key, value, seconds):
+                await store.write_fact(key, value, seconds)
             case actions.RecountByProbe():
                 return await self._recount()
             case actions.Report(turn):
@@ -129,25 +136,13 @@ class ActionPerformer:
             self._services.emit(events.OriginalKept(identity.conversation, path, self._call.request_id))
         return is_written
 
-    async def _look_up(self, keys: LookUp) -> FoundValues | None:
-        try:
-            return await self._services.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries)
-        except StoreUnavailable as fault:
-            self._services.emit(events.StoreFailed(str(fault)))
-            return None
-
-    async def _store_block(self, action: actions.StoreBlock) -> bytes | None:
-        try:
-            return await self._services.store.put_block(action.key, action.block, over=action.replaces)
-        except StoreUnavailable as fault:
-            self._services.emit(events.StoreFailed(str(fault)))
-            return None
-
-    async def _store_fact(self, action: actions.StoreFact) -> None:
-        try:
-            await self._services.store.write_fact(action.key, action.value, action.seconds)
-        except StoreUnavailable as fault:
-            self._services.emit(events.StoreFailed(str(fault)))
+    def _note_accepted(self, *, refused_usage_option: bool) -> None:
+        services = self._services
+        services.accepted.add(self._scope.caller)
+        if refused_usage_option:
+            services.usage_refusals.add(self._scope)
+        if len(self._request.source) >= WORTHWHILE_BYTES:
+            services.known_requests.add(self._scope.caller, self._request, self._prefix)
 
     async def _await_summary(self, action: actions.AwaitSummary) -> Summary | None:
         summarizer, conversation = self._services.summarizer, action.conversation
@@ -157,7 +152,6 @@ class ActionPerformer:
         return await summarizer.await_new(self._order(action.question, conversation), action.seconds)
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
-        """Return the order for a summary: which upstream and model to ask, and how."""
         policy = self.policy.settings
         window = conversation.window
         if policy.summary.model:
@@ -181,7 +175,6 @@ class ActionPerformer:
         return SummaryOrder(call, conversation.identified, self.policy.rules.policy, policy.summary.seconds, failures)
 
     async def _recount(self) -> int:
-        """The upstream's token count of the shortened history, from a request for a minimal answer."""
         requests = REQUEST_FORMATS[self._call.path]
         max_tokens = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
         body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)
@@ -194,7 +187,7 @@ class ActionPerformer:
         return read_usage(answer_to_probe.answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
-        """Warn at the second request: the first one has only started the probe that may find the window."""
+        """At the second request: the first one has only started the probe that may find the window."""
         upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
         if self._services.warning_counts.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
@@ -230,6 +223,16 @@ class ActionPerformer:
                 threshold=threshold,
             )
         )
+
+    def _report_refusal(self, action: actions.ReportRefusal) -> None:
+        refusal, upstream, emit = action.refusal, self._client.settings.name, self._services.emit
+        if refusal is None:
+            if action.was_retried:
+                emit(events.ViewRefused(self._call.request_id, upstream, action.helped))
+        elif refusal.kind != "usage-option":
+            emit(events.SizeRefused(self._call.request_id, upstream, refusal.kind, refusal.limit, action.helped))
+        elif action.helped:
+            emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
 
     def _report(self, turn: TurnReport) -> None:
         decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
@@ -271,24 +274,11 @@ class ActionPerformer:
         )
 
     def _redact_name(self, name: str) -> str:
-        """The name of a user or session for the activity log, without known kinds of keys: some clients put one in."""
+        """Some clients put a key in."""
         return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
 
 
-def report_refusal(action: actions.ReportRefusal, call: Call, client: Client, emit: events.Listener) -> None:
-    """Report a refusal, and whether a retry helped."""
-    refusal, upstream = action.refusal, client.settings.name
-    if refusal is None:
-        if action.was_retried:
-            emit(events.ViewRefused(call.request_id, upstream, action.helped))
-    elif refusal.kind != "usage-option":
-        emit(events.SizeRefused(call.request_id, upstream, refusal.kind, refusal.limit, action.helped))
-    elif action.helped:
-        emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
-
-
 def _with_span(call: Call) -> Call:
-    """Return the call with a span of its own in the trace of the request."""
     if call.trace is None:
         return call
     return replace(call, trace=call.trace.child(token_hex(8)))

@@ -22,7 +22,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, run
-from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.rules import ENOUGH_SHARE, Facts, Rules
 from proxy.shorten.state import OPENING_REASON, WINDOW_REASONS, ConversationState
 from proxy.shorten.summary import NOTES_HEADING
 from proxy.summary.question import Question, build_note_question, find_question, may_ask
@@ -37,10 +37,10 @@ NOTICE_SHARE = 0.9
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
 NO_SUMMARY = "no-summary"
+OVERFLOW_RETRY = "overflow_retry"
 SUMMARY_PENDING = "summary-pending"
 NOTES_PENDING = "notes-pending"
 NOTES_PATIENCE_RATIO = 2
-"""Results are cleared without notes if so many times the tokens that are due could go, and there are no notes yet."""
 SUMMARY_NO_GAIN = "summary-no-gain"
 BREAKER_OPEN = "breaker-open"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
@@ -49,64 +49,49 @@ REPEATED_BLOCK_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A view that is forwarded, and the block that is stored once the upstream has accepted it."""
-
     view: tuple[Message, ...]
     tools: bytes | None
     action: Literal["none", "applied", "created"]
-    """`none`: the client's own messages; `applied`: a stored block; `created`: a new one."""
     reason: str
-    """Why a block was made, or why one that was due was not (`floor`, `min_turns`)."""
     tokens_before: int
-    """Tokens of the history as it came, tools and head included."""
     tokens_after: int
-    """Tokens of the forwarded history."""
     block: Block | None = None
-    """The new block, to be stored under `link` once the upstream has accepted this request."""
     link: bytes = b""
     view_id: bytes = b""
-    """Which block the view is built on; goes into the `Anchor` with the usage that comes back."""
+    """Goes into the `Anchor` with the usage that comes back."""
     reports: tuple[StepReport, ...] = ()
     shared: int = 0
-    """How many messages of `view`, from the first on, are as they would be without the new block."""
+    """The first so many messages of `view` are as without the new block."""
     tokens_without_block: int = 0
-    """Tokens of the history as it would have been forwarded without the new block."""
     turns: tuple[int, int] | None = None
-    """The first and the last turn that the new block covers and the one before did not, from 1 on."""
+    """Numbered from 1; no block before covered them."""
     threshold_tokens: int = 0
-    """The tokens that had to go for this block to be made; 0 if it has another cause than a stride."""
+    """0 if it has another cause than a stride."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeedSummary:
-    """Clearing is not enough, so a model should summarize the old part. Without an answer `without_model` is used."""
+    """Without an answer `without_model` is used."""
 
     question: Question | None
     """None if a summary is in progress already."""
     current: Plan
-    """The view without a new block, to be used while the summary is written."""
     without_model: Plan
-    """The view with a block that needs no model."""
     if_call_fails: Plan
-    """The plan if the call fails: the current view, as long as that fits."""
+    """The current view, as long as that fits."""
     urgent: bool
-    """Wait for the summary: the view may no longer fit, or the client asked for it."""
     is_about_notes: bool = False
     """Notes before results are cleared are wanted, and no summary."""
 
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
-    """The plan to use when no summary is available."""
     if isinstance(plan, NeedSummary):
         return plan.without_model
     return plan
 
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
-    """Return True if a history of about this size is too small to act on: its bytes go out without a look-up.
-
-    `count_error`: how many times our count the upstream's may be.
-    """
+    """Its bytes go out without a look-up. `count_error`: how many times our count the upstream's may be."""
     limits = rules.limits(facts)
     soon = 1.0
     if rules.summary.enabled:
@@ -118,18 +103,16 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
-    """Return True if a view of about this size is so near its limit that a summary may be needed soon."""
     limits = rules.limits(facts)
     return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
 
 
 def decide(state: ConversationState) -> Plan | NeedSummary:
-    """Return the plan for this request."""
     return plan_without_rewrite(state) or plan_rewrite(state)
 
 
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
-    """Return the plan without a new block if a look at the new messages shows that none is due. None: one may be."""
+    """None: a look at the new messages does not show that no block is due."""
     size = state.size()
     if not state.rules.new_blocks or _is_side_question(state, size):
         return _keep_view(state, size)
@@ -141,7 +124,6 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
             return None
         return _keep_view(state, size, SUMMARY_PENDING)
     required_tokens = _count_least(state)
-    # The cheapest question first.
     is_due = (
         state.count_request() >= required_tokens
         and state.may_reach(required_tokens, state.rules.when_full)
@@ -153,7 +135,6 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
 
 
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
-    """Decide whether a new block is made, and which: this goes over the whole history."""
     size, facts = state.size(), state.facts
     limit_and_reason = state.find_exceeded_limit(size)
     # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
@@ -182,12 +163,10 @@ def plan_next_summary(state: ConversationState) -> Question | None:
 
 
 def _is_side_question(state: ConversationState, size: int) -> bool:
-    """Return True if the client only asks something about the conversation, and the view fits."""
     return _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
 
 
 def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
-    """Clear old results once enough of them can go, and sooner if the prompt cache is cold."""
     rules, cold, required_tokens = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
     if sum(step.reach(draft) for step in rules.when_full) < required_tokens:
@@ -208,7 +187,6 @@ def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
 
 
 def plan_stride_with_notes(state: ConversationState, covers: int, notes: str) -> Plan | None:
-    """Clear `body[:covers]` and put the notes on it there; None if that frees nothing."""
     draft = state.draft_up_to(covers)
     if draft is None:
         return None
@@ -225,14 +203,12 @@ def _is_cold(state: ConversationState) -> bool:
 
 
 def _count_least(state: ConversationState) -> int:
-    """The tokens that must go for a stride to be made: by default fewer if rewriting costs little."""
     if _is_cold(state):
         return state.rules.clear_cold_tokens
     return state.rules.find_clearing(state.facts.prices)
 
 
 def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Plan | NeedSummary:
-    """Bring a view that is over the limit down to the target, by the first attempt that gets there."""
     against = _find_objection(state, size)
     if against is not None:
         return _keep_view(state, size, against)
@@ -254,7 +230,6 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
 
 
 def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | NeedSummary:
-    """Return the plan for a client that asks to compact: a summary if possible, even if clearing would do."""
     if _fits(state, size) and _is_repeated_force(state):
         return _keep_view(state, size)
     summary_attempt = summarize_forced(state, limit)
@@ -279,7 +254,6 @@ def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | Need
 
 
 def _plan_without_summary(state: ConversationState, size: int, without_model: Plan) -> Plan:
-    """The plan after a call for a summary has failed: nothing that fits is folded away for it."""
     if not _fits(state, size):
         return without_model
     if state.facts.force:
@@ -294,7 +268,6 @@ def _fits(state: ConversationState, size: int) -> bool:
 
 
 def _find_objection(state: ConversationState, size: int) -> str | None:
-    """The reason for not trying to make a block, or None."""
     if not _fits(state, size):
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
@@ -303,7 +276,6 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
 
 
 def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
-    """Ask a model for a summary, or wait for one in progress; the plan without a model is used if neither helps."""
     question = None
     if not state.awaits_summary:
         question = find_question(state, size, limit)
@@ -315,7 +287,6 @@ def _plan_summary_first(state: ConversationState, without_model: Plan, size: int
 
 
 def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
-    """The plan without a model, with the reason why none was asked although the policy has summaries."""
     rules, facts = state.rules, state.facts
     if plan.action != "created" or not rules.summary.enabled:
         return plan
@@ -329,7 +300,7 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
-    """Return True if a request has to wait for its summary: the next one may no longer fit."""
+    """The next request may no longer fit."""
     usable = state.facts.usable_tokens
     room = limit * SUMMARY_OVERSHOOT_RATIO
     if usable is not None:
@@ -338,13 +309,13 @@ def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
 
 
 def _may_wait(state: ConversationState, size: int, limit: int) -> bool:
-    """Return True if a model is writing the summary that is due, and there is room until it is there."""
+    """A model is writing the summary that is due, and there is room until it is there."""
     is_due = state.awaits_summary and state.newer_summary is None
     return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, size, limit)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
-    """Return True if the forced block is there already, because this is the same request again."""
+    """Return True if this is the same request again."""
     draft = state.draft(state.rules.keep)
     covers = draft.after[0].start if draft.after else len(state.body)
     is_same = state.facts.focus in ("", state.block.focus)
@@ -352,21 +323,18 @@ def _is_repeated_force(state: ConversationState) -> bool:
 
 
 def _count_required(state: ConversationState, size: int, limit: int) -> int:
-    """The tokens a block must free to be worth making.
-
-    One that follows another must go half way to the target, or every turn would make a block.
-    """
+    """A block that follows another must bring the view well under the limit, or every turn would make one."""
     min_tokens = int(size * state.rules.min_progress)
     again = state.has_block and state.block.reason in WINDOW_REASONS
     if again:
-        return max(min_tokens, (limit - state.rules.find_goal(limit)) // 2)
+        return max(min_tokens, limit - int(limit * ENOUGH_SHARE))
     return min_tokens
 
 
 def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:
-    """Return True if the block would be one of many in a row, because the remaining part is over the limit by itself.
+    """One of many blocks in a row, because the remaining part is over the limit by itself, is useless.
 
-    A second block in a row with a view over its limit must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
+    It must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
     """
     if after <= limit or not (state.has_block and state.block.reason in WINDOW_REASONS):
         return False
@@ -376,7 +344,6 @@ def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> 
 
 
 def _count_reachable(state: ConversationState) -> int:
-    """The most tokens that any block could free: all that the deepest attempt may touch."""
     draft = state.draft(DEEPEST)
     return state.count_tokens(filter(draft.may_fold, draft.middle))
 
@@ -386,7 +353,7 @@ def _estimate_payback(state: ConversationState, attempt: Attempt) -> float:
 
 
 def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
-    """The plan that makes no new block. Only the first time an always-step acts, the opening block is made here."""
+    """Only the first time an always-step acts, the opening block is made here."""
     is_untouched = state.is_untouched
     is_opening = not state.has_block and not is_untouched
     stored_state = state.with_opening_block() if is_opening else state
@@ -406,7 +373,6 @@ def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
 
 
 def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Plan:
-    """The plan with the new block of this attempt."""
     new_state = attempt.state
     return Plan(
         view=new_state.request.head + new_state.view,
@@ -426,7 +392,6 @@ def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Plan:
 
 
 def _find_covered_turns(state: ConversationState, covers: int) -> tuple[int, int] | None:
-    """The turns of the client's history from the end of the current block up to this place, numbered from 1."""
     start = state.block.covers if state.has_block else 0
     numbers = [
         number for number, turn in enumerate(find_turns(state.body), 1) if turn.start < covers and turn.stop > start

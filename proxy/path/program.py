@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.path import planning
-from proxy.path.accounting import account, prepare_next_summary
 from proxy.path.actions import (
     Actions,
     AwaitSummary,
@@ -34,13 +33,22 @@ from proxy.path.actions import (
     Send,
     StartSummary,
 )
-from proxy.path.conversation import LEFT_ALONE, ORIGINALS_UNWRITABLE, Context, Conversation, Decision
-from proxy.path.originals_rule import Originals
+from proxy.path.conversation import LEFT_ALONE, ORIGINALS_UNWRITABLE, Context, Conversation, Decision, Originals
 from proxy.path.planning import NeedSummary, Plan
-from proxy.path.recognition import SMALLEST_WINDOW_TOKENS, guess_tokens, load_memory, recognize
-from proxy.path.recovery import REFUSED_VIEWS_MAX
-from proxy.path.remedies import forward_untouched, try_remedies
-from proxy.path.remember import begin, give_up_summary, remember, report_end, store_written
+from proxy.path.remedies import REFUSED_VIEWS_MAX, forward_untouched, try_remedies
+from proxy.path.remember import (
+    SMALLEST_WINDOW_TOKENS,
+    account,
+    begin,
+    give_up_summary,
+    guess_tokens,
+    load_memory,
+    prepare_next_summary,
+    recognize,
+    remember,
+    report_end,
+    store_written,
+)
 from proxy.shorten.memory import FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState
@@ -48,7 +56,7 @@ from proxy.summary.question import NOTES
 
 
 def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
-    """Serve one request. `gather` is called only if something has to be decided: not for a small, good request."""
+    """`gather` is called only if something has to be decided: not for a small, good request."""
     forwarding = Forwarding(LEFT_ALONE)
     if not is_small:
         forwarding = yield from decide(gather())
@@ -69,20 +77,8 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
             yield from prepare_next_summary(forwarding, last)
 
 
-def run_bypassed(decision: Decision) -> Actions[None]:
-    """Serve a request whose own bytes are forwarded in any case. Only refused reasoning is ever removed from it."""
-    forwarding = Forwarding(decision)
-    opening: Opening = yield Send(forwarding)
-    if not opening.is_good:
-        forwarding, opening = yield from try_remedies(None, forwarding, opening)
-    yield Deliver(forwarding, opening)
-
-
 def compact(context: Context, *, store: bool) -> Actions[Decision]:
-    """Compact because the client asked for nothing else: it waits as long as a summary may take.
-
-    `store`: keep the block at once, for the client's next request.
-    """
+    """The client asked for nothing else, and waits as long as a summary may take. `store`: keep the block at once."""
     sizes = yield CountTokens(context.pieces)
     conversation = yield from load_memory(Conversation.of(context), sum(sizes))
     originals = context.originals
@@ -100,7 +96,7 @@ def compact(context: Context, *, store: bool) -> Actions[Decision]:
 
 
 def decide(context: Context) -> Actions[Forwarding]:
-    """Decide on a request. A history below every threshold is left alone, unless a block stands for it."""
+    """A history below every threshold is left alone, unless a block stands for it."""
     conversation = yield from recognize(context)
     if conversation.identity is None:
         is_large = guess_tokens(context) > SMALLEST_WINDOW_TOKENS
@@ -115,7 +111,6 @@ def decide(context: Context) -> Actions[Forwarding]:
 
 
 def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwarding]:
-    """Decide on a history that was looked up."""
     facts = conversation.gather_facts(can_summarize=True)
     state = conversation.build_state(facts)
     forwarding = Forwarding(LEFT_ALONE, conversation, state)
@@ -149,7 +144,6 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
 
 
 def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Plan]:
-    """Wait for a summary, but no longer than `wait_seconds`."""
     covers = facts.summary_in_progress_covers
     if need.question is not None:
         covers = need.question.covers
@@ -167,10 +161,7 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, 
 
 
 def _take_notes(conversation: Conversation, need: NeedSummary, state: ConversationState) -> Actions[Plan]:
-    """Clear old results with the notes on them, if these are there; else ask for them, and leave the view alone.
-
-    Without an answer in time the results are cleared without notes.
-    """
+    """If the notes are there, clear old results with them; else ask for them, and leave the view alone."""
     start = state.block.covers if state.has_block else 0
     places = range(len(conversation.context.request.body), start, -1)
     keys = [conversation.identified.summary_key(place, NOTES) for place in places]
@@ -190,7 +181,6 @@ def _take_notes(conversation: Conversation, need: NeedSummary, state: Conversati
 
 
 def _apply_only(conversation: Conversation) -> Forwarding:
-    """Decide again without a new block, because the original of a new one could not be written."""
     rules = replace(conversation.rules, new_blocks=False)
     state = conversation.build_state(conversation.gather_facts(can_summarize=True), rules=rules)
     plan = planning.plan_without_rewrite(state)

@@ -8,15 +8,16 @@
 
 A remedy is a generator that returns a `Forwarding`, or None if it cannot help. The first one whose request differs from
 the refused one is sent. If that is refused as well, the client gets the first refusal, and nothing is remembered of it.
-The figures (how short, which window) are computed in `recovery.py`.
 
 Signatures: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking
 `stream_options`: https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.actions import (
     Actions,
@@ -25,36 +26,192 @@ from proxy.path.actions import (
     CountTokens,
     Forwarding,
     Opening,
+    Refusal,
     ReportRefusal,
     Send,
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
-from proxy.path.planning import NeedSummary, Plan
-from proxy.path.recognition import load_memory
-from proxy.path.recovery import (
-    REASON,
-    REASONING_REMOVED,
-    SHORTENED_REFUSED,
-    Cure,
-    Refusal,
-    find_cures,
-    limit_of,
-    plan_untouched,
-)
-from proxy.path.remember import begin, give_up_summary, learn_window, report_end
-from proxy.shorten.calibration import Calibration
-from proxy.shorten.rules import Facts
+from proxy.path.planning import OVERFLOW_RETRY, NeedSummary, Plan
+from proxy.path.remember import begin, give_up_summary, learn_window, load_memory, report_end
+from proxy.shorten.calibration import Calibration, is_plausible
+from proxy.shorten.pipeline import Draft, run
+from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.state import REASONING_REFUSED, ConversationState
+from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import Window
+from proxy.shorten.window import LearnedLimit, Window, make_learned_limit
+
+INVALID_STATUSES = (400, 422)
+REASONING_REMOVED = "reasoning-removed"
+SHORTENED_REFUSED = "shortened-refused"
+REFUSED_VIEWS_MAX = 2
+"""After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
+FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
+GUESSED_SHARE = 0.5  # of the refused size, if the refusal states no limit
+LARGEST_RETRY_SHARE = 0.9  # of the refused size: then, less than a tenth gone is no try
+_ALL_REASONING = StripReasoning(with_calls=True, signed=True)
+SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
+SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
+ANSWER_DIVISOR = 2
+SMALLER_ANSWER_DIVISORS = (4, 8)
+LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    most_tokens: int | None = None
+    """In the upstream's tokens; None: its length is not the trouble."""
+    window_tokens: int | None = None
+    strip_signed: bool = False
+    ratio: float = 1.0
+    most_answer_tokens: int | None = None
+    learned: LearnedLimit | None = None
+
+    @property
+    def changes_history(self) -> bool:
+        return self.strip_signed or self.most_tokens is not None
+
+    def harden(self, rules: Rules) -> Rules:
+        if self.strip_signed:
+            return rules
+        return rules.for_overflow()
+
+    def __call__(self, state: ConversationState) -> Plan | None:
+        if self.strip_signed:
+            return _without_reasoning(state)
+        plan = planning.choose_without_model(planning.decide(state))
+        fits = plan.action != "none" and self.most_tokens is not None and plan.tokens_after <= self.most_tokens
+        if not fits:
+            return None
+        return replace(plan, reason=OVERFLOW_RETRY)
+
+
+def find_cures(
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
+) -> Iterator[Cure]:
+    """Mildest first: the first that can be applied is tried, and no other.
+
+    A large answer may leave no room beside instructions and tools: then less of the window is kept for it.
+    """
+    cure = find_cure(fault, counted_tokens, ratio, max_output, least_thinking)
+    if cure is None:
+        return
+    yield cure
+    for divisor in SMALLER_ANSWER_DIVISORS if cure.most_answer_tokens is not None and cure.changes_history else ():
+        if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
+            yield _shorten_history(fault, counted_tokens, ratio, max_output, divisor)
+
+
+def find_cure(
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
+) -> Cure | None:
+    """We count `counted_tokens`, the upstream about `ratio` times that; `max_output` is the client's bound."""
+    if fault.kind == "signature":
+        return Cure(strip_signed=True, ratio=ratio)
+    if fault.kind == "output":
+        cure = _shorten_answer(fault, round(counted_tokens * ratio), max_output)
+        room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
+        if cure is None or cure.most_answer_tokens is None or cure.most_answer_tokens >= room:
+            return cure
+        if fault.limit is None:
+            return None
+        return _shorten_history(fault, counted_tokens, ratio, max_output)
+    size = counted_tokens * ratio
+    if fault.size is not None and is_plausible(counted_tokens, fault.size):
+        size = max(size, fault.size)  # usage, which gave the ratio, may be far below the size that is refused
+    if fault.kind in ("input", "tpm-hard") and size >= SMALLEST_OVERFLOW_TOKENS:
+        return _shorten_history(fault, counted_tokens, ratio, max_output)
+    return None
+
+
+def _shorten_answer(fault: Refusal, size: int, max_output: int | None) -> Cure | None:
+    room = fault.answer_room
+    if room is None and fault.limit is not None:
+        room = int((fault.limit - size) * FILL_SHARE)
+    elif room is not None and fault.limit is not None:
+        room -= SLACK_TOKENS
+    if room is None or room < LEAST_ANSWER_TOKENS - SLACK_TOKENS or (max_output is not None and max_output <= room):
+        return None
+    return Cure(most_answer_tokens=room)
+
+
+def _shorten_history(
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int = ANSWER_DIVISOR
+) -> Cure:
+    if fault.limit is None:
+        size = round(counted_tokens * ratio)
+        return Cure(
+            int(size * LARGEST_RETRY_SHARE),
+            int(size * GUESSED_SHARE),
+            ratio=ratio,
+            learned=make_learned_limit(size, "input"),
+        )
+    if fault.covers == "input":
+        room, answer = fault.limit, None
+    else:
+        reserve = min(Window(total=fault.limit).answer_tokens(max_output), fault.limit // divisor)
+        room = fault.limit - reserve
+        answer = reserve if max_output and max_output > reserve else None
+    reported_tokens = (fault.size or 0) - (
+        max_output or 0 if fault.kind == "tpm-hard" else 0
+    )  # a minute's budget covers the answer
+    if is_plausible(counted_tokens, reported_tokens):
+        ratio = reported_tokens / counted_tokens
+    # It did not fit beside the answer that was asked for, so it is larger than that.
+    excluded_tokens = room
+    if divisor != ANSWER_DIVISOR:
+        excluded_tokens = (fault.limit or 0) - (max_output or 0)
+    ratio = max(ratio, (excluded_tokens + 1) / counted_tokens)
+    return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
+
+
+def limit_of(fault: Refusal, max_output: int | None = None) -> LearnedLimit | None:
+    if fault.kind == "output" and not (max_output and fault.limit and 2 * max_output <= fault.limit):
+        return None
+    if fault.kind not in ("input", "output", "tpm-hard"):
+        return None
+    return make_learned_limit(fault.limit, fault.covers)
+
+
+def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
+    return Plan(request.messages, request.tools, "none", reason, size, size)
+
+
+def _without_reasoning(state: ConversationState) -> Plan | None:
+    """Under a block: else it would be refused again next turn. Some upstreams demand unsigned reasoning back."""
+    head, view = state.request.head, state.view
+    unsigned_starts = frozenset(message.start for message in view if not message.signed)
+    draft = Draft(head, view, tools=state.tools, fixed=unsigned_starts, origin=state.body, count=state.count)
+    bare, reports = run((_ALL_REASONING,), draft)
+    if bare.middle == draft.middle:
+        return None
+    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size()
+    return Plan(
+        view=head + new_state.view,
+        tools=new_state.tools,
+        action="created",
+        reason=REASONING_REMOVED,
+        tokens_before=size,
+        tokens_after=max(0, size - sum(report.saved for report in reports)),
+        block=new_state.block,
+        link=new_state.link,
+        view_id=new_state.view_id,
+        reports=reports,
+        tokens_without_block=size,
+    )
+
+
+def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
+    return tuple(
+        _ALL_REASONING.strip(message) if message.role == "assistant" and message.signed else message
+        for message in messages
+    )
+
 
 Gather = Callable[[], Context]
 
 
-def try_remedies(gather: Gather | None, first: Forwarding, refused: Opening) -> Actions[tuple[Forwarding, Opening]]:
-    """Send a refused request once more if something may help. Return the forwarding and the answer that count.
-
-    `gather` is None for a request that is bypassed: nothing but refused reasoning may be removed from it.
-    """
+def try_remedies(gather: Gather, first: Forwarding, refused: Opening) -> Actions[tuple[Forwarding, Opening]]:
     refusal, was_retried, has_helped = refused.refusal, False, False
     if refusal is None and not refused.is_invalid:
         return first, refused
@@ -74,13 +231,7 @@ def try_remedies(gather: Gather | None, first: Forwarding, refused: Opening) -> 
     return result
 
 
-def _list_remedies(
-    gather: Gather | None, first: Forwarding, refusal: Refusal | None
-) -> Sequence[Actions[Forwarding | None]]:
-    """Return the remedies for this refusal, the mildest first."""
-    if gather is None:
-        is_about_reasoning = refusal is not None and refusal.kind == "signature"
-        return [_remove_reasoning(first)] if is_about_reasoning else []
+def _list_remedies(gather: Gather, first: Forwarding, refusal: Refusal | None) -> Sequence[Actions[Forwarding | None]]:
     if refusal is None:
         return [_send_untouched(first)]
     if refusal.kind == "usage-option":
@@ -92,7 +243,6 @@ def _list_remedies(
 
 
 def _drop_usage_option(first: Forwarding) -> Actions[Forwarding | None]:
-    """Send the same request without the option that the proxy added; nothing if it is the client's."""
     yield from ()
     if not first.decision.asks_usage:
         return None
@@ -100,11 +250,7 @@ def _drop_usage_option(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
-    """Send the same request without any signed reasoning.
-
-    It was written behind a shortened history, and is bound to that. A bypass, or a lost block while no new ones may be
-    made, leaves it behind a history that it was not written under. Nothing of this is remembered.
-    """
+    """It is bound to the shortened history that it was written behind. Nothing of this is remembered."""
     yield from ()
     if first.decision.outcome == "observed" or not _has_reasoning(first):
         return None
@@ -113,7 +259,6 @@ def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def _has_reasoning(first: Forwarding) -> bool:
-    """Return False if no forwarded message is signed. True if that is not known: the request was not read."""
     if first.conversation is None:
         return True
     messages = first.conversation.context.request.messages
@@ -123,7 +268,6 @@ def _has_reasoning(first: Forwarding) -> bool:
 
 
 def _send_untouched(first: Forwarding) -> Actions[Forwarding | None]:
-    """Send the history as it came, if it fits: the upstream calls the shortened one invalid."""
     conversation, plan = first.conversation, first.decision.plan
     if conversation is None or plan is None:
         return None
@@ -135,13 +279,11 @@ def _send_untouched(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
-    """Forward the client's own history, because the upstream calls the shortened ones of it invalid."""
     plan = plan_untouched(conversation.context.request, size, SHORTENED_REFUSED)
     return Forwarding(conversation.describe(plan), conversation)
 
 
 def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
-    """Send a shorter history, ask for a shorter answer, or take refused reasoning out under a block."""
     conversation = first.conversation or Conversation.of(gather())
     if conversation.observes or not conversation.rules.new_blocks:
         return None
@@ -169,7 +311,6 @@ def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Acti
 
 
 def _look_closer(conversation: Conversation) -> Actions[Forwarding]:
-    """Look up a conversation that was below every threshold, now that it turned out not to fit."""
     context = conversation.context
     yield CountTokens(context.pieces)
     conversation = yield from load_memory(conversation, 0)
@@ -180,7 +321,7 @@ def _look_closer(conversation: Conversation) -> Actions[Forwarding]:
 def _apply(
     cure: Cure, conversation: Conversation, refused_plan: Plan, window: Window, summary: Summary | None = None
 ) -> Plan | None:
-    """Return the history that a cure makes, or None if it does not help. `window`: narrowed by this refusal."""
+    """None if the cure does not help. `window`: narrowed by this refusal."""
     if cure.learned is not None:
         window = conversation.narrow(cure.learned.window())
     facts = Facts(
@@ -207,7 +348,6 @@ def _apply(
 def _use_cure(
     first: Forwarding, conversation: Conversation, cure: Cure, plan: Plan, window: Window
 ) -> Actions[Forwarding | None]:
-    """Write the original, and ask for a summary if the policy waits for one."""
     decision = conversation.describe(plan)
     retry = yield from begin(
         replace(first, decision=decision, conversation=conversation, was_refused=True, learned=cure.learned)
@@ -224,14 +364,15 @@ def _use_cure(
 
 
 def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
-    """Ask for a shorter answer, if the cure says so."""
     if cure.most_answer_tokens is None:
         return retry
-    return replace(retry, decision=replace(retry.decision, max_answer_tokens=cure.most_answer_tokens, reason=REASON))
+    return replace(
+        retry, decision=replace(retry.decision, max_answer_tokens=cure.most_answer_tokens, reason=OVERFLOW_RETRY)
+    )
 
 
 def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Actions[Summary | None]:
-    """Ask for the summary of a refused history, if the policy has a request over its trigger wait for one."""
+    """If the policy has a request over its trigger wait for one."""
     if conversation.rules.summary.ahead or cure.strip_signed or not (yield CanSummarize(conversation)):
         return None
     facts = replace(

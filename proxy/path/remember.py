@@ -1,30 +1,202 @@
-"""What is written down for a request: originals before a lossy act, and blocks and windows once it is accepted.
+"""The memory of a conversation: looked up before a decision, stored once a request is accepted, and accounted.
 
 A block is stored only after the upstream has accepted a request that used it: a refused one must not stay.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain, takewhile
 
+from proxy.history.identity import Identity
+from proxy.history.messages import find_last_assistant
+from proxy.history.observations import was_asked
+from proxy.path import planning
 from proxy.path.actions import (
     Actions,
+    AnswerReport,
     BeginCompaction,
+    CanSummarize,
+    CountTokens,
+    Delivered,
     EndCompaction,
     Forwarding,
+    Identify,
     KeepOriginals,
     NoteLocalWindow,
+    Owner,
+    ProbeWindow,
+    RecountByProbe,
+    Report,
+    Rewrite,
     ShareProbedWindow,
+    StartSummary,
     StoreBlock,
     StoreFact,
+    TurnReport,
 )
-from proxy.path.conversation import Conversation, Decision
-from proxy.path.originals_rule import Originals, Writing, choose_writing, may_fold_unwritten
-from proxy.path.planning import Plan
-from proxy.shorten.memory import DAY_SECONDS, MAX_FAILURES, SummaryCandidate
-from proxy.shorten.window import LEARNED_SECONDS, LearnedLimit
+from proxy.path.conversation import (
+    Context,
+    Conversation,
+    Decision,
+    Originals,
+    Writing,
+    choose_writing,
+    list_forwarded_pieces,
+    may_fold_unwritten,
+)
+from proxy.path.planning import COUNT_ERROR_RATIO, OVERFLOW_RETRY, USELESS_BLOCKS_MAX, Plan
+from proxy.shorten import economics
+from proxy.shorten.calibration import Usage, is_plausible
+from proxy.shorten.marked_history import count_all
+from proxy.shorten.memory import (
+    DAY_SECONDS,
+    FACT_SECONDS,
+    MAX_FAILURES,
+    FoundValues,
+    LastRequest,
+    LookUp,
+    Memory,
+    SummaryCandidate,
+    read_candidate,
+)
+from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
+from proxy.shorten.state import WINDOW_REASONS
+from proxy.shorten.window import LEARNED_SECONDS, LearnedLimit, price_prompt
+
+MAX_LOOK_UPS = 8
+BYTES_PER_TOKEN = 3
+"""A low guess: a history below a threshold by this is below it by any tokenizer."""
+SMALLEST_WINDOW_TOKENS = 2_048
+LOOK_UP_MIN_TOKENS = 1_024
+"""Above, a history is looked up even below every threshold: there may be a block from before a reload."""
+
+
+def find_smallest_bytes(rules: Rules) -> int:
+    thresholds = [LOOK_UP_MIN_TOKENS, rules.clear_tokens]
+    if rules.trigger_tokens:
+        thresholds.append(rules.trigger_tokens)
+    return BYTES_PER_TOKEN * min(thresholds)
+
+
+def guess_tokens(context: Context) -> int:
+    return len(context.request.source) // BYTES_PER_TOKEN
+
+
+def recognize(context: Context) -> Actions[Conversation]:
+    """It stays unidentified if it is below every threshold and no block stands for it."""
+    conversation, guess = Conversation.of(context), guess_tokens(context)
+    if guess > SMALLEST_WINDOW_TOKENS and not conversation.window.is_known:
+        yield ProbeWindow()  # a small window may matter long before any threshold is reached
+    size = yield from _measure(conversation, guess)
+    if size is not None:
+        return (yield from load_memory(conversation, size))
+    if guess >= LOOK_UP_MIN_TOKENS:
+        conversation = yield from load_memory(conversation, guess)
+        if conversation.memory.block is None:
+            return replace(conversation, identity=None)
+    return conversation
+
+
+def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
+    context, rules = conversation.context, conversation.rules
+    facts = conversation.gather_request_facts(conversation.narrow(context.local_window))
+    if was_asked(context.request):
+        facts = replace(facts, force=True)
+    if planning.is_below_threshold(guess, rules, facts, count_error=COUNT_ERROR_RATIO):
+        return None
+    size = yield from _count_request(context)
+    if planning.is_below_threshold(size, rules, facts, count_error=COUNT_ERROR_RATIO):
+        return None
+    if not planning.is_below_threshold(size, rules, facts):
+        yield ProbeWindow()
+    return size
+
+
+def _count_request(context: Context) -> Actions[int]:
+    """Messages that were counted for an earlier request are not counted again."""
+    request, count = context.request, context.count
+    counted_messages = request.columns.count_summed(count)
+    outside = [*(message.raw for message in request.head), request.tools or b""]
+    counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted_messages:])])
+    return sum(counts[: len(outside)]) + count_all(request.columns, request.body, count)
+
+
+def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
+    context = conversation.context
+    owner: Owner = yield Identify()
+    identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
+    conversation = yield from _look_up(_fill_pointer(replace(conversation, identity=identity)), size)
+    memory = conversation.memory
+    if memory.answered:
+        yield NoteLocalWindow(memory.window)
+    return replace(conversation, window=conversation.narrow(memory.window))
+
+
+def _fill_pointer(conversation: Conversation) -> Conversation:
+    rules, identity = conversation.rules, conversation.identified
+    if "{" not in rules.summary.pointer:
+        return conversation
+    path, pointer = conversation.context.locate_originals(identity), ""
+    if path:
+        pointer = rules.summary.pointer.replace("{path}", path).replace("{conversation}", identity.conversation)
+    return replace(conversation, rules=replace(rules, summary=replace(rules.summary, pointer=pointer)))
+
+
+def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
+    context, identity = conversation.context, conversation.identified
+    spaces = (False, True) if conversation.observes else (False,)
+    look_up = LookUp(
+        blocks=[*chain.from_iterable(_list_keys(conversation, partial(identity.block_key, space)) for space in spaces)],
+        facts=[*_list_keys(conversation, identity.anchor_key), identity.scale_key],
+        # A window that the operator has configured overrules a learned one.
+        windows=() if context.window.origin == "config" else conversation.window_keys(identity.tenant),
+        summaries=_list_keys(conversation, identity.summary_key_of) if conversation.may_need_summary(size) else (),
+    )
+    values: FoundValues | None = yield look_up
+    memory = Memory.read(values, look_up, identity, context.prior, context.read_block)
+    conversation = replace(conversation, memory=memory)
+    if conversation.serves(memory.block):
+        return conversation
+    places = [(link, observed) for observed in spaces for link in reversed(identity.links)]
+    return (yield from _find_other_block(conversation, places[look_up.blocks.index(memory.block_key) :]))
+
+
+def _list_keys(conversation: Conversation, key_of: Callable[[bytes], str]) -> Sequence[str]:
+    first, *links = conversation.identified.links
+
+    def write_new(keys: Sequence[str]) -> Iterable[str]:
+        return map(key_of, links[len(keys) :])
+
+    keys = conversation.context.request.columns.extend(("store keys", key_of(first)), len(links), write_new)
+    return [*reversed(keys), key_of(first)]
+
+
+def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
+    """The longest of all turned out to hold a summary of another head."""
+    context, identity, memory = conversation.context, conversation.identified, conversation.memory
+    keys = [key for link, observed in places for key in reversed(identity.block_keys(link, observed=observed))]
+    keys.remove(memory.block_key)
+    for _ in range(MAX_LOOK_UPS):
+        look_up = LookUp(blocks=keys)
+        values: FoundValues | None = yield look_up
+        other_memory = Memory.read(values, look_up, identity, context.prior, context.read_block)
+        if conversation.serves(other_memory.block):
+            break
+        keys = keys[keys.index(other_memory.block_key) + 1 :]
+    else:
+        other_memory = Memory()
+    memory = replace(
+        memory,
+        block=other_memory.block,
+        block_key=other_memory.block_key,
+        block_bytes=other_memory.block_bytes,
+        observed=other_memory.observed,
+    )
+    return replace(conversation, memory=memory)
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
-    """Write the original, and report that a compaction begins. None: without the original it may not begin."""
     conversation, plan = _read(forwarding)
     next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
@@ -34,13 +206,12 @@ def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
 
 
 def report_end(decision: Decision) -> Actions[None]:
-    """Report a new block."""
     if decision.plan is not None and decision.plan.action == "created":
         yield EndCompaction(decision)
 
 
 def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:
-    """Fulfil the table's duty about the original of a shortened history. None: it may not be forwarded."""
+    """The table's duty. None: without its original the history may not be forwarded."""
     conversation, plan = _read(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding
@@ -59,7 +230,6 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
 
 
 def remember(forwarding: Forwarding) -> Actions[None]:
-    """Remember a request that the upstream has accepted."""
     if not _is_identified(forwarding):
         return
     conversation, plan = _read(forwarding)
@@ -75,7 +245,7 @@ def remember(forwarding: Forwarding) -> Actions[None]:
 
 
 def store_written(forwarding: Forwarding) -> Actions[bool]:
-    """Store the new block, if its original is written or need not be. False: it must be, and is not."""
+    """False: its original must be written, and is not."""
     conversation, plan = _read(forwarding)
     # The history of a caller that was unknown until now, shortened for the first time, is written here.
     if (yield from _write_original(forwarding, is_known_caller=True)) is None:
@@ -85,7 +255,7 @@ def store_written(forwarding: Forwarding) -> Actions[bool]:
 
 
 def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
-    """Store the new block under its link; if that holds a summary of another head, under link and head."""
+    """Under its link; if that holds a summary of another head, under link and head."""
     if plan.block is None:
         return
     identity, memory = conversation.identified, conversation.memory
@@ -100,14 +270,12 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
 
 
 def learn_window(conversation: Conversation, limit: LearnedLimit) -> Actions[None]:
-    """Remember a limit that an overflow taught."""
     yield NoteLocalWindow(limit.window())
     key = conversation.window_keys(conversation.identified.tenant)[0]
     yield StoreFact(key, limit.to_bytes(), LEARNED_SECONDS)
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
-    """Mark a new summary as failed: the upstream calls the request invalid, and the summary may be the cause."""
     if not _is_identified(forwarding):
         return
     conversation, plan = _read(forwarding)
@@ -121,13 +289,216 @@ def give_up_summary(forwarding: Forwarding) -> Actions[None]:
 
 
 def _is_identified(forwarding: Forwarding) -> bool:
-    """Return True if something was decided about the conversation, and is to be remembered."""
     return forwarding.conversation is not None and forwarding.conversation.identity is not None
 
 
 def _read(forwarding: Forwarding) -> tuple[Conversation, Plan]:
-    """Return the conversation and the plan of a forwarding that was decided on."""
     conversation, plan = forwarding.conversation, forwarding.decision.plan
     if conversation is None or plan is None:
         raise ValueError("nothing was decided yet")
     return conversation, plan
+
+
+LASTING_REQUESTS = 5
+"""A block that needs the next one within fewer requests than this was of no use."""
+SILENT_CUT_MIN_TOKENS = 2_000
+"""Below, markup drowns the difference between our count and the upstream's."""
+SILENT_CUT_SHARE = 0.5
+AHEAD_STRIDE_SHARE = 1 / 16
+"""A share of the limit: each time a history near its limit has grown by this, the next summary is planned."""
+
+
+def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest | None]:
+    conversation, plan, answer = forwarding.conversation, forwarding.decision.plan, delivered.answer
+    if conversation is None or conversation.identity is None or plan is None:
+        return None
+    if not delivered.is_whole:
+        yield Report(_report_turn(forwarding, conversation, plan, answer.usage, delivered.now))
+        return None
+    identity, memory = conversation.identity, conversation.memory
+    forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
+    reported_tokens = _find_prompt_tokens(answer)
+    if not reported_tokens and conversation.context.recounts and plan.action == "created":
+        reported_tokens = yield RecountByProbe()
+    read_tokens = 0
+    if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
+        read_tokens = reported_tokens
+    useless, since = _rate_block(conversation, plan, _find_size(conversation, plan, read_tokens))
+    calibration = memory.calibration.learn(forwarded_tokens, read_tokens)
+    refused_views = conversation.count_refused_views() + forwarding.is_untouched_retry
+    anchor = Anchor(identity.links[-1], read_tokens, plan.view_id)
+    last = LastRequest(anchor, delivered.now, identity.counter, calibration, useless, since, refused_views)
+    yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
+    if memory.last is None and calibration.observations:
+        # The next conversation begins with the calibration that the first request of this one taught.
+        yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
+    turn = _report_turn(
+        forwarding, conversation, plan, answer.usage, delivered.now
+    )  # after what the next request needs
+    if is_silently_cut(forwarded_tokens, answer):
+        turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
+    is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"
+    yield Report(replace(turn, breaker_opened=is_last_useless and not conversation.is_observed))
+    if conversation.observes:
+        return None
+    return last
+
+
+def _find_prompt_tokens(answer: AnswerReport) -> int:
+    if answer.forwarded_tokens is None:
+        return answer.usage.prompt
+    return answer.forwarded_tokens
+
+
+def _find_size(conversation: Conversation, plan: Plan, read_tokens: int) -> int:
+    if read_tokens and conversation.rules.trusts_usage:
+        return read_tokens
+    return plan.tokens_after
+
+
+def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: Plan) -> Actions[int]:
+    state, count = forwarding.state, conversation.context.count
+    if plan.action == "created" or state is None:
+        return sum((yield CountTokens(list_forwarded_pieces(plan))))
+    outside = [*(message.raw for message in conversation.context.request.head), plan.tools or b""]
+    return sum(map(count, outside)) + count_all(state.columns, state.view, count)
+
+
+def is_silently_cut(counted_tokens: int, answer: AnswerReport) -> bool:
+    """Some servers cut a prompt and do not say so."""
+    if answer.says_truncated:
+        return True
+    # Some servers report only the uncached part as prompt tokens, as Anthropic does: that is no cut.
+    # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
+    read = max(_find_prompt_tokens(answer), answer.usage.cached or 0)
+    return (
+        bool(answer.usage.prompt)
+        and counted_tokens >= SILENT_CUT_MIN_TOKENS
+        and read < counted_tokens * SILENT_CUT_SHARE
+    )
+
+
+def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:
+    """How many blocks in a row did not help, and how many requests ago the last one was made.
+
+    A block helps if it brings the history half the way down to its target, and lasts.
+    """
+    rules, last = conversation.rules, conversation.memory.last
+    useless, since = 0, LASTING_REQUESTS
+    if last is not None:
+        useless, since = last.useless_blocks, last.requests_since_block + 1
+    limits = rules.limits(conversation.gather_request_facts(conversation.window))
+    if not limits:
+        return 0, since
+    limit = limits[0][0]
+    if size <= rules.find_goal(limit):
+        useless = 0
+    is_for_window = plan.block is not None and plan.block.reason in WINDOW_REASONS
+    if not is_for_window or plan.reason == OVERFLOW_RETRY:
+        return useless, since
+    if size <= limit * ENOUGH_SHARE and since >= LASTING_REQUESTS:
+        return 0, 0
+    return useless + 1, 0
+
+
+def _report_turn(
+    forwarding: Forwarding, conversation: Conversation, plan: Plan, usage: Usage, now: float
+) -> TurnReport:
+    decision, identity = forwarding.decision, conversation.identified
+    dollars_paid = dollars_unchanged = dollars_would_be = None
+    if usage.cached is not None and usage.prompt:
+        dollars_paid = dollars_unchanged = dollars_would_be = price_prompt(
+            conversation.window, usage.prompt, usage.cached
+        )
+        if decision.tokens_after != decision.tokens_before:
+            cached_tokens = 0
+            if usage.cached or plan.action == "created":
+                cached_tokens = _count_cached_unchanged(conversation, plan, now)
+            dollars_unchanged = price_prompt(conversation.window, plan.tokens_before, cached_tokens)
+        if decision.tokens_after != decision.tokens_would_be:
+            dollars_would_be = _price_observed(conversation, plan, usage, now)
+    return TurnReport(
+        decision=decision,
+        tenant=identity.tenant,
+        link=identity.links[-1].hex(),
+        messages=len(conversation.context.request.body),
+        usage=usage,
+        dollars_paid=dollars_paid,
+        dollars_unchanged=dollars_unchanged,
+        dollars_would_be=dollars_would_be,
+    )
+
+
+def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
+    ratio = usage.prompt / max(1, plan.tokens_before)
+    cached_tokens = 0
+    if usage.cached:
+        cached_tokens = _count_cached_observed(conversation, plan, now)
+    return price_prompt(conversation.window, round(plan.tokens_after * ratio), round(cached_tokens * ratio))
+
+
+def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -> int:
+    unchanged_tokens = _count_cached_unchanged(conversation, plan, now)
+    if not unchanged_tokens:
+        return 0
+    cached_tokens = max(0, plan.tokens_after - (plan.tokens_before - unchanged_tokens))
+    if plan.action != "created" or not cached_tokens:
+        return cached_tokens
+    state = conversation.build_state(conversation.gather_facts(can_summarize=False))
+    before, count = conversation.context.request.head + state.view, conversation.count
+    pairs = zip(before, plan.view, strict=False)
+    shared_pairs = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
+    return min(cached_tokens, count(plan.tools or b"") + sum(count(message.raw) for message, _ in shared_pairs))
+
+
+def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) -> int:
+    last, body, links = conversation.memory.last, conversation.context.request.body, conversation.identified.links
+    start = find_last_assistant(body) or 0
+    if last is not None:
+        if economics.is_cold(now - last.forwarded_at, conversation.context.prices):
+            return 0
+        if last.anchor.link in links:
+            start = links.index(last.anchor.link)
+    count = conversation.count
+    return plan.tokens_before - sum(count(message.raw) for message in body[start:])
+
+
+def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[None]:
+    conversation, plan = forwarding.conversation, forwarding.decision.plan
+    if conversation is None or plan is None:
+        return
+    facts = conversation.gather_facts(can_summarize=True)
+    size = _find_size(conversation, plan, last.anchor.tokens)
+    if not planning.is_near_limit(size, conversation.rules, facts):
+        return
+    if _was_planned(conversation, last.anchor, facts) or not (yield CanSummarize(conversation)):
+        return
+    keys = conversation.identified.summary_keys()
+    values: FoundValues | None = yield LookUp(facts=keys)
+    candidate = None
+    if values is not None:
+        candidate = read_candidate(values[1], keys)
+    memory = conversation.memory
+    memory = replace(memory, block=plan.block or memory.block, candidate=candidate)
+    conversation = replace(conversation, memory=memory)
+    facts = replace(
+        conversation.gather_facts(can_summarize=True),
+        anchor=last.anchor if conversation.rules.trusts_usage else None,
+        useless_blocks=last.useless_blocks,
+    )
+    yield Rewrite()
+    calibration = conversation.choose_calibration(last.calibration)
+    state = conversation.build_state(facts, calibration, conversation.rules)
+    question = planning.plan_next_summary(state)
+    if question is not None:
+        yield StartSummary(question, conversation)
+
+
+def _was_planned(conversation: Conversation, anchor: Anchor, facts: Facts) -> bool:
+    """Planning goes over the whole history, so it is not done again for every few tokens more."""
+    rules, last = conversation.rules, conversation.memory.last
+    if last is None or last.anchor.view_id != anchor.view_id or not (last.anchor.tokens and anchor.tokens):
+        return False
+    stride = max(1, int(rules.limits(facts)[0][0] * AHEAD_STRIDE_SHARE))
+    is_same = last.anchor.tokens // stride == anchor.tokens // stride
+    return is_same and planning.is_near_limit(last.anchor.tokens, rules, facts)

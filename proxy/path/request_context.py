@@ -2,37 +2,37 @@
 
 A conversation has a position between 0 and 100 from its first message on, the same on every replica. A policy rolled
 out to 5 percent gets the conversations below 5, and keeps them when it is raised to 10.
-
-The windows in the store are used for every decision but one. A history so short that the store is not asked may still
-be too long for a small window; for that case each worker keeps a few windows in memory.
 """
 
+import ipaddress
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
+from math import inf
 from operator import attrgetter
+from time import monotonic
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
+from urllib.parse import urlsplit
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.values import ALL_PERCENT
-from proxy.errors import BadRequest
+from proxy.errors import BadRequest, ProxyError
 from proxy.history.chain import compute_beginning
 from proxy.history.request import Request
+from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
-from proxy.models.calibrations import find_prior_calibration, make_counter_name
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
-from proxy.models.windows import resolve_window
-from proxy.path.recognition import LOOK_UP_MIN_TOKENS, find_smallest_bytes
+from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
+from proxy.path.remember import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.calibration import Calibration
 from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules
 from proxy.shorten.window import Window, compute_relative_prices
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
-from proxy.wire.caller import Caller, find_credentials
-from proxy.wire.headers import Headers, find_header, read_own_headers
+from proxy.upstream.client import Call, Client
+from proxy.wire.http_head import Caller, Headers, find_credentials, find_header, is_credential, read_own_headers
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -40,18 +40,12 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """Options that a client sets for one request; the defaults leave everything to its policy."""
-
     mode: Mode = "auto"
     focus: str = ""
-    """What a summary should keep above all."""
     conversation: str = ""
-    """Tells apart conversations whose content is equal."""
     is_by_name: bool = False
-    """It asks to compact by command, by a call of the tool, or at the endpoint."""
 
     def with_force(self, focus: str) -> "RequestOptions":
-        """The same from a client that has asked to compact now, whatever its headers say."""
         return replace(self, mode="force", focus=focus or self.focus, is_by_name=True)
 
     @classmethod
@@ -65,11 +59,10 @@ class RequestOptions:
 
 
 SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
-"""Headers in which agents name their session, in the order in which they count."""
 
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
-    """The session of a request as its client names it: in a header, else in the body. For the activity log only."""
+    """As its client names it: in a header, else in the body. For the activity log only."""
     names = (find_header(headers, name) for name in SESSION_HEADERS)
     return options.conversation or next(filter(None, names), name_in_body)
 
@@ -81,10 +74,7 @@ _HASHED_ALONE = frozenset({"authorization", "api-key", "x-api-key"})
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
-    """Return the team, or a keyed hash of all credentials that the request shows. They themselves are kept nowhere.
-
-    Every key of the store begins with the tenant.
-    """
+    """The team, or a keyed hash of all credentials that the request shows. Every key of the store begins with it."""
     if call.caller.tenant:
         return call.caller.tenant
     credentials = make_identity(call)
@@ -100,7 +90,6 @@ def find_tenant(call: Call, secret: bytes) -> str:
 
 
 def make_identity(call: Call) -> Headers:
-    """The credentials that distinguish a client without a team key, and headers that the operator names."""
     return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
 
 
@@ -112,18 +101,15 @@ ROOMY_WINDOW_TOKENS = 4 * LOOK_UP_MIN_TOKENS
 """With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up."""
 CACHED_SELECTIONS_MAX = 1_000
 CACHED_CHARS_MAX = 256
-"""Model and tag are the client's own words: long ones are not remembered."""
 NO_CLIENTS: Mapping[str, Client] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
-    """A policy and the rules it compiles to, once per configuration."""
-
     settings: Policy
     rules: Rules
     summary_client: Client | None = None
-    """The upstream that makes the summaries, if it is not the one of the request."""
+    """None: that of the request."""
     acts_from_bytes: int = 0
     """A shorter body needs no decision."""
 
@@ -133,10 +119,7 @@ class CompiledPolicy:
         return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules))
 
     def leaves_alone(self, request: Request, window: Window) -> bool:
-        """True for a request so small that nothing is looked up for it and nothing can become of it.
-
-        Not in a small window, nor if the request asks for compaction by whatever word.
-        """
+        """Return False in a small window, and if the request asks for compaction by whatever word."""
         if len(request.source) >= self.acts_from_bytes or b"compact" in request.source.lower():
             return False
         limit = window.input or window.total
@@ -145,8 +128,6 @@ class CompiledPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """Policies, each with the percentage it applies to; the last of them applies to all."""
-
     policies: tuple[tuple[float, CompiledPolicy], ...]
 
     @classmethod
@@ -155,7 +136,6 @@ class PolicyChoice:
 
     @property
     def only(self) -> CompiledPolicy | None:
-        """The policy, if there is only one."""
         if len(self.policies) != 1:
             return None
         return self.policies[0][1]
@@ -165,8 +145,6 @@ class PolicyChoice:
 
 
 class PolicySelector:
-    """All policies of a configuration, each compiled once."""
-
     def __init__(self, config: Config, clients: Mapping[str, Client]) -> None:
         self._config = config
         self._clients = clients
@@ -194,7 +172,6 @@ class PolicySelector:
 
 
 def compute_rollout_position(request: Request | None, tenant: str, key: bytes, conversation: str) -> float:
-    """A conversation's position between 0 and 100; a request that is none is last."""
     if request is None:
         return ALL_PERCENT
     return int.from_bytes(compute_beginning(request, tenant, key, conversation)[:4], "big") * ALL_PERCENT / 2**32
@@ -211,22 +188,17 @@ class WindowScope(NamedTuple):
     url: str
     model: str
     caller: int
-    """The fingerprint of the caller."""
 
 
 find_caller = attrgetter("caller")
 
 
 def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope:
-    """Return the scope of an upstream's statements."""
     return WindowScope(upstream.base_url, model, compute_fingerprint(call))
 
 
 class AcceptedCallers:
-    """Callers that an upstream has accepted, as far as this process remembers.
-
-    Nothing is written for anybody else: made-up keys could fill a disk.
-    """
+    """Nothing is written for anybody else: made-up keys could fill a disk."""
 
     def __init__(self) -> None:
         self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)
@@ -247,12 +219,9 @@ def compute_fingerprint(call: Call) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """Facts about a model at an upstream before its first answer, the same for all requests."""
-
     window: Window
     prices: Prices
     counter: str
-    """Whose token counts these are: upstream and family of models."""
     prior: Calibration
     tokenizer: Tokenizer
 
@@ -267,8 +236,6 @@ class ModelProfile:
 
 
 class ModelProfiles:
-    """The profiles of this worker's models. Names are the client's own words, so they are bounded in bytes."""
-
     def __init__(self, tokenizers: Tokenizers) -> None:
         self._tokenizers = tokenizers
         self._profiles = ByteBoundedCache[tuple[str, int | None, str, str], ModelProfile](PROFILES_MAX_BYTES)
@@ -286,10 +253,7 @@ USAGE_REFUSALS_MAX_BYTES = 256 * 1024
 
 
 class UsageRefusals:
-    """Models whose upstream refuses `stream_options`: a caller's streams are not asked for usage again.
-
-    Of each caller apart: an error may quote a request, so one could pretend for all others that the option is refused.
-    """
+    """Their streams are not asked for usage again. Of each caller apart: an error may quote a request."""
 
     def __init__(self) -> None:
         self._refused = ByteBoundedCache[WindowScope, bool](USAGE_REFUSALS_MAX_BYTES, owner_of=find_caller)
@@ -302,7 +266,7 @@ class UsageRefusals:
 
 
 class LearnedWindows:
-    """Windows learned from overflows and probes. The store keeps the same for a day, per credential."""
+    """The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
         self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
@@ -312,16 +276,88 @@ class LearnedWindows:
         return self._hints.get(scope)
 
     def note(self, scope: WindowScope, window: Window | None) -> None:
-        """Remember the window of the store; None: nothing, so that an expired limit is forgotten here as well."""
+        """None: nothing, so that an expired limit is forgotten here as well."""
         if window is None:
             self._hints.pop(scope)
         else:
             self._hints[scope] = window
 
     def note_probed(self, scope: WindowScope, window: Window) -> None:
-        """Remember a probed window until it is stored for the other workers."""
         self._probed[scope] = window
 
     def take_probed(self, scope: WindowScope) -> Window | None:
-        """Remove and return the probed window that is still to be stored, so that other workers decide alike."""
         return self._probed.pop(scope)
+
+
+PROBE_INTERVAL_SECONDS = 3600.0
+PROBES_AT_ONCE_MAX = 100
+PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
+
+
+class WindowProbe:
+    """A private server may read less than its model could, so it is asked before the table of models is believed.
+
+    A public API is asked only about models that the table does not know.
+    """
+
+    def __init__(self, learned: LearnedWindows) -> None:
+        self._learned = learned
+        self._windows = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
+        self._probed_at = ByteBoundedCache[WindowScope, float](REMEMBERED_MAX_BYTES, owner_of=find_caller)
+        self._probing = BackgroundTasks(PROBES_AT_ONCE_MAX)
+
+    def find(self, scope: WindowScope) -> Window | None:
+        return self._windows.get(scope)
+
+    def start(self, client: Client, call: Call, scope: WindowScope) -> None:
+        model = scope.model
+        is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
+        if is_recent or not _is_worth_probing(client.settings, model):
+            return
+        # The request that starts the probe does not wait for it, so the probe holds the connections itself.
+        if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
+            self._probed_at[scope] = monotonic()
+
+    async def wait_idle(self) -> None:
+        await self._probing.wait_idle()
+
+    async def close(self) -> None:
+        await self._probing.close(0)
+
+    async def _probe(self, client: Client, model: str, call: Call, scope: WindowScope) -> None:
+        for path, read in PROBES.items():
+            answer = await _fetch(client, path, call)
+            window = None
+            if answer is not None:
+                window = read(answer, model)
+            if window is not None:
+                self._windows[scope] = window
+                self._learned.note_probed(scope, window)
+                return
+
+
+async def _fetch(client: Client, path: str, call: Call) -> object:
+    headers = tuple(pair for pair in call.headers if is_credential(pair[0]))
+    request = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
+    try:
+        async with client.send(request, None, at_server_root=not path.startswith("/v1/")) as reply:
+            body = b""
+            if reply.is_good:
+                body = b"".join([chunk async for chunk in reply.chunks()])
+        if not 0 < len(body) < PROBE_ANSWER_MAX_BYTES:
+            return None
+        return json.loads(body)
+    except (ProxyError, ValueError):
+        return None
+
+
+def _is_worth_probing(settings: Upstream, model: str) -> bool:
+    return settings.window is None and (_is_private(settings.base_url) or not is_known_model(model))
+
+
+def _is_private(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".internal", ".lan"))

@@ -1,35 +1,291 @@
-"""Services that the requests of a worker share: the store and its secret, blocks that were read, models, originals."""
+"""Shared by the requests of a worker: threads, requests and blocks that were read, the store's secret, originals."""
 
+import asyncio
 import os
 import time
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
+from typing import TypeVar
 
 from proxy import events
+from proxy.errors import Overloaded, TranscriptsUnavailable
+from proxy.history.chain import compute_chain
+from proxy.history.identity import Identity
+from proxy.history.request import Request
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Tokenizers
-from proxy.path.known_requests import KnownRequests
-from proxy.path.originals import Keeper
-from proxy.path.request_context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals
-from proxy.path.window_probe import WindowProbe
+from proxy.path.conversation import Writing
+from proxy.path.request_context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals, WindowProbe
 from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, ReportedUnavailable, Store, StoreUnavailable
+from proxy.store.transcripts.saved_lines import History
+from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.summary.pending import Summarizer
+from proxy.wire.answer_assembly import Assembly
+from proxy.wire.api_format import AnswerFormat, RequestFormat
+from proxy.wire.http_head import Headers, find_encoding, find_header
+from proxy.wire.json_body import Prefix, count_stable, find_prefix
 from proxy.wire.redaction import Redaction
+
+BYTES_PER_ELEMENT = 100
+LARGE_WORK_BYTES = 256 * 1024
+"""More is done in a thread: 250 kB of text, or a thousand short messages."""
+HUGE_WORK_BYTES = 8 * 1024 * 1024
+WAITING_MAX = 256
+"""Pieces of work that may wait for a thread; each request has one at a time."""
+
+Result = TypeVar("Result")
+
+
+def estimate_work(source: bytes) -> int:
+    """In bytes of plain text that are as much work: commas separate messages, parts, calls and members alike."""
+    return len(source) + BYTES_PER_ELEMENT * source.count(b",")
+
+
+class Lane:
+    def __init__(self, name: str, threads: int, most_waiting: int = WAITING_MAX) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most_unfinished = threads + most_waiting
+        self._unfinished = 0
+        self._lock = Lock()
+
+    async def run(self, act: Callable[[], Result]) -> Result:
+        if self._unfinished >= self._most_unfinished:
+            raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
+        self._count(1)
+        work = self._threads.submit(act)
+        # Until the thread is done, even if the client has left: the work goes on.
+        work.add_done_callback(lambda _: self._count(-1))
+        return await asyncio.wrap_future(work)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._unfinished += change
+
+
+_LARGE = Lane("large-histories", threads=2)
+_HUGE = Lane("huge-histories", threads=1)
+_UNKNOWN = Lane("unknown-callers", threads=1)
+
+
+def needs_thread(work: int) -> bool:
+    return work > LARGE_WORK_BYTES
+
+
+async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = True) -> Result:
+    if not needs_thread(work):
+        return act()
+    if not is_known:
+        return await _UNKNOWN.run(act)
+    return await (_LARGE if work <= HUGE_WORK_BYTES else _HUGE).run(act)
+
+
+KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
+WORTHWHILE_BYTES = 8 * 1024
+"""A smaller request is read in less time than it takes to find it here."""
+BYTES_PER_MESSAGE = 1_000
+"""What is kept of a message beside its bytes, which are there twice: as values, with all that was computed of it."""
+
+REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
+
+DEPTH_FACTOR, LEAST_DEPTH_BYTES, SAMPLE_BYTES = 1.25, 256, 64
+DEPTHS = tuple(int(LEAST_DEPTH_BYTES * DEPTH_FACTOR**number) for number in range(64))
+"""Bytes behind the first message's start, up to which a history is compared by samples."""
+
+Key = tuple[tuple[int, str], int, bytes]
+
+
+class KnownRequests:
+    """Requests that were read lately: of the next one only the end is read. They decide nothing.
+
+    Each is kept under samples of its bytes, up to the greatest of `DEPTHS` within the part that a client does not
+    change any more: a gateway may be one caller with thousands of conversations.
+    """
+
+    def __init__(self, most_bytes: int = KNOWN_REQUESTS_MAX_BYTES) -> None:
+        self._requests = ByteBoundedCache[Key, tuple[Request, ...]](
+            most_bytes,
+            owner_of=lambda key: key[0],
+            weigh=lambda _, alike: sum(map(_weigh, alike)),
+        )
+
+    def find_prefix(self, caller: int, source: bytes, wire: RequestFormat) -> Prefix | None:
+        start = wire.find_first_message(source)
+        if start < 0:
+            return None
+        for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
+            alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth)), ())
+            prefixes = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
+            if prefixes:  # one of a smaller depth is shorter, but perhaps for its newest messages
+                return max(prefixes, key=lambda prefix: prefix.count)
+        return None
+
+    @property
+    def bytes(self) -> int:
+        return self._requests.bytes
+
+    def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
+        if prefix is not None:
+            self._remove(caller, prefix.request)
+        if (key := _key_of(caller, request)) is not None:
+            neighbours = (neighbour for neighbour in self._requests.get(key, ()) if neighbour.source != request.source)
+            self._requests[key] = tuple(_take_newest(chain((request,), neighbours)))
+
+    def _remove(self, caller: int, request: Request) -> None:
+        if (key := _key_of(caller, request)) is None:
+            return
+        neighbours = tuple(neighbour for neighbour in self._requests.pop(key) or () if neighbour is not request)
+        if neighbours:
+            self._requests[key] = neighbours
+
+
+def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
+    size = 0
+    for number, request in enumerate(requests):
+        size += _weigh(request)
+        if number and (number == REQUESTS_PER_PLACE or size > PLACE_MAX_BYTES):
+            return
+        yield request
+
+
+def _weigh(request: Request) -> int:
+    copies = 5 if request.wire else 2
+    return copies * len(request.source) + BYTES_PER_MESSAGE * len(request.messages)
+
+
+def _key_of(caller: int, request: Request) -> Key | None:
+    count, start = count_stable(request), request.offsets[0]
+    depths = 0
+    if count:
+        depths = bisect_right(DEPTHS, request.find_cut(count) - start)
+    if not depths:
+        return None
+    depth = DEPTHS[depths - 1]
+    return (caller, request.wire), depth, _sample(request.source, start, depth)
+
+
+def _sample(source: bytes, start: int, depth: int) -> bytes:
+    end = start + depth
+    return source[start : end : depth // SAMPLE_BYTES] + source[end - SAMPLE_BYTES : end]
+
+
+REQUIRED_TIMEOUT_SECONDS = 5.0
+WRITE_TIMEOUT_SECONDS = 2.0
+"""If it goes on unfolded instead."""
+FAILING_TIMEOUT_SECONDS = 0.2
+"""While the disk is known to fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    originals: Originals | None = None
+    everything: bool = False
+    required: bool = False
+
+    @property
+    def is_writable(self) -> bool:
+        return self.originals is None or not self.originals.problem
+
+    def locate(self, identity: Identity) -> str:
+        if self.originals is None or len(identity.links) < 2:  # noqa: PLR2004 (the chain begins with the owner)
+            return ""
+        return self.originals.locate(identity.tenant, identity.links[1].hex())
+
+    def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
+        """There may be no new messages: a request can be a system prompt alone."""
+        if self.originals is None or not request.body:
+            return None
+        return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
+
+    async def write(
+        self, identity: Identity, request: Request, policy: str, writing: Writing
+    ) -> tuple[SubmittedHistory | None, bool]:
+        """The second value: False if that failed."""
+        history = self.keep(identity, request, policy)
+        if history is None or writing is Writing.HAND_OVER:
+            return history, True
+        must = writing is Writing.WRITE_OR_REFUSE
+        seconds = WRITE_TIMEOUT_SECONDS if self.is_writable else FAILING_TIMEOUT_SECONDS
+        is_written = await self._wait(history.done, REQUIRED_TIMEOUT_SECONDS if must else seconds)
+        if must and not is_written:
+            raise TranscriptsUnavailable(
+                "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
+                "the disk, or allow to go without (`transcripts.required`, `policies.NAME.without_originals`)",
+                headers=(("retry-after", "5"),),
+            )
+        return history, is_written
+
+    async def check_writable(self) -> bool:
+        if self.originals is None:
+            return True
+        return self.is_writable and await self._wait(self.originals.check_writable(), WRITE_TIMEOUT_SECONDS)
+
+    async def _wait(self, done: Future[bool], seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                # Shielded: a request that stops waiting does not undo the writing.
+                return await asyncio.shield(asyncio.wrap_future(done))
+        except TimeoutError:
+            if self.originals is not None:
+                self.originals.note_slow_disk()
+            return False
+
+    def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
+        """It is read later, when no request waits for it."""
+        if self.originals is None or not self.everything:
+            return None
+        return self.originals.keep_later(size, read)
+
+    def record_answer(self, history: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
+        if self.originals is None:
+            return None
+        kind, encoding = find_header(answer, "content-type") or "", find_encoding(answer)
+        return self.originals.record(history, Assembly(kind, encoding, reader=reader))
+
+    async def close(self) -> None:
+        if self.originals is not None:
+            await asyncio.to_thread(self.originals.close)
+
+
+def read_history(
+    body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, requests: RequestFormat
+) -> History | None:
+    request = requests.parse(body)
+    if request is None or not request.body:
+        return None
+    return _history(tenant, compute_chain(request, tenant, secret, conversation), request, policy)
+
+
+def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
+    origin, *rest = links
+
+    def write_links(known_links: Sequence[str]) -> list[str]:
+        return [link.hex() for link in rest[len(known_links) :]]
+
+    def list_bytes(known_bytes: Sequence[bytes]) -> list[bytes]:
+        return [message.raw for message in request.body[len(known_bytes) :]]
+
+    steps = request.columns.extend(("links as text", origin), len(rest), write_links)
+    messages = request.columns.extend("raw messages", len(request.body), list_bytes)
+    head = [message.raw for message in request.head]
+    return History(
+        tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire, size=len(request.source)
+    )
+
 
 SECRET_CHECK_SECONDS = 1.0
 CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
 BLOCK_BYTES_PER_STORED_BYTE = 4
-"""A block in memory is about four times as large as in the store: stored, as bytes of messages, and parsed."""
 BLOCK_SAMPLE_BYTES = 256
 WARNED_MAX_BYTES = 2 * 1024 * 1024
 
 
 class StoreSecret:
-    """The key of the chain of hashes. The store has the last word and is asked every second.
-
-    Until the store has answered once nothing can be found anyway, so any key will do.
-    """
+    """The key of the chain of hashes. The store has the last word and is asked every second."""
 
     def __init__(self, store: Store, emit: events.Listener) -> None:
         self._store = store
@@ -50,23 +306,19 @@ class StoreSecret:
 
 
 class WarningCounts:
-    """How often each occasion for a warning came: it is given at one of them only."""
+    """A warning is given at one of several occasions only."""
 
     def __init__(self) -> None:
         self._seen = ByteBoundedCache[str, int](WARNED_MAX_BYTES)
 
     def count(self, occasion: str) -> int:
-        """How often this has come, this time included."""
         number = (self._seen.get(occasion) or 0) + 1
         self._seen[occasion] = number
         return number
 
 
 class BlockCache:
-    """Blocks that were read: that of a long conversation has a hundred kilobytes and comes back every turn.
-
-    Shared by the threads for large histories, so it is locked.
-    """
+    """That of a long conversation has a hundred kilobytes and comes back every turn. Locked: threads share it."""
 
     def __init__(self, most_bytes: int = CACHED_BLOCKS_MAX_BYTES) -> None:
         # Found by their ends and compared: to hash a hundred kilobytes takes twenty times as long.
@@ -78,7 +330,6 @@ class BlockCache:
         self._lock = Lock()
 
     def read(self, caller: int, stored_bytes: bytes) -> Block | None:
-        """The block in these bytes, remembered for this caller."""
         key = caller, len(stored_bytes), stored_bytes[:BLOCK_SAMPLE_BYTES], stored_bytes[-BLOCK_SAMPLE_BYTES:]
         with self._lock:
             known_bytes, known_block = self._blocks.get(key, (b"", None))
@@ -91,43 +342,23 @@ class BlockCache:
         return block
 
 
-@dataclass(frozen=True, slots=True)
 class Services:
-    """Services that the sessions of a worker share."""
-
-    store: Store
-    keeper: Keeper
-    emit: events.Listener
-    redaction: Redaction
-    secret: StoreSecret
-    accepted: AcceptedCallers
-    learned: LearnedWindows
-    window_probe: WindowProbe
-    summarizer: Summarizer
-    tokenizers: Tokenizers
-    blocks: BlockCache
-    profiles: ModelProfiles
-    known_requests: KnownRequests = field(default_factory=KnownRequests)
-    warning_counts: WarningCounts = field(default_factory=WarningCounts)
-    usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
-
-    @classmethod
-    def of(cls, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> "Services":
-        learned, tokenizers = LearnedWindows(), Tokenizers()
-        return cls(
-            store=store,
-            keeper=keeper,
-            emit=emit,
-            redaction=redaction,
-            secret=StoreSecret(store, emit),
-            accepted=AcceptedCallers(),
-            learned=learned,
-            window_probe=WindowProbe(learned),
-            summarizer=Summarizer(store, emit),
-            tokenizers=tokenizers,
-            blocks=BlockCache(),
-            profiles=ModelProfiles(tokenizers),
-        )
+    def __init__(self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> None:
+        self.store = store
+        self.keeper = keeper
+        self.emit = emit
+        self.redaction = redaction
+        self.secret = StoreSecret(store, emit)
+        self.accepted = AcceptedCallers()
+        self.learned = LearnedWindows()
+        self.window_probe = WindowProbe(self.learned)
+        self.summarizer = Summarizer(store, emit)
+        self.tokenizers = Tokenizers()
+        self.blocks = BlockCache()
+        self.profiles = ModelProfiles(self.tokenizers)
+        self.known_requests = KnownRequests()
+        self.warning_counts = WarningCounts()
+        self.usage_refusals = UsageRefusals()
 
     async def close(self) -> None:
         await self.window_probe.close()

@@ -13,9 +13,8 @@ from proxy.history.messages import Message
 from proxy.path.conversation import Decision
 from proxy.recall.own_tools import COMPACT, PENDING, RECALL, offer_tool, read_focus
 from proxy.recall.tool import EarlierMessages
-from proxy.upstream.call import Call
-from proxy.wire.answer_format import AnswerFormat
-from proxy.wire.rounds import Round, Rounds, withdraw_own_tools
+from proxy.upstream.client import Call
+from proxy.wire.api_format import AnswerFormat, Round, Rounds, withdraw_own_tools
 
 ROUNDS_MAX = 8
 """Rounds that may follow the first; in the last of them the tools are not offered."""

@@ -12,20 +12,18 @@ from proxy import events
 from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError, ShuttingDown
 from proxy.events import RequestFinished
 from proxy.path.gateway import Gateway
-from proxy.server.client_request import ClientRequest
-from proxy.server.connection import REQUEST_ID, SERVER_NAME, find_path, new_request_id, render_error
+from proxy.server.connection import REQUEST_ID, SERVER_NAME, ClientRequest, find_path, new_request_id, render_error
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
-from proxy.wire.paths import COMPACT_PATH, COMPACTED_PATHS, below_v1
+from proxy.wire.http_head import COMPACT_PATH, COMPACTED_PATHS, below_v1
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-# Paths with a label of their own in metrics: a closed set, because clients may ask for any path.
 _LABELLED_PATHS = frozenset({*COMPACTED_PATHS, COMPACT_PATH, "/completions", "/embeddings", "/models"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class App:
-    """The aiohttp handler for all requests. A reload replaces `gateway`; requests keep the one they began with."""
+    """A reload replaces `gateway`; requests keep the one they began with."""
 
     def __init__(
         self,
@@ -42,7 +40,6 @@ class App:
         self.draining = False
         self._running = set[asyncio.Task[Any] | None]()
         self._is_drained = False
-        """The time of the drain is over: no request is served any more."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._emit = emit
@@ -71,15 +68,12 @@ class App:
 
     @property
     def in_flight(self) -> int:
-        """The number of API requests that are being served."""
         return len(self._running)
 
     async def wait_idle(self) -> None:
-        """Return once no API request is being served."""
         await self._idle.wait()
 
     def cut_requests(self) -> None:
-        """Cancel the API requests that are still served, and refuse new ones."""
         self._is_drained = True
         for task in self._running:
             if task is not None:
@@ -137,7 +131,6 @@ class App:
         return answer
 
     async def _home(self, _: web.BaseRequest) -> web.StreamResponse:
-        """Lead a person who opens the address in a browser to the dashboard."""
         return web.Response(status=302, headers={"location": "/admin/"})
 
     async def _live(self, _: web.BaseRequest) -> web.StreamResponse:
@@ -162,7 +155,6 @@ def _compute_durations(record: RequestFinished, now: float) -> None:
         return
     record.first_byte_seconds = record.first_byte_at - record.received_at
     if record.sent_at is not None and record.headers_at is not None:
-        # The time before the call to the upstream, and between the upstream's headers and the first byte.
         record.overhead_seconds = (record.sent_at - record.received_at) + (record.first_byte_at - record.headers_at)
 
 

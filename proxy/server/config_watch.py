@@ -1,47 +1,77 @@
-"""Follows changes that need no restart: the configuration file, team keys and switches.
+"""The configuration while the proxy runs: changes without a restart, renewed certificates, and upstreams that loop.
 
-Each request looks up keys and switches, so reading them is enough. A changed configuration file becomes a new
-configuration as a whole. If it is invalid, that is reported and the old one stays in force. The file is read once it
-has not changed for a moment, because editors do not replace it in one step.
+A changed file becomes a new configuration as a whole. If it is invalid, that is reported and the old one stays in
+force. Files are read once they have not changed for a moment, because editors do not replace them in one step.
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synchronize
-from proxy.config import Config, Fault, InvalidConfig, Loaded
+from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
 from proxy.store.contract import ReportedUnavailable, Store, StoreUnavailable
 
+_LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
+_PORTS = {"http": 80, "https": 443}
+
+
+def check_upstreams(loaded: Loaded, started: Listen | None = None) -> None:
+    """Raise InvalidConfig if the proxy itself listens at the address of an upstream.
+
+    `started`: the listener until the next start, even if the file names another now.
+    """
+    listeners = [loaded.config.listen]
+    if started is not None:
+        listeners.append(started)
+    faults = []
+    for number, upstream in enumerate(loaded.config.upstreams):
+        ports = {listen.port for listen in listeners if _is_own(upstream.base_url, listen)}
+        for port in sorted(ports):
+            why = (
+                f"port {port} of this host is the proxy's own address (`listen`), so each request would come back to "
+                "it without end: name the address of the API"
+            )
+            origin = loaded.origin("upstreams", number, "base_url")
+            faults.append(Fault(f"upstreams.{number}.base_url", origin, why))
+    if faults:
+        raise InvalidConfig(faults)
+
+
+def _is_own(base_url: str, listen: Listen) -> bool:
+    url = urlsplit(base_url)
+    try:
+        port = url.port or _PORTS.get(url.scheme)
+    except ValueError:  # not a port: connecting will fail
+        return False
+    if port != listen.port:
+        return False
+    host = (url.hostname or "").rstrip(".")
+    own_host = listen.host.lower()
+    return host == own_host or (host in _LOCAL_HOSTS and own_host in _LOCAL_HOSTS)
+
+
 FILE_SECONDS = 0.25
-"""How often files are looked at."""
 _RECORDS_SECONDS = 0.2
-"""Short, so that a switch is in force within a second."""
 _SHARE_SECONDS = 0.25
-"""The same, on other replicas."""
 _KEY_USES_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
-"""After a failure, which is reported each time."""
 
 FileStamp = tuple[int, int] | None
-"""Time and size of a file; None if there is none."""
 
 
 @dataclass(slots=True)
 class ConfigSource:
-    """The source of the configuration: the file, if there was one at start, and how to read it.
-
-    It remembers if it has read settings and teams: some files are valid at start only (`_check_reload`).
-    """
+    """It remembers if it has read settings and teams: some files are valid at start only."""
 
     load: Callable[[str | None], Loaded]
-    """Reads all sources. A text stands for the content of the file."""
     file: Path | None
     stamp_read: FileStamp = None
-    """The stamp of the file when it was read last."""
     _had_file_settings: bool = False
     _had_teams: bool = False
 
@@ -49,7 +79,7 @@ class ConfigSource:
         return read_file_stamp(self.file)
 
     def read(self) -> Loaded:
-        """Read the configuration. InvalidConfig: it cannot be used, or not by a process that has read another."""
+        """InvalidConfig: it cannot be used, or not by a process that has read another."""
         self.stamp_read = self.read_stamp()
         loaded = self.load(None)
         self._check_reload(loaded)
@@ -58,7 +88,6 @@ class ConfigSource:
         return loaded
 
     def check(self, text: str) -> None:
-        """Check a text that the file may get. InvalidConfig: the proxy would refuse it."""
         self._check_reload(self.load(text))
 
     def _check_reload(self, loaded: Loaded) -> None:
@@ -75,8 +104,6 @@ class ConfigSource:
 
 
 class ConfigWatch:
-    """Follows changes by operators. `apply` gets each valid configuration, and returns whether it was a change."""
-
     def __init__(
         self,
         source: ConfigSource,
@@ -86,7 +113,6 @@ class ConfigWatch:
         apply: Callable[[Config], Awaitable[bool]],
     ) -> None:
         self.reload_requested = asyncio.Event()
-        """Set by SIGHUP: the configuration is read at once."""
         self._source = source
         self._stamp_in_force = source.stamp_read
         self._started = started
@@ -95,10 +121,8 @@ class ConfigWatch:
         self._apply = apply
         self._was_refused = False
         self._waiting_settings: tuple[str, ...] = ()
-        """Changed settings that are read at start only."""
 
     async def watch_file(self) -> None:
-        """Apply the configuration file whenever it has changed."""
         last_stamp = self._source.read_stamp()
         while True:
             with suppress(TimeoutError):
@@ -127,7 +151,6 @@ class ConfigWatch:
             self._emit(events.ConfigReloaded(waiting=waiting_settings))
 
     async def watch_records(self) -> None:
-        """Read keys and switches whenever they have changed."""
         while True:
             await asyncio.sleep(_RECORDS_SECONDS)
             try:
@@ -137,14 +160,13 @@ class ConfigWatch:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def write_key_uses(self, store: Store) -> None:
-        """Write down which keys were used here, for the pages of all workers and replicas."""
         while True:
             await asyncio.sleep(_KEY_USES_SECONDS)
             with suppress(StoreUnavailable):  # reported when it delays a request
                 await self._records.uses.write(store, self._records.current.keys)
 
     async def sync_records(self, store: Store) -> None:
-        """Exchange keys and switches with the other replicas. One worker of each machine does this."""
+        """One worker of each machine does this."""
         while True:
             try:
                 await synchronize(self._records, store)
@@ -163,3 +185,39 @@ def read_file_stamp(file: Path | None) -> FileStamp:
     except OSError:
         return None
     return stat.st_mtime_ns, stat.st_size
+
+
+def make_tls_context(listen: Listen) -> ssl.SSLContext | None:
+    if listen.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(listen.tls_cert, listen.tls_key)
+    if listen.client_ca is not None:
+        context.load_verify_locations(listen.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def watch_certificate(listen: Listen, context: ssl.SSLContext, emit: events.Listener) -> None:
+    """ACME clients and cert-manager replace the files."""
+    stamps_in_force = last_stamps = _read_stamps(listen)
+    while True:
+        await asyncio.sleep(FILE_SECONDS)
+        stamps = _read_stamps(listen)
+        if stamps == last_stamps and stamps != stamps_in_force:
+            stamps_in_force = stamps
+            emit(events.CertificateReloaded(_reload(listen, context)))
+        last_stamps = stamps
+
+
+def _reload(listen: Listen, context: ssl.SSLContext) -> str | None:
+    try:
+        make_tls_context(listen)  # tried first: a certificate without its key would break the context in use
+    except OSError as fault:
+        return f"{listen.tls_cert}, {listen.tls_key}: {fault.strerror or fault}"
+    context.load_cert_chain(str(listen.tls_cert), listen.tls_key)
+    return None
+
+
+def _read_stamps(listen: Listen) -> tuple[FileStamp, ...]:
+    return tuple(read_file_stamp(Path(name)) for name in (listen.tls_cert, listen.tls_key) if name is not None)

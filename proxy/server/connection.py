@@ -1,20 +1,47 @@
-"""A client's connection: aiohttp's HTTP server, but its errors are OpenAI error objects that quote nothing.
+"""A client's connection, the requests on it, and the delivery of their answers.
 
-A request that cannot be parsed never reaches the application. aiohttp's own error page would quote the line that it
-cannot parse, which may hold the key.
+A request that cannot be parsed never reaches the application, and no error quotes it: a line may hold the key.
+Everything else that a client can get wrong before a call exists is refused here, too. An answer that broke off upstream
+is cut off visibly: the connection is closed before the end of the body.
 """
 
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from os import urandom
+from time import perf_counter
 from typing import Any
 
-from aiohttp import StreamReader, web, web_protocol
+from aiohttp import HttpVersion11, StreamReader, web, web_protocol
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy import errors, events
-from proxy.wire.headers import TOO_MANY_HEADERS
-from proxy.wire.paths import normalize_path, remove_origin
+from proxy.config import Listen
+from proxy.errors import (
+    BadRequest,
+    BodyTimeout,
+    BodyTooLarge,
+    NotFound,
+    UnsupportedEncoding,
+    UpstreamBroke,
+    UpstreamTimeout,
+)
+from proxy.events import RequestFinished
+from proxy.path.gateway import RelayedAnswer
+from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
+from proxy.wire.event_streams import StreamWatch
+from proxy.wire.http_head import (
+    TOO_MANY_HEADERS,
+    Headers,
+    are_writable,
+    below_v1,
+    find_header,
+    has_v1_twice,
+    normalize_path,
+    remove_origin,
+)
 
 HEADERS_MAX = 128
 HEAD_MAX_BYTES = 256 * 1024
@@ -29,7 +56,6 @@ def new_request_id() -> str:
 
 
 def find_path(raw_path: str) -> str | None:
-    """Return the path of a request's target in its normal form, or None if it has none."""
     return normalize_path(raw_path.partition("#")[0].partition("?")[0])
 
 
@@ -44,22 +70,16 @@ def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> w
 
 
 class ClientConnection(web_protocol.RequestHandler):
-    """One connection of a client."""
-
     __slots__ = ("_emit", "_head_bytes", "newest_body")
 
     def __init__(self, server: "HttpServer", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(server, **settings)
         self._emit = emit
         self._head_bytes = 0
-        """Bytes of a head that has begun and not ended."""
         self.newest_body: StreamReader = EMPTY_PAYLOAD
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes to the parser, and bound the head.
-
-        If a body turns out to be malformed, tell its reader: aiohttp would let it wait until the client hangs up.
-        """
+        """Bound the head; if a body turns out to be malformed, tell its reader, which aiohttp would let wait."""
         if self._head_bytes > HEAD_MAX_BYTES:
             return  # already refused, and about to be closed
         newest_body = self._messages[-1][1] if self._messages else self.newest_body
@@ -76,7 +96,6 @@ class ClientConnection(web_protocol.RequestHandler):
             self._fail_body()
 
     def _refuse_head(self) -> None:
-        """Queue the error that aiohttp queues for a request that it cannot parse."""
         fault = BadHttpMessage(_HEAD_TOO_LARGE)
         error = web_protocol._ErrInfo(status=fault.code, exc=fault, message="")  # noqa: SLF001
         self._messages.append((error, EMPTY_PAYLOAD))
@@ -84,7 +103,6 @@ class ClientConnection(web_protocol.RequestHandler):
             self._waiter.set_result(None)
 
     def _fail_body(self) -> None:
-        """End the body of the request before a parser error for its reader."""
         if len(self._messages) > 1:
             body = self._messages[-2][1]
         elif self._current_request is not None:
@@ -120,8 +138,6 @@ class ClientConnection(web_protocol.RequestHandler):
 
 
 class HttpServer(web.Server):
-    """Makes a `ClientConnection` for each connection."""
-
     def __init__(self, handler: Any, emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(handler, **settings)
         self._emit = emit
@@ -161,3 +177,254 @@ def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
             return errors.BadRequest("malformed HTTP request (details withheld: they may contain credentials)")
         case _:
             return errors.Internal("internal error of the proxy: its log says where, by this request id")
+
+
+class RelayedStream(web.StreamResponse):
+    """aiohttp would add `Server` and guess a `Content-Type`."""
+
+    async def _prepare_headers(self) -> None:
+        headers = self.headers
+        has_server = "Server" in headers
+        has_content_type = "Content-Type" in headers
+        await super()._prepare_headers()
+        if not has_server:
+            headers.popall("Server", None)
+        if not has_content_type:
+            headers.popall("Content-Type", None)
+
+
+class RelayedBody(RelayedStream):
+    """Its headers leave in one packet with the first bytes of the body."""
+
+    _send_headers_immediately = False
+
+
+class ClientResponse:
+    __slots__ = ("_answer", "_heartbeat_seconds", "_last_at", "_record", "_request", "_response")
+
+    def __init__(
+        self, request: web.BaseRequest, answer: RelayedAnswer, record: RequestFinished, heartbeat_seconds: float
+    ) -> None:
+        self._request = request
+        self._answer = answer
+        self._record = record
+        self._heartbeat_seconds = heartbeat_seconds
+        self._last_at = 0.0
+        kind = RelayedBody if answer.watch is None else RelayedStream
+        self._response = kind(
+            status=answer.reply.status, reason=answer.reply.reason, headers=_list_headers(request, answer)
+        )
+        record.status = answer.reply.status
+
+    async def send(self, *, close_connection: bool) -> web.StreamResponse:
+        """`close_connection`: afterwards, so that the client goes to another worker."""
+        if close_connection:
+            self._response.force_close()
+        try:
+            # Closed here and not by the garbage collector: listeners to the body must hear its end at once.
+            async with aclosing(self._answer.body()) as chunks:
+                first = b""
+                if self._answer.watch is None:
+                    # Awaited before the headers leave: if the upstream fails first, the client gets a proper error.
+                    first = await anext(chunks, b"")
+                await self._response.prepare(self._request)
+                await self._relay(chunks, first)
+        except ConnectionError:
+            self._record.note_departure()
+        return self._response
+
+    async def _relay(self, chunks: AsyncGenerator[bytes], first: bytes) -> None:
+        record = self._record
+        write = self._response.write
+        watch = self._answer.watch
+        try:
+            if first:
+                record.first_byte_at = perf_counter()
+                record.bytes_out = len(first)
+                await write(first)
+            with self._keep_alive():
+                async for chunk in chunks:
+                    self._last_at = perf_counter()
+                    record.first_byte_at = record.first_byte_at or self._last_at
+                    record.bytes_out += len(chunk)
+                    await write(chunk)
+                    if watch is not None and watch.is_done:
+                        # Clients close after `[DONE]`, often before the upstream has ended its body.
+                        record.outcome = "completed"
+            await self._response.write_eof()
+            record.outcome = "completed"
+        except (UpstreamBroke, UpstreamTimeout):
+            record.outcome = "upstream-broke"
+            # Close without the end of the body: the client gets the chunks, and does not take them for all.
+            if self._request.transport is not None:
+                self._request.transport.close()
+
+    @contextmanager
+    def _keep_alive(self) -> Iterator[None]:
+        watch = self._answer.watch
+        if watch is None:
+            yield
+            return
+        self._last_at = perf_counter()
+        heartbeats = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
+        try:
+            yield
+        finally:
+            heartbeats.cancel()
+
+    async def _send_heartbeats(self, watch: StreamWatch) -> None:
+        writer: Any = self._request.writer  # its type in aiohttp lacks `drain`
+        while True:
+            await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())
+            if perf_counter() - self._last_at < self._heartbeat_seconds:
+                continue
+            self._last_at = perf_counter()
+            heartbeat = watch.heartbeat
+            if heartbeat and not self._request.protocol.writing_paused:  # a paused client has enough to read
+                with suppress(ConnectionError):  # the relay's next write raises it, too
+                    # Do not drain: waits of a connection share one future, and cancelling this one ends the relay's.
+                    await writer.write(heartbeat, drain=False)
+
+
+def _list_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
+    """Nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without a word against it.
+
+    https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
+    """
+    if answer.watch is None or request.version >= HttpVersion11 or find_header(answer.headers, "x-accel-buffering"):
+        return answer.headers
+    return (*answer.headers, ("X-Accel-Buffering", "no"))
+
+
+MIB = 1024 * 1024
+LEAST_BYTES_PER_SECOND = 1024
+"""A body that is read whole must arrive at this rate, or a few slow clients would use up `max_in_flight`."""
+_BROKEN_BODY = "malformed request body: it does not match its Content-Length or Transfer-Encoding"
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CHUNKED = "chunked"
+
+
+class ClientRequest:
+    """While the worker is draining, its connection is closed after the answer."""
+
+    def __init__(self, request: web.BaseRequest, is_draining: Callable[[], bool]) -> None:
+        self._request = request
+        self._is_draining = is_draining
+        self.method = request.method
+        self.peer = request.remote or ""
+        self.headers: Headers = tuple(request.headers.items())
+        if not are_writable(self.headers):
+            raise BadRequest(
+                "a request header is not valid UTF-8 or has a control character (name withheld: it may be a credential)"
+            )
+        transfer_encoding = ",".join(request.headers.getall("Transfer-Encoding", [_CHUNKED]))
+        if transfer_encoding.strip().lower() != _CHUNKED:
+            raise BadRequest("unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding")
+
+    def split_target(self) -> tuple[str, str]:
+        path = find_path(self._request.raw_path)
+        query = self._request.raw_path.partition("#")[0].partition("?")[2]
+        path_below = below_v1(path) if path else None
+        if path_below is None:
+            raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
+        if has_v1_twice(path_below):  # relayed, it would be a 404 without a reason, or not be compacted
+            raise NotFound(
+                "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
+                "without /v1, OPENAI_BASE_URL with one)"
+            )
+        return path_below, query
+
+    async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
+        max_bytes = int(limits.max_body_mib * MIB)
+        if (self._request.content_length or 0) > max_bytes:  # before the client is told to continue
+            raise _make_too_large(max_bytes)
+        if not self._expect_body():
+            return None
+        body = await self._read_whole(max_bytes, limits.body_silence_seconds)
+        record.bytes_in = len(body)
+        encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))
+        if not encoding:
+            return body
+        return await _decompress(body, encoding, max_bytes)
+
+    def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
+        if not self._expect_body():
+            return None
+        return self._read_pieces(record, limits.body_silence_seconds)
+
+    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> web.StreamResponse:
+        response = ClientResponse(self._request, answer, record, limits.heartbeat_seconds)
+        return await response.send(close_connection=self._is_draining())
+
+    def _expect_body(self) -> bool:
+        """If the client waits for `100 Continue`, send it: aiohttp leaves that to the handler."""
+        request = self._request
+        if not request.body_exists:
+            return False
+        is_waiting = "100-continue" in request.headers.get("Expect", "").lower()
+        if is_waiting and request.version >= HttpVersion11 and request.transport is not None:
+            request.transport.write(_CONTINUE)
+        return True
+
+    async def _read_whole(self, max_bytes: int, silence_seconds: float) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        start = perf_counter()
+        try:
+            while piece := await self._read_piece(silence_seconds):
+                size += len(piece)
+                if perf_counter() - start > silence_seconds + size / LEAST_BYTES_PER_SECOND:
+                    raise _make_too_slow(silence_seconds)
+                if size > max_bytes:
+                    raise _make_too_large(max_bytes)
+                pieces.append(piece)
+                if self._request.content.at_eof():
+                    break
+        except web.RequestPayloadError:
+            raise BadRequest(_BROKEN_BODY) from None
+        return b"".join(pieces)
+
+    async def _read_pieces(self, record: RequestFinished, silence_seconds: float) -> AsyncIterator[bytes]:
+        try:
+            while piece := await self._read_piece(silence_seconds):
+                record.bytes_in += len(piece)
+                yield piece
+        except web.RequestPayloadError:
+            raise BadRequest(_BROKEN_BODY) from None
+
+    async def _read_piece(self, silence_seconds: float) -> bytes:
+        content = self._request.content
+        piece = content.read_nowait()
+        if piece:  # without a timer, which costs 2 % of a small request
+            return piece
+        try:
+            async with asyncio.timeout(silence_seconds):
+                return await content.readany()
+        except TimeoutError:
+            raise _make_too_slow(silence_seconds) from None
+
+
+async def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
+    if not is_known_encoding(encoding):
+        raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
+    try:
+        return await asyncio.to_thread(decode_body, body, encoding, max_bytes)
+    except DecodedTooLarge:
+        raise _make_too_large(max_bytes) from None
+    except UndecodableBody:
+        raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
+
+
+def _make_too_slow(silence_seconds: float) -> BodyTimeout:
+    return BodyTimeout(
+        f"the request's body stopped coming for {silence_seconds:g} s, or came at less than 1 KiB a second: send it "
+        "again, or have the proxy's operator raise `listen.body_silence_seconds`",
+        headers=(("connection", "close"),),
+    )
+
+
+def _make_too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"the request's body is larger than {max_bytes / MIB:g} MiB (or unpacks to more than its size makes "
+        "plausible): send less, or have the proxy's operator raise `listen.max_body_mib`"
+    )

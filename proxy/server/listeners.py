@@ -1,11 +1,12 @@
-"""Everything in a worker that listens to events: metrics, log, hooks, audit log, exporter and activity log.
+"""Everything in a worker that listens to events, and the exceptions that asyncio itself has caught.
 
-They are made, called and closed together. Events of other threads are handed to the event loop first.
+Listeners are made, called and closed together. Events of other threads are handed to the event loop first.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,10 +17,39 @@ from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
 
+REPORT_SECONDS = 1.0
+Fault = tuple[str, str]
+"""Kind and place. Values of an exception may hold credentials."""
+
+
+class LoopFaults:
+    def __init__(self, emit: events.Listener, seconds: float = REPORT_SECONDS) -> None:
+        self._emit = emit
+        self._seconds = seconds
+        self._waiting = Counter[Fault]()
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
+        exc = context.get("exception")
+        if not isinstance(exc, BaseException):
+            return
+        fault = events.locate_fault(exc)
+        if fault in self._waiting:
+            self._waiting[fault] += 1
+        else:
+            self._report(loop, fault, 1)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, fault: Fault, times: int) -> None:
+        self._emit(events.InternalFault("none", *fault, times=times))
+        self._waiting[fault] = 0
+        loop.call_later(self._seconds, self._report_waiting, loop, fault)
+
+    def _report_waiting(self, loop: asyncio.AbstractEventLoop, fault: Fault) -> None:
+        times = self._waiting.pop(fault)
+        if times:
+            self._report(loop, fault, times)
+
 
 class Listeners:
-    """The listeners of one worker, and `emit`, by which they hear of an event."""
-
     def __init__(
         self,
         config: Config,
@@ -51,11 +81,11 @@ class Listeners:
         self._track_losses()
 
     def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
-        """Return a function by which any thread may report such an event, with a sentence for operators."""
+        """Any thread may report such an event, with a sentence for operators."""
         return lambda sentence: self.emit_from_thread(kind(sentence))
 
     def report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
-        """Report a thread's uncaught exception by kind and place only: its values may hold credentials."""
+        """By kind and place only: its values may hold credentials."""
         if thread.exc_value is not None:
             self.emit_from_thread(events.InternalFault("none", *events.locate_fault(thread.exc_value)))
 
@@ -65,7 +95,7 @@ class Listeners:
             self._loop.call_soon_threadsafe(self.emit, event)
 
     async def close(self) -> None:
-        """Close all, each with a bounded wait. The log is last: the others may still have something to report."""
+        """Each with a bounded wait. The log is last: the others may still have something to report."""
         await asyncio.to_thread(self._hooks.close)
         await asyncio.to_thread(self.audit.close)
         if self.exporter is not None:
@@ -74,7 +104,6 @@ class Listeners:
         await asyncio.to_thread(self._log.close)
 
     def _restore_counts(self, snapshots: metrics.WorkerSnapshots | None) -> None:
-        """Continue the counters of the worker that was here before, so that none falls."""
         if snapshots is None:
             return
         counts = snapshots.read_own()
@@ -82,7 +111,6 @@ class Listeners:
             self.metrics.restore(counts)
 
     def _track_losses(self) -> None:
-        """Let metrics read how much the other listeners had to drop."""
         self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)
         self.metrics.track(self.metrics.activity_dropped, lambda: self.activity_log.dropped_records)
         exporter = self.exporter
@@ -96,6 +124,5 @@ class Listeners:
         return name in self._get_config_in_force().teams
 
     def _is_known_model(self, name: str) -> bool:
-        """Tell if the configuration or the bundled table names this model."""
         upstreams = self._get_config_in_force().upstreams
         return is_known_model(name) or any(name in upstream.models for upstream in upstreams)

@@ -1,8 +1,4 @@
-"""The supervisor of several workers on one port, each with a socket of its own: the kernel distributes connections.
-
-It starts, restarts and stops workers, and serves nothing itself. With one worker there is no supervisor: the process is
-the worker.
-"""
+"""The supervisor of several workers on one port, each with a socket of its own: the kernel distributes connections."""
 
 import asyncio
 import multiprocessing
@@ -23,9 +19,8 @@ from proxy.access.registry import Registry
 from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
-from proxy.server.building import LastValid, build_worker
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import Slot, Worker
+from proxy.server.worker import LastValid, Slot, Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
 _fork = multiprocessing.get_context("fork")
@@ -34,22 +29,21 @@ _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket.socket) -> int:
-    """Serve until stopped by a signal. With several workers the bound socket only reserves the port for them."""
+    """With several workers the bound socket only reserves the port for them."""
     _raise_open_files_limit()
     if config.listen.workers == 1:
-        return _serve_until_stopped(lambda: build_worker(source, config, None, LastValid(config, registry)), sock)
+        return _serve_until_stopped(lambda: Worker(source, config, None, LastValid(config, registry)), sock)
     return Supervisor(source, config, registry, sock).run()
 
 
 def _raise_open_files_limit() -> None:
-    """Raise the soft limit of open files, often 1,024, to the hard one: each client's connection takes a file."""
+    """Often 1,024 by default, and each client's connection takes a file."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # macOS says "unlimited" and does not grant it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def reserve_port(config: Config) -> socket.socket:
-    """Return a socket bound to the configured address. OSError: it is in use."""
     listen = config.listen
     is_shared = listen.workers > 1
     if is_shared:
@@ -73,13 +67,10 @@ def _bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
 
 
 class Supervisor:
-    """The parent process of several workers."""
-
     def __init__(self, source: ConfigSource, config: Config, registry: Registry, sock: socket.socket) -> None:
         self._source = source
         self._config = config
         self._last_valid = config
-        """The newest configuration that was valid, for workers that are started when the file is not."""
         self._records = open_records(config, registry)
         self._stamp = source.stamp_read
         self._port: int = sock.getsockname()[1]
@@ -109,14 +100,12 @@ class Supervisor:
         return status
 
     def _follow_file(self) -> None:
-        """Read a changed file as the workers do, so that a worker that is started later has the newest one."""
         stamp = self._source.read_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
             self._last_valid = _read_current_config(self._source, self._config, self._last_valid)
 
     def _follow_registry(self) -> None:
-        """Read changed keys and switches, so that a worker that is started later knows of revoked keys."""
         with suppress(RegistryUnreadable, OSError):  # the workers report it
             self._records.look()
 
@@ -157,18 +146,18 @@ class Supervisor:
 
 
 def _run_worker(source: ConfigSource, started: Config, last_valid: LastValid, port: int, slot: Slot) -> None:
-    """Run a worker's process. Until its event loop handles signals, SIGTERM just ends it."""
+    """Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     sock = _bind_socket(started.listen.host, port, is_shared=True)
     current = replace(last_valid, config=_read_current_config(source, started, last_valid.config))
-    raise SystemExit(_serve_until_stopped(lambda: build_worker(source, started, slot, current), sock))
+    raise SystemExit(_serve_until_stopped(lambda: Worker(source, started, slot, current), sock))
 
 
 def _read_current_config(source: ConfigSource, started: Config, last_valid: Config) -> Config:
-    """Return the configuration that the other workers have by now. Like them, refuse an invalid file."""
+    """As the other workers have it by now. Like them, refuse an invalid file."""
     try:
         return source.read().config.with_start_settings_of(started)[0]
     except InvalidConfig:
@@ -183,7 +172,7 @@ def _serve_until_stopped(make_worker: Callable[[], Worker], sock: socket.socket)
 
 
 def _exit_status(stopped_by: int) -> int:
-    """Return 0 after SIGTERM, by which service managers stop it; after Ctrl-C the status that a shell expects."""
+    """0 after SIGTERM, by which service managers stop it."""
     if stopped_by == signal.SIGINT:
         return INTERRUPTED_STATUS
     return 0

@@ -1,96 +1,194 @@
-"""One worker process: it serves on a socket, runs periodic jobs beside that, and drains on SIGTERM.
+"""One worker process: it is built, serves on a socket, runs periodic jobs beside that, and drains on SIGTERM.
 
 The worker owns everything that outlives a request, and ends it in the order in which one needs the other, each with a
 bounded time: requests, notes after answers, summary calls, connections, listeners.
 """
 
 import asyncio
+import ctypes
 import gc
+import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from proxy import __version__, events
-from proxy.access.records import Records
+from proxy import __version__, assembly, events
+from proxy.access.records import RegistryUnreadable
+from proxy.access.registry import Registry
+from proxy.admin.dispatch import Admin
+from proxy.admin.routes import AdminContext
 from proxy.config import Config, find_warnings
 from proxy.lifetime import BackgroundTasks
 from proxy.models.windows import is_known_model
 from proxy.path.compactor import Compactor
 from proxy.path.gateway import Gateway
-from proxy.server import jobs
 from proxy.server.application import App
-from proxy.server.certificates import make_tls_context, watch_certificate
-from proxy.server.config_watch import ConfigSource, ConfigWatch
+from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
 from proxy.server.connection import HEADERS_MAX, HttpServer
-from proxy.server.jobs import Jobs
-from proxy.server.listeners import Listeners
-from proxy.server.loop_faults import LoopFaults
-from proxy.store.contract import Store
-from proxy.telemetry.metrics import WorkerSnapshots
+from proxy.server.listeners import Listeners, LoopFaults
+from proxy.telemetry.metrics import Metrics, WorkerSnapshots
+
+if TYPE_CHECKING:
+    from proxy.telemetry.otel import Exporter
+
+Job = Callable[[], Coroutine[Any, Any, None]]
+_RESTART_SECONDS = 1.0
+_LAG_SECONDS = 0.25
+_SNAPSHOT_SECONDS = 1.0
+_SUPERVISOR_SECONDS = 0.5
+_TRIM_SECONDS = 15.0
+
+
+class Jobs:
+    """If a job fails, that is reported, and it is started again after a rest."""
+
+    def __init__(self, emit: events.Listener) -> None:
+        self._emit = emit
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, job: Job) -> None:
+        task = asyncio.get_running_loop().create_task(job())
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._restart_if_failed, job))
+
+    def cancel(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def _restart_if_failed(self, job: Job, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        fault = task.exception()
+        if fault is not None:
+            self._emit(events.InternalFault("none", *events.locate_fault(fault)))
+            asyncio.get_running_loop().call_later(_RESTART_SECONDS, self.start, job)
+
+
+async def measure_lag(emit: events.Listener) -> None:
+    while True:
+        due = perf_counter() + _LAG_SECONDS
+        await asyncio.sleep(_LAG_SECONDS)
+        emit(events.LoopLagged(max(0.0, perf_counter() - due)))
+
+
+async def return_memory() -> None:
+    """Glibc keeps a third of a worker after many requests of 1 MB: https://man7.org/linux/man-pages/man3/malloc_trim.3.html"""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while trim is not None:
+        await asyncio.sleep(_TRIM_SECONDS)
+        await asyncio.to_thread(trim, 0)
+
+
+async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
+    while True:
+        snapshots.write(metrics.to_snapshot())
+        await asyncio.sleep(_SNAPSHOT_SECONDS)
+
+
+async def export_metrics(metrics: Metrics, exporter: "Exporter", seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        exporter.put_metrics(metrics.read_own_counts())
+
+
+async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
+    """If it was killed: its successor could not bind the port, and nothing restarts workers."""
+    while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
+        await asyncio.sleep(_SUPERVISOR_SECONDS)
+    emit(events.Lifecycle("supervisor-lost", (("effect", "this worker finishes its requests and ends"),)))
+    stop()
+
 
 _THREAD_SWITCH_SECONDS = 0.002
 """How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005."""
 _COLLECTION_THRESHOLDS = (10_000, 20, 50)
-"""For `gc.set_threshold`. By its default of 700, which a few requests at once exceed all the time, the collector took
-10 % of a small request, and 50 ms at a stretch. Requests leave no cycles: their objects are freed when they end."""
+"""By its default of 700, the collector took 10 % of a small request. Requests leave no cycles."""
 _CANCEL_SECONDS = 0.1
-"""How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute."""
 _NOTES_SECONDS = 5.0
-"""How long the notes after the last answers may take once the drain is over."""
+_NOTES_MAX = 1_000
+"""More means that the store or an upstream does not keep up."""
 _HEAD_LIMIT_BYTES = 64 * 1024
 _READ_BUFFER_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one of several workers under their supervisor."""
-
     snapshots: WorkerSnapshots
     supervisor_pid: int
 
-    @property
-    def number(self) -> int:
-        return self.snapshots.slot
+
+@dataclass(frozen=True, slots=True)
+class LastValid:
+    config: Config
+    registry: Registry
 
 
 class Worker:
-    """Runs the parts that `building.build_worker` has built."""
+    def __init__(self, source: ConfigSource, started: Config, slot: Slot | None, last_valid: LastValid) -> None:
+        """Within the event loop that it is to run in.
 
-    def __init__(
-        self,
-        source: ConfigSource,
-        started: Config,
-        slot: Slot | None,
-        *,
-        app: App,
-        listeners: Listeners,
-        store: Store,
-        records: Records,
-        compactor: Compactor,
-        notes: BackgroundTasks,
-    ) -> None:
+        All workers are built from `started`, so that all have the same files and stores. `last_valid` is the newest
+        configuration, for a worker that is started later.
+        """
         self._slot = slot
-        self._app = app
-        self._listeners = listeners
+        snapshots = None if slot is None else slot.snapshots
+        slot_number = None if slot is None else slot.snapshots.slot
+        self._listeners = listeners = Listeners(started, self._get_config_in_force, snapshots)
         self._emit = listeners.emit
-        self._store = store
-        self._records = records
-        self._compactor = compactor
-        self._notes = notes
+        report_recovery = listeners.make_reporter(events.StoreRecovered)
+        self._store = assembly.open_store(started, listeners.warn, report_recovery)
+        keeper = assembly.build_keeper(started, slot_number, listeners.warn, report_recovery)
+        self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(started))
+        self._records = assembly.open_records(started, last_valid.registry)
+        try:
+            self._records.look()
+        except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too
+            listeners.warn(str(fault))
+        self._notes = BackgroundTasks(_NOTES_MAX)
+        admin_context = AdminContext(
+            config=self._get_config_in_force,
+            read=source.read,
+            check=source.check,
+            file=source.file,
+            records=self._records,
+            store=self._store,
+            archive=assembly.open_archive(started),
+            activity_log=listeners.activity_log,
+            audit=listeners.audit,
+            emit=self._emit,
+        )
+        self._app = App(
+            Gateway(last_valid.config, self._compactor, self._records, self._emit, self._notes),
+            self._emit,
+            listeners.metrics,
+            snapshots,
+            Admin(admin_context),
+            can_keep_originals=lambda: keeper.is_writable,
+            can_write_state=partial(assembly.can_write_state, Path(started.state.dir), self._store),
+        )
+        listeners.metrics.track(listeners.metrics.in_flight, lambda: self._app.in_flight)
         self._shares_state = bool(started.state.url)
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
         self._jobs = Jobs(self._emit)
-        self._watch = ConfigWatch(source, started, records, self._emit, self._apply_config)
+        self._watch = ConfigWatch(source, started, self._records, self._emit, self._apply_config)
+
+    def _get_config_in_force(self) -> Config:
+        return self._app.gateway.config
 
     async def run(self, sock: socket.socket) -> signal.Signals:
-        """Serve on this socket until SIGTERM or SIGINT, then drain. Return which of the two it was."""
+        """Until SIGTERM or SIGINT, then drain. Return which of the two it was."""
         try:
             await self._serve(sock)
         finally:
@@ -112,7 +210,6 @@ class Worker:
         await self._stop_requested.wait()
         await self._drain(runner)
         self._jobs.cancel()
-        # In this order: notes after the last answers may call an upstream, count tokens and begin a summary call.
         await self._notes.close(_NOTES_SECONDS)
         await self._compactor.close()
         await self._close_clients()
@@ -154,24 +251,21 @@ class Worker:
         start(self._watch.watch_file)
         start(self._watch.watch_records)
         start(partial(self._watch.write_key_uses, self._store))
-        start(partial(jobs.measure_lag, self._emit))
-        start(jobs.return_memory)
-        is_first = self._slot is None or self._slot.number == 0
+        start(partial(measure_lag, self._emit))
+        start(return_memory)
+        is_first = self._slot is None or self._slot.snapshots.slot == 0
         if self._shares_state and is_first:
             start(partial(self._watch.sync_records, self._store))
         if self._slot is not None:
-            start(partial(jobs.write_snapshots, metrics, self._slot.snapshots))
-            start(partial(jobs.watch_supervisor, self._slot.supervisor_pid, self._emit, self._request_stop))
+            start(partial(write_snapshots, metrics, self._slot.snapshots))
+            start(partial(watch_supervisor, self._slot.supervisor_pid, self._emit, self._request_stop))
         exporter = self._listeners.exporter
         export_seconds = self._app.gateway.config.otel.metrics_seconds
         if exporter is not None and export_seconds:
-            start(partial(jobs.export_metrics, metrics, exporter, export_seconds))
+            start(partial(export_metrics, metrics, exporter, export_seconds))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
-        """Wait for open requests, then cancel the rest.
-
-        Connections are accepted until then: load balancers notice late.
-        """
+        """Connections are accepted until then: load balancers notice late."""
         self._app.draining = True
         seconds = self._app.gateway.config.listen.drain_seconds
         self._emit(events.Lifecycle("draining", (("in_flight", self._app.in_flight), ("seconds", seconds))))
@@ -189,10 +283,7 @@ class Worker:
                 await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
     async def _apply_config(self, config: Config) -> bool:
-        """Put a configuration in force for new requests. Return whether it differs from the one before.
-
-        The old gateway keeps its connections until the last request and note that began with it.
-        """
+        """Return whether it differs from the one before. Requests and notes finish on the gateway they began with."""
         replaced = self._app.gateway
         if config == replaced.config:
             return False
@@ -204,8 +295,7 @@ class Worker:
         return True
 
     def _warn_of_settings(self, config: Config) -> None:
-        """Report the warnings of `check`, in one of several workers."""
-        if self._slot is None or self._slot.number == 0:
+        if self._slot is None or self._slot.snapshots.slot == 0:
             for setting, why in find_warnings(config, is_known_model):
                 self._emit(events.ConfigDoubted(setting, why))
 

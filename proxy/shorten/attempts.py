@@ -17,11 +17,10 @@ from typing import Literal
 from proxy.history.grouping import snap
 from proxy.history.messages import Message
 from proxy.shorten.pipeline import Draft, StepReport, run
-from proxy.shorten.rules import WORKING_MEMORY_SHARE, Keep
+from proxy.shorten.rules import ENOUGH_SHARE, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 
-_ENOUGH_SHARE = 0.9
 PARTIAL_FOLDS_MAX = 3
 """Folds of less than all of the middle, before all of it is folded."""
 DEEPEST = Keep(tokens=0, groups=1)
@@ -46,7 +45,7 @@ def find_best_attempt(state: ConversationState, size: int, limit: int, reason: s
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, size, goal, reason, attempts):
         attempts.append(attempt)
-        target = limit * _ENOUGH_SHARE
+        target = limit * ENOUGH_SHARE
         if attempt.way == "cleared":
             target = goal
         if size - attempt.freed <= target:
@@ -78,7 +77,7 @@ def _make_attempts(
     state: ConversationState, size: int, goal: int, reason: str, earlier: Sequence[Attempt]
 ) -> Iterator[Attempt]:
     """Yield the attempts; *earlier* are those that were taken by then."""
-    for number, keep in enumerate(_list_keeps(state.rules.keep, goal)):
+    for number, keep in enumerate(_list_keeps(state.rules.keep)):
         if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in earlier):
             return  # the policy's `keep` is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
@@ -119,9 +118,8 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
 
 
-def _list_keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
-    tokens = min(keep.tokens, int(goal * WORKING_MEMORY_SHARE))
-    return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4), DEEPEST
+def _list_keeps(keep: Keep) -> tuple[Keep, ...]:
+    return keep, replace(keep, tokens=keep.tokens // 4), DEEPEST
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:

@@ -24,6 +24,7 @@ from proxy.history.observations import find_output_within
 from proxy.shorten.acts import acts_on_world
 from proxy.shorten.call_labels import render_call
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
+from proxy.shorten.output import read_output
 from proxy.shorten.touched_files import list_file_uses
 
 ENTRY_CHARACTERS = 400
@@ -213,7 +214,8 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     if acts_on_world(call):
         yield Entry(ACTS, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
     elif kind == "run":
-        ending = outcome.render() or outcome.end_state
+        # The last line of a long log without a verdict tells nothing.
+        ending = _describe_ending(replace(outcome, last_line=""), result)
         yield Entry(RAN, key, _render_command(call), ending, outcome.has_failed)
     else:
         yield Entry(OTHER, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
@@ -231,12 +233,17 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
-    """How a call ended: its failure, a short answer as it is, the end state or the last line of a long one."""
-    if outcome.has_failed:
+    """How a call ended: a failure, an end state, an error, a short answer as it is, or the last line of a long one."""
+    if outcome.has_failed or (outcome.exit_code == 0 and outcome.error):
         return outcome.render()
-    if len(result) <= SHORT_RESULT_CHARACTERS:
+    if outcome.end_state or outcome.error:
+        return outcome.end_state or outcome.error
+    if len(result) > SHORT_RESULT_CHARACTERS:
+        return outcome.last_line
+    output = read_output(result)
+    if output.members or output.data:
         return " ".join(result.split())
-    return outcome.end_state or outcome.last_line
+    return " ".join(output.text.split()) or outcome.render()
 
 
 def _make_failure_key(entry: Entry) -> str:

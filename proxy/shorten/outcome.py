@@ -142,12 +142,21 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         return ResultOutcome(exit_code)
     kind = "" if call is None else find_kind(call.name, call.named)
     if (quoting or kind in ("change", "patch")) and not exit_code and not failed:
+        if not refusal and kind == "agent":
+            return _read_report(message)
         if not refusal:
             return ResultOutcome(exit_code)
         return ResultOutcome(exit_code, has_failed=exit_code is None, error=refusal, lines=(refusal,))
     has_failed = failed if exit_code is None else exit_code != 0
     may_act = not quoting and not (call is not None and kind == "other" and is_read_only(call.name))
     return _read_lines(output, refusal, message, exit_code, has_failed=has_failed, may_act=may_act)
+
+
+def _read_report(text: str) -> ResultOutcome:
+    """The end of a sub-agent's report: its conclusion, and the id under which it can be resumed."""
+    lines = text.split("\n")
+    shown = [cut_end(lines[number], LINE_CHARACTERS) for number in reversed(_find_end_lines(lines, text_start=0))]
+    return ResultOutcome(last_line=cut_line(" ".join(shown), LINE_CHARACTERS), lines=tuple(shown))
 
 
 def _read_lines(

@@ -30,9 +30,13 @@ LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
 """`trigger: auto`. A large window is compacted early, because long requests cost more; of a small one more is used."""
 CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
 """`clear_at_least` and `clear_cold_at_least` if they are `auto` and cached tokens cost a tenth of others or less."""
-KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE, WORKING_MEMORY_SHARE = 1 / 2, 1 / 2, 1 / 3, 0.9
-"""Upper bounds of `keep.tokens`, of the user's older words, of a summary and of `working_memory`, as shares of the size
-that a block brings a history down to. `Draft.bytes_within` has those of ledger and answers."""
+LEAST_GOAL_TOKENS = 8_000
+"""A history is not shortened further than to this, or to half of the limit if that is less."""
+ENOUGH_SHARE = 0.9
+"""A view of this share of the limit is good enough if no block reaches the goal."""
+KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE = 1 / 2, 1 / 2, 1 / 3
+"""Upper bounds of `keep.tokens`, of the user's older words and of a summary, as shares of the size that a block brings
+a history down to. `Draft.bytes_within` has those of ledger and answers."""
 AMOUNT_MAX = 10**12
 
 
@@ -80,11 +84,9 @@ class Rules:
     trigger_of: Literal["usable", "window"] = "usable"
     """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole
     `window`."""
-    target: float = setting(0.8, gt=0, lt=1)
-    """Share of the trigger to shorten the history to. Lower it to rewrite less often and shorten more each time."""
-    room: int = 14_000
-    """Tokens that must be free below the trigger afterwards, at most half of it. It prevents a rewrite at every request
-    if the window is small."""
+    target: float = setting(0.2, gt=0, lt=1)
+    """Share of the trigger to shorten the history to, but not below 8,000 tokens. Raise it to keep more each time and
+    rewrite more often."""
     min_progress: float = setting(0.1, lt=1)
     """Smallest share of the history that a rewrite must save, unless the request would not fit without it."""
     min_groups: int = 4
@@ -100,7 +102,7 @@ class Rules:
     as long as the history fits in some other way."""
     working_memory: float = setting(0.0, le=AMOUNT_MAX)
     """Newest tokens that are never shortened while the request fits: a number of tokens, or up to 1 a share of the
-    usable window. At most nine tenths of `target`."""
+    usable window. At most nine tenths of the trigger."""
     repair: bool = False
     """When a history is shortened, also add missing results of tool calls and remove results without a call. Set it for
     agents that send such histories."""
@@ -189,20 +191,22 @@ class Rules:
         return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, tokens)))
 
     def find_goal(self, limit: int, reason: str = "") -> int:
-        """Return the size to which a block shortens a history over this limit: half of it if a client asks."""
-        room = limit // 2
-        if reason != "forced":
-            room = min(room, self.room)
-        return min(int(limit * self.target), limit - room)
+        """Return the size to which a block shortens a history over this limit: at most half of it if a client asks."""
+        least = min(LEAST_GOAL_TOKENS, limit // 2)
+        goal = max(int(limit * self.target), least)
+        if reason == "forced":
+            return min(goal, limit // 2)
+        return goal
 
     def fit(self, facts: "Facts") -> "Rules":
-        """Bound each amount by its share of the goal, so that 20,000 tokens of the user's words do not fill a window of
-        8,000. Existing blocks keep their bytes.
+        """Bound each amount by its share of the goal, so that 20,000 tokens of the user's words do not fill a window
+        of 8,000. Existing blocks keep their bytes.
         """
         limits = self.limits(facts)
         if not limits:
             return self
-        goal = self.find_goal(limits[0][0])
+        limit = limits[0][0]
+        goal = self.find_goal(limit)
         words = max(1, int(goal * USER_WORDS_SHARE))
         summary = replace(
             self.summary,
@@ -210,7 +214,7 @@ class Rules:
             max_tokens=min(self.summary.max_tokens, max(1, int(goal * SUMMARY_SHARE))),
         )
         newest_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
-        memory_tokens = min(self._find_working_memory(facts), int(goal * WORKING_MEMORY_SHARE))
+        memory_tokens = min(self._find_working_memory(facts), int(limit * ENOUGH_SHARE))
         keep = replace(self.keep, tokens=max(newest_tokens, memory_tokens))
         fold = tuple(_bound_words(step, words) for step in self.fold)
         return replace(self, summary=summary, keep=keep, fold=fold)

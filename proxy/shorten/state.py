@@ -25,7 +25,7 @@ from proxy.history.grouping import Groups, find_turns, repair
 from proxy.history.messages import Message, find_last_assistant, make_literal
 from proxy.history.observations import is_text_style
 from proxy.history.request import Columns, Request
-from proxy.models.thinking import find_binding
+from proxy.models.names import find_binding
 from proxy.recall.own_tools import RECALL, offer_tool
 from proxy.shorten.block import Block, Part, close
 from proxy.shorten.calibration import UNCALIBRATED, Calibration

@@ -44,7 +44,7 @@ class SummaryRules:
     enabled: bool = True
     """Ask a model for a summary. If false, old messages are replaced by a list of what was done, made without a
     model."""
-    prepare: float = setting(0.8, gt=0)
+    prepare: float = setting(0.95, gt=0)
     """Share of the trigger at which a summary is requested in the background. Lower it if requests have to wait for
     summaries."""
     ahead: bool = True
@@ -71,7 +71,7 @@ class SummaryRules:
     acknowledgement."""
     user_tokens: int = internal(20_000)
     """With `notes`: tokens of the user's messages that stay word for word, the first one, then the newest."""
-    ledger: int = 6_000
+    ledger: int = 8_000
     """Bytes for a list of files, commands and errors below the summary, taken from the tool calls; 0 leaves it out."""
     notes: int = 0
     """Tokens of notes that a model writes on old results before they are shortened; 0 asks for none. The policy `notes`

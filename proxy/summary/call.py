@@ -16,15 +16,14 @@ from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary_check import SummaryReply, Verdict
 from proxy.summary.question import Question, Try, list_tries
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client, Reply
+from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import Answer, Assembly
+from proxy.wire.api_format import RequestFormat
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.headers import find_encoding, find_header
+from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
-from proxy.wire.request_format import RequestFormat
-from proxy.wire.usage import read_usage
+from proxy.wire.token_counts import read_usage
 
 MAX_TRIES = 3
 BOUND_NAMES = ("max_tokens", "max_completion_tokens")

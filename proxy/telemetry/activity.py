@@ -3,31 +3,26 @@
 An incident is the event's log line. Wrong keys are left out: they could fill the log, and the audit log has them.
 """
 
-from collections import Counter
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from proxy import events
 from proxy.models.windows import resolve_window
-from proxy.store.activity_log import MINUTE_SECONDS, ActivityLog, CounterDelta, Incident, Record
+from proxy.store.activity_log import ActivityLog, CounterDelta, Incident, Record
+from proxy.telemetry.audit import REFUSALS_PER_MINUTE, MinuteLimit
 from proxy.telemetry.lines import make_line
 
-REFUSALS_PER_MINUTE = 60
-"""At most this many refused requests of unknown callers are listed; all are counted."""
 MICRODOLLARS_PER_DOLLAR = 1_000_000
-"""Money is counted in millionths of a dollar, because counts are integers."""
+"""Counts are integers."""
 _NO_INCIDENTS = (events.RequestFinished, events.OriginalKept)
 _OUTCOME_COUNTS = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
 
 
 class ActivityListener:
-    """Records events. The thread of the activity log does everything that may take time."""
-
     def __init__(self, activity_log: ActivityLog, is_listed_team: Callable[[str], bool] = bool) -> None:
         self._activity_log = activity_log
         self._is_listed_team = is_listed_team
-        self._refusals = Counter[int]()
+        self._refusals = MinuteLimit(REFUSALS_PER_MINUTE)
 
     def __call__(self, event: events.Event) -> None:
         records: list[Record] = []
@@ -46,18 +41,13 @@ class ActivityListener:
             self._activity_log.record(*records)
 
     def _may_be_listed(self, event: events.RequestFinished) -> bool:
-        """Return False for refusals without a team beyond the limit, which would push out all other rows."""
+        """Limit refusals without a team, which would push out all other rows."""
         if event.outcome != "refused" or event.team:
             return True
-        minute = int(monotonic() // MINUTE_SECONDS)
-        if minute not in self._refusals:
-            self._refusals.clear()
-        self._refusals[minute] += 1
-        return self._refusals[minute] <= REFUSALS_PER_MINUTE
+        return self._refusals.allows()
 
 
 def find_incident(event: events.Event) -> Incident | None:
-    """Return the row of an event on the page of events or of its conversation, or None if it has no row."""
     if isinstance(event, _NO_INCIDENTS) or (isinstance(event, events.AdminActed) and event.outcome != "done"):
         return None
     line = make_line(event)
@@ -109,7 +99,7 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
 
 
 def _count_microdollars(event: events.SummaryEnded) -> int:
-    """Return the cost of a summary, or 0 if the prices of its model (dollars per million tokens) are unknown."""
+    """Return 0 if the prices of the model are unknown."""
     prices = resolve_window(event.model).prices_at(event.tokens_read)
     if prices is None:
         return 0

@@ -25,35 +25,47 @@ FILE_LIMIT_BYTES = 16 * 1024 * 1024
 MINUTE_SECONDS = 60.0
 REFUSALS_PER_MINUTE = 60
 FLUSH_SECONDS = 2.0
-"""A reader waits this long for lines that are still in the queue, and so does the end of the process."""
+"""A reader, and the end of the process, wait this long for lines in the queue."""
+
+
+class MinuteLimit:
+    """Allows a number of events in each minute."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._minute = 0
+        self._count = 0
+
+    def allows(self) -> bool:
+        minute = int(time.monotonic() // MINUTE_SECONDS)
+        if minute != self._minute:
+            self._minute, self._count = minute, 0
+        self._count += 1
+        return self._count <= self._limit
 
 
 class AuditLog:
-    """The audit file of a state directory. `warn` gets a sentence for the operator."""
-
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.path = folder / FILE
         self._warn = warn
-        self._minute = 0
-        self._refusals = 0
+        self._refusals = MinuteLimit(REFUSALS_PER_MINUTE)
 
     def __call__(self, event: events.Event) -> None:
-        """Write at once: for commands, which end right after it."""
+        """For commands: write at once."""
         if (line := self.render(event)) is not None:
             self.write([line])
 
     def render(self, event: events.Event) -> bytes | None:
-        """Return the line of an event, or None if it has no line."""
         if not isinstance(event, events.AdminActed):
             return None
-        if event.outcome == "refused" and not self._is_below_refusal_limit():
+        if event.outcome == "refused" and not self._refusals.allows():
             return None
         fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
         line = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
         return line.encode("utf-8", "backslashreplace")
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """Write lines and return how many could not be written."""
+        """Return how many lines could not be written."""
         unwritable = 0
         for line in lines:
             try:
@@ -62,13 +74,6 @@ class AuditLog:
                 unwritable += 1
                 self._warn(f"{self.path}: {fault.strerror}: audit log write failed; admin actions are not recorded")
         return unwritable
-
-    def _is_below_refusal_limit(self) -> bool:
-        minute = int(time.monotonic() // MINUTE_SECONDS)
-        if minute != self._minute:
-            self._minute, self._refusals = minute, 0
-        self._refusals += 1
-        return self._refusals <= REFUSALS_PER_MINUTE
 
     def _append(self, line: bytes) -> None:
         if self.path.exists() and self.path.stat().st_size > FILE_LIMIT_BYTES:
@@ -86,13 +91,13 @@ class AuditLog:
 
 
 def _is_torn(file: int) -> bool:
-    """Return True if a full disk has cut off the last line. If another worker writes now, an empty line may follow."""
+    """Tell if a full disk has cut off the last line."""
     size = os.fstat(file).st_size
     return size > 0 and os.pread(file, 1, size - 1) != b"\n"
 
 
 def give_to_folder_owner(file: int, folder: Path) -> None:
-    """Give a file to the owner of its folder if a command is run by root, because the proxy must read and write it."""
+    """A command that root runs must leave a file that the proxy can write."""
     if os.geteuid() == 0:
         owner = folder.stat()
         with suppress(PermissionError):  # a network disk may refuse
@@ -100,7 +105,7 @@ def give_to_folder_owner(file: int, folder: Path) -> None:
 
 
 class AuditListener:
-    """A listener that writes the audit log from a thread: a disk that stalls must not stop the event loop."""
+    """Writes from a thread: a disk that stalls must not stop the event loop."""
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
@@ -111,7 +116,6 @@ class AuditListener:
             self._writer.put(line, len(line))
 
     def flush(self) -> None:
-        """Wait for the lines of earlier acts. Call it from a thread, because it blocks."""
         self._writer.flush(FLUSH_SECONDS)
 
     def close(self) -> None:
@@ -119,7 +123,7 @@ class AuditListener:
 
 
 def read_newest(path: Path, limit: int) -> list[dict[str, Any]]:
-    """Return the newest entries, the last one first, also of the last renamed file; `at` is in seconds."""
+    """Return the newest entries, the last one first; `at` is in seconds."""
     files = [*sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))[-1:], path]
     lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
     return list(_parse_lines(reversed(lines[-limit:])))

@@ -1,17 +1,64 @@
 """Hooks: URLs that are called when something happens.
 
-Each hook has its own queue and task, so one that hangs delays no other and no request. If a queue is full,
-events are dropped. Nothing is tried twice.
+Each hook has its own queue and task, so one that hangs delays no other and no request. If a queue is full, events are
+dropped. Nothing is tried twice. Redirects are not followed, because they could lead to an inner address. Warnings name
+the host only: the path of many services is their secret.
 """
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
 
 from proxy import events
-from proxy.telemetry.output import encode_json, list_steps, pick_fields
-from proxy.telemetry.posting import Receiver
+from proxy.telemetry.lines import encode_json, list_steps, pick_fields
+
+WARNING_INTERVAL_SECONDS = 60.0
+
+
+class Receiver:
+    """`warn` gets a sentence for the operator."""
+
+    def __init__(self, kind: str, url: str, timeout_seconds: float, warn: Callable[[str], None]) -> None:
+        self._url = url
+        self._name = f"{kind} {urlsplit(url).hostname or 'url'}"
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._warn = warn
+        self._next_warning_at = 0.0
+
+    async def post(self, body: bytes, headers: Mapping[str, str], path: str = "") -> str:
+        """Return the reason of a failure, or an empty string."""
+        # A session for each post: posts are rare, and nothing is left to close.
+        session = aiohttp.ClientSession(
+            timeout=self._timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=True,  # honour HTTPS_PROXY and the like
+        )
+        try:
+            async with (
+                session,
+                session.post(self._url + path, data=body, headers=headers, allow_redirects=False) as response,
+            ):
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    return f"answered {response.status}"
+                return ""
+        except aiohttp.ClientConnectorError as fault:
+            return f"failed: {type(fault.os_error).__name__}"
+        except (aiohttp.ClientError, OSError, ValueError) as fault:  # a TimeoutError is an OSError
+            return f"failed: {type(fault).__name__}"
+
+    def complain(self, problem: str) -> None:
+        """Warn the operator, at most once a minute."""
+        now = time.monotonic()
+        if now >= self._next_warning_at:
+            self._next_warning_at = now + WARNING_INTERVAL_SECONDS
+            self._warn(f"{self._name} {problem}")
+
 
 QUEUED_EVENTS_MAX = 1_000
 
@@ -19,8 +66,6 @@ Payload = dict[str, Any]
 
 
 class Hook(Protocol):
-    """One hook of the configuration."""
-
     @property
     def events(self) -> Sequence[str]: ...
     @property
@@ -30,8 +75,6 @@ class Hook(Protocol):
 
 
 class Hooks:
-    """A listener that passes events to hooks. `warn` gets a sentence for the operator."""
-
     def __init__(self, hooks: Sequence[Hook], warn: Callable[[str], None]) -> None:
         self._callers = [HookCaller(hook, warn) for hook in hooks]
 
@@ -46,14 +89,12 @@ class Hooks:
                 caller.add(encode_json(payload))
 
     def close(self) -> None:
-        """Give up all waiting events. May be called from any thread."""
+        """May be called from any thread."""
         for caller in self._callers:
             caller.close()
 
 
 class HookCaller:
-    """Posts events to one URL, one after the other, in a task that lives while events wait."""
-
     def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
         self.hook = hook
         self._receiver = Receiver("hook", hook.address, hook.seconds, warn)
@@ -62,7 +103,6 @@ class HookCaller:
         self._is_closed = False
 
     def add(self, body: bytes) -> None:
-        """Queue an event. Call it on the event loop."""
         if self._is_closed:
             return
         if len(self._bodies) >= QUEUED_EVENTS_MAX:
@@ -97,14 +137,10 @@ _COPIED_FIELDS: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
     events.BreakerOpened: ("breaker-opened", ("conversation", "policy")),
     events.SizeRefused: ("refused-for-size", ("request_id", "upstream", "kind", "limit", "helped")),
 }
-"""For each type of event whose fields a hook gets unchanged: its name and these fields."""
 
 
 def make_payload(event: events.Event) -> Payload | None:
-    """Return the JSON object that hooks get for an event, or None if no hook can ask for it.
-
-    This schema is apart from that of log lines, because programs of other people read it (docs/operations.md).
-    """
+    """Programs of other people read it (docs/operations.md). None: no hook can ask for the event."""
     match event:
         case events.OriginalKept():
             return {**_name_and_fields("original-saved", event, "request_id", "conversation"), "originals": event.path}

@@ -1,21 +1,79 @@
-"""Each event as a line for operators, in the log and on the admin pages: severity, name and fields.
+"""Each event as a line for operators: severity, name and fields; and how odd values become JSON or terminal text.
 
-Each line names its fields, because a new field of an event must not reach a log or a page unseen. Hooks have another
-schema (hooks.py), because programs of other people read it.
+Each line names its fields, because a new field of an event must not reach a log or a page unseen. Names come from
+clients and figures from upstreams: half a surrogate pair or an integer of 400 digits must not cost a line, and a
+control character must not forge one or set a terminal's title (https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
 """
 
-from collections.abc import Callable
-from typing import Any
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+import msgspec
 
 from proxy import events
-from proxy.telemetry.output import list_steps, pick_fields, to_milliseconds
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+# C0 and C1 controls but for line feed and tab, marks that reverse the direction of text, and half surrogate pairs,
+# which cannot be printed.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def encode_json(fields: Mapping[str, Any]) -> bytes:
+    """Return the JSON of one object, on one line."""
+    try:
+        return _encode(fields)
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair; an integer of more than 64 bits
+        return json.dumps(fields, default=str, separators=(",", ":")).encode()
+
+
+def escape_controls(text: str) -> str:
+    r"""Write each control character as `\x1b` or `\u202e`."""
+    return _CONTROLS.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code <= 0xFF:  # noqa: PLR2004
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}"
+
+
+class EscapedOutput:
+    """Bytes that are written to its `buffer` stay as they are."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(escape_controls(text))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
+
+
+def pick_fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in names}
+
+
+def list_steps(event: events.CompactionEnded) -> dict[str, Any]:
+    return {"steps": [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]}
+
+
+def to_milliseconds(seconds: float | None) -> float | None:
+    if seconds is None:
+        return None
+    return round(seconds * 1000, 3)
+
 
 SEVERITIES = ("debug", "info", "warning", "error")
 Line = tuple[str, str, dict[str, Any]]
 
 
 def make_line(event: events.Event) -> Line | None:
-    """Return severity, name and fields, or None for an event that is only counted."""
+    """Return None for an event that is only counted."""
     make = _LINES.get(type(event))
     if make is None:
         return None
@@ -40,8 +98,9 @@ def _request(event: events.RequestFinished) -> Line:
         fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
     if event.tokens_would_be != event.tokens_after:
         fields["tokens_would_be"] = event.tokens_would_be
-    severity = "warning" if event.outcome in ("failed", "upstream-broke") else "info"
-    return severity, "request", fields
+    if event.outcome in ("failed", "upstream-broke"):
+        return "warning", "request", fields
+    return "info", "request", fields
 
 
 def _reload(event: events.ConfigReloaded) -> Line:
@@ -54,8 +113,9 @@ def _reload(event: events.ConfigReloaded) -> Line:
 
 
 def _lifecycle(event: events.Lifecycle) -> Line:
-    severity = "warning" if event.stage == "supervisor-lost" else "info"
-    return severity, event.stage, dict(event.details)
+    if event.stage == "supervisor-lost":
+        return "warning", event.stage, dict(event.details)
+    return "info", event.stage, dict(event.details)
 
 
 def _certificate(event: events.CertificateReloaded) -> Line:
@@ -123,7 +183,6 @@ def _admin_act(event: events.AdminActed) -> Line:
 
 
 def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[[Any], Line]:
-    """Return the maker of a line with these fields of an event and these constants."""
     return lambda event: (severity, name, {**pick_fields(event, *names), **constants})
 
 

@@ -1,12 +1,16 @@
 """The log: a line for each request and each incident, by structlog. JSON on a pipe, text on a terminal.
 
-Events are the source of the lines (lines.py). Warnings of libraries go through the same processors, by structlog's
-`ProcessorFormatter` (https://www.structlog.org/en/stable/standard-library.html). Lines are rendered on the event loop
-and written by a thread, because standard output may be a pipe that is not read.
+Warnings of libraries go through the same processors, by structlog's `ProcessorFormatter`
+(https://www.structlog.org/en/stable/standard-library.html). Lines are rendered on the event loop and written by a
+thread, because standard output may be a pipe that is not read.
 """
 
 import logging
-from collections.abc import Mapping, MutableMapping, Sequence
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import structlog
@@ -14,13 +18,98 @@ from structlog.typing import Processor
 
 from proxy import events
 from proxy.lifetime import BackgroundWriter
-from proxy.telemetry.lines import make_line
-from proxy.telemetry.output import encode_json, escape_controls
-from proxy.telemetry.stdout import StandardOutput, is_terminal
+from proxy.telemetry.lines import encode_json, escape_controls, make_line
 from proxy.wire.redaction import redaction
 
+POLL_SECONDS = 1.0
+
+
+class StandardOutput:
+    """File descriptor 1 without Python's buffers: they fail again at exit, and a stuck thread holds their lock."""
+
+    def __init__(self, render_loss: Callable[[int], bytes]) -> None:
+        self._render_loss = render_loss
+        self._file = _open_output()
+        self._lost_lines = 0
+        self._is_torn = False
+
+    def write(self, lines: Sequence[bytes]) -> int:
+        """Return how many lines were lost, to a full disk or a reader that is gone."""
+        lost_count = 0
+        for chunk, count in _join_chunks(lines):
+            if not (self._report_loss() and self._write_whole(chunk)):
+                self._lost_lines += count
+                lost_count += count
+        return lost_count
+
+    def _report_loss(self) -> bool:
+        if self._lost_lines and not self._write_whole(self._render_loss(self._lost_lines)):
+            return False
+        self._lost_lines = 0
+        return True
+
+    def _write_whole(self, data: bytes) -> bool:
+        if self._is_torn:  # end the line that a full disk has cut off
+            data = b"\n" + data
+        rest = memoryview(data)
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(self._file, rest) :]
+                except BlockingIOError:  # a terminal that another program has set to non-blocking
+                    _wait_until_writable(self._file, POLL_SECONDS)
+        except OSError:
+            self._is_torn = self._is_torn or len(rest) < len(data)
+            return False
+        self._is_torn = False
+        return True
+
+
+def write_notice(text: str) -> None:
+    """Write before the log begins: at most PIPE_BUF bytes, lost without a reader."""
+    file = _open_output()
+    # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
+    if _wait_until_writable(file, seconds=1.0):
+        with suppress(OSError):
+            os.write(file, text.encode()[: select.PIPE_BUF])
+
+
+def is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _open_output() -> int:
+    """Return the null device if standard output is closed: another file may have its number."""
+    try:
+        if sys.stdout is not None:
+            return sys.stdout.fileno()
+    except OSError:  # sys.stdout was replaced by an object that is no file
+        pass
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+def _wait_until_writable(file: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(file, select.POLLOUT)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Join lines into writes that stay whole in a shared pipe: https://man7.org/linux/man-pages/man7/pipe.7.html"""
+    chunk: list[bytes] = []
+    size = 0
+    for line in lines:
+        if chunk and size + len(line) > select.PIPE_BUF:
+            yield b"".join(chunk), len(chunk)
+            chunk, size = [], 0
+        chunk.append(line)
+        size += len(line)
+    if chunk:
+        yield b"".join(chunk), len(chunk)
+
+
 FLUSH_SECONDS = 2.0
-"""On exit, wait this long for the reader of the log."""
+"""Wait this long for the reader of the log."""
 BYTES_PER_KB = 1000
 
 Format = Literal["auto", "json", "text"]
@@ -28,8 +117,6 @@ EventDict = MutableMapping[str, Any]
 
 
 class Log:
-    """A listener that writes log lines to standard output, and those of libraries until it is closed."""
-
     def __init__(self, level: str, log_format: Format, *, has_colours: bool = True) -> None:
         processors = _list_processors(log_format, has_colours=has_colours and is_terminal())
         # `ReturnLogger`: a call returns the rendered line, or None if the level leaves it out.
@@ -50,7 +137,7 @@ class Log:
             self.put(getattr(self._logger, severity)(name, **fields))
 
     def put(self, text: str | None) -> None:
-        """Queue a rendered line. May be called from any thread."""
+        """May be called from any thread."""
         if text is not None:
             data = _encode(text)
             self._writer.put(data, len(data))
@@ -65,12 +152,12 @@ class Log:
 
     def _render_loss(self, count: int) -> bytes:
         text: str | None = self._logger.warning("log-lines-dropped", lines=count)
-        return b"" if text is None else _encode(text)
+        if text is None:
+            return b""
+        return _encode(text)
 
 
 class LibraryHandler(logging.Handler):
-    """Passes warnings of libraries (aiohttp, asyncio, redis, …) to the log."""
-
     def __init__(self, log: Log, level: str, processors: Sequence[Processor]) -> None:
         super().__init__(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
         self._log = log
@@ -118,7 +205,7 @@ def _put_name_first(_logger: object, _method: str, fields: EventDict) -> EventDi
 
 
 def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Name the library and its message, but no argument and no text of an exception: these may hold a credential."""
+    """Leave out arguments and texts of exceptions: these may hold a credential."""
     record: logging.LogRecord = fields["_record"]
     message, _ = redaction().of_text(str(record.msg))
     line: EventDict = {"event": "library", "logger": record.name, "message": message}
@@ -128,12 +215,11 @@ def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> 
 
 
 def _escape_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Control characters of clients must not reach a terminal (output.py), and a line is one line."""
+    """Control characters of clients must not reach a terminal, and a line is one line."""
     return {name: escape_controls(str(value)).replace("\n", "\\n") for name, value in fields.items()}
 
 
 def _shorten_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Leave usual values out of a text line."""
     if fields["event"] == "request":
         return _summarize_request(fields)
     if "steps" in fields:
@@ -142,7 +228,6 @@ def _shorten_fields(_logger: object, _method: str, fields: EventDict) -> EventDi
 
 
 def _summarize_request(fields: EventDict) -> EventDict:
-    """Put method, route, status, time, model and sizes into the text of the line; keep unusual fields."""
     words = [fields["method"], fields["route"], str(fields["status"]), f"{fields['ms']:.0f}ms"]
     if fields.get("model"):
         words.append(fields["model"])
@@ -161,12 +246,10 @@ def _summarize_request(fields: EventDict) -> EventDict:
 
 
 def _summarize_steps(steps: Sequence[Mapping[str, Any]]) -> str:
-    """List the steps that did something, each with the tokens it saved: `clear:-1200,dedup:-80`."""
     return ",".join(f"{step['step']}:-{step['saved']}" for step in steps if step["messages"])
 
 
 def _format_bytes(amount: float) -> str:
-    """Write at most four digits and the unit."""
     for unit in ("B", "kB"):
         if amount < BYTES_PER_KB * 10:
             return f"{amount:.0f}{unit}"

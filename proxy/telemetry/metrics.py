@@ -1,10 +1,9 @@
 """Metrics for Prometheus, summed over all workers of a port.
 
-A series is a dictionary of numbers, because every request counts; `prometheus_client` writes the page. A scrape reaches
-one worker by chance, so each writes a snapshot of its numbers into memory that all of them share. Labels come from
-closed sets (routes, outcomes, configured names), never from clients. Counters begin at 0 if their labels are known
-before: Prometheus sees growth only, and the first fault must be visible
-(https://prometheus.io/docs/practices/instrumentation/#avoid-missing-metrics).
+A scrape reaches one worker by chance, so each writes a snapshot of its numbers into memory that all of them share.
+Labels come from closed sets (routes, outcomes, configured names), never from clients. Counters with known labels begin
+at 0, because Prometheus sees growth only:
+https://prometheus.io/docs/practices/instrumentation/#avoid-missing-metrics.
 """
 
 import json
@@ -36,23 +35,20 @@ _LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 MODEL_LABELS_MAX = 100
 SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes after compression: hundreds of thousands of series."""
+"""After compression: hundreds of thousands of series."""
 _HEADER = Struct("Q")
 Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric: its name without the prefix, its help text, and a number for each set of labels."""
-
     name: str
     help: str
     labels: Labels = ()
     buckets: tuple[float, ...] = ()
-    """The upper bounds of a histogram."""
     kind: Literal["counter", "gauge"] = "counter"
     values: dict[Labels, list[float]] = field(default_factory=dict)
-    """One number, or for a histogram the count of each bucket followed by the sum."""
+    """One number; of a histogram the count of each bucket, and the sum."""
 
     def __post_init__(self) -> None:
         if not self.labels:
@@ -72,7 +68,6 @@ class Series:
         return numbers
 
     def to_family(self) -> Metric:
-        """Return the series as a value of `prometheus_client`."""
         name = PREFIX + self.name
         if self.buckets:
             histogram = HistogramMetricFamily(name, self.help, labels=self.labels)
@@ -87,6 +82,7 @@ class Series:
         return family
 
 
+_REFUSAL_OUTCOMES = {True: "helped", False: "handed-on"}
 _WIRES = {
     "/v1/chat/completions": "chat",
     "/v1/chat/completions/compact": "chat",
@@ -94,21 +90,15 @@ _WIRES = {
     "/v1/messages/count_tokens": "messages",
     "/v1/responses": "responses",
 }
-"""The APIs that are compacted, by route."""
 
 
 class SnapshotArea:
-    """Memory that a process shares with its children: one snapshot, replaced as a whole.
-
-    There are two slots. A new snapshot is written into the free one, and takes effect when the header names it: the
-    processor writes its eight bytes at once, so a worker that is killed while it writes leaves the last snapshot.
-    """
+    """Memory shared with child processes: one snapshot, replaced as a whole."""
 
     def __init__(self) -> None:
         self._memory = mmap(-1, _HEADER.size + 2 * SNAPSHOT_BYTES_MAX)  # pages that are not written to take no memory
 
     def write(self, snapshot: bytes) -> None:
-        """Replace the snapshot, unless the new one is too large."""
         data = compress(snapshot, 1)
         if len(data) > SNAPSHOT_BYTES_MAX:
             return
@@ -118,7 +108,6 @@ class SnapshotArea:
         _HEADER.pack_into(self._memory, 0, sequence << 32 | len(data))
 
     def read(self) -> bytes:
-        """Return the last snapshot, or no bytes before the first."""
         while True:
             header = self._read_header()
             start, size = self._find_start(header >> 32), header & 0xFFFF_FFFF
@@ -152,17 +141,13 @@ class WorkerSnapshots:
         self.areas[self.slot].write(snapshot)
 
     def read_own(self) -> bytes:
-        """Return the snapshot of the worker that had this slot before, or no bytes."""
         return self.areas[self.slot].read()
 
     def read_all(self) -> list[bytes]:
-        """Return the snapshots of all workers that have written one."""
         return [snapshot for area in self.areas if (snapshot := area.read())]
 
 
 class Metrics(Collector):
-    """A listener that counts events, and a collector that `prometheus_client` reads."""
-
     def __init__(
         self, is_listed_team: Callable[[str], bool] = bool, is_known_model: Callable[[str], bool] = bool
     ) -> None:
@@ -218,7 +203,7 @@ class Metrics(Collector):
         for outcome in ("applied", "refused"):
             self.reloads.add(outcome, by=0)
         self._restored = dict[str, Mapping[Labels, list[float]]]()
-        """Numbers of the worker that this one replaces, by the name of the series."""
+        """By the name of the series."""
         self._tracked: list[tuple[Series, Callable[[], float], float]] = []
         self._count = self._handlers()
 
@@ -240,10 +225,8 @@ class Metrics(Collector):
             events.ConfigReloaded: lambda event: self.reloads.add("refused" if event.refused_because else "applied"),
             events.InternalFault: lambda event: self.faults.add(event.kind, by=event.times),
             events.FailedOpen: lambda event: self.failed_open.add(event.kind),
-            events.SizeRefused: lambda event: self.refused.add(event.kind, "helped" if event.helped else "handed-on"),
-            events.ViewRefused: lambda event: self.views_refused.add(
-                event.upstream, "helped" if event.helped else "handed-on"
-            ),
+            events.SizeRefused: lambda event: self.refused.add(event.kind, _REFUSAL_OUTCOMES[event.helped]),
+            events.ViewRefused: lambda event: self.views_refused.add(event.upstream, _REFUSAL_OUTCOMES[event.helped]),
             events.PromptTruncated: lambda event: self.cut.add(event.upstream),
             events.StoreFailed: lambda _: self.store_faults.add(),
             events.HookFailed: lambda _: self.hook_faults.add(),
@@ -278,28 +261,25 @@ class Metrics(Collector):
             self.upstream.add(event.upstream, status)
 
     def _count_turn(self, event: events.TurnEnded) -> None:
-        """Count figures that the upstream has reported, and a comparison if both of its sides are known."""
+        """Count figures that the upstream reported, and a comparison if both of its sides are known."""
         # A gateway may send any name of a team; only those of the configuration become a label.
         team = event.team if self._is_listed_team(event.team) else ""
         model = self._label_model(event.model)
         if event.cached_tokens is not None:
-            self.prompts.add(team, "read", by=event.prompt_tokens)
-            self.prompts.add(team, "cached", by=event.cached_tokens)
-            self.model_prompts.add(model, "read", by=event.prompt_tokens)
-            self.model_prompts.add(model, "cached", by=event.cached_tokens)
+            for prompts, label in ((self.prompts, team), (self.model_prompts, model)):
+                prompts.add(label, "read", by=event.prompt_tokens)
+                prompts.add(label, "cached", by=event.cached_tokens)
         if event.paid_dollars is not None and event.plain_dollars is not None:
             would_be = event.would_be_dollars
             if would_be is None:
                 would_be = event.paid_dollars
-            self.dollars.add(team, "paid", by=event.paid_dollars)
-            self.dollars.add(team, "plain", by=event.plain_dollars)
-            self.dollars.add(team, "would-be", by=would_be)
-            self.model_dollars.add(model, "paid", by=event.paid_dollars)
-            self.model_dollars.add(model, "plain", by=event.plain_dollars)
-            self.model_dollars.add(model, "would-be", by=would_be)
+            for dollars, label in ((self.dollars, team), (self.model_dollars, model)):
+                dollars.add(label, "paid", by=event.paid_dollars)
+                dollars.add(label, "plain", by=event.plain_dollars)
+                dollars.add(label, "would-be", by=would_be)
 
     def _label_model(self, model: str) -> str:
-        """Return the name of a known model, or "other": clients may send any name. The number of labels is bounded."""
+        """Return "other" for an unknown model: clients may send any name, and the number of labels is bounded."""
         if model in self._models:
             return model
         if len(self._models) >= MODEL_LABELS_MAX or not self._is_known_model(model):
@@ -333,7 +313,7 @@ class Metrics(Collector):
         return (series.to_family() for series in self.series)
 
     def read_own_counts(self) -> list[tuple[Series, dict[Labels, list[float]]]]:
-        """Return copies of all numbers that this process has counted, without the restored ones."""
+        """Return what this process has counted, without the restored numbers."""
         self.update_tracked()
         counts = []
         for series in self.series:
@@ -353,7 +333,6 @@ class Metrics(Collector):
                 self._restored[series.name] = {labels: list(numbers) for labels, numbers in series.values.items()}
 
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
-        """Add the numbers of another worker."""
         values_by_name = json.loads(snapshot)
         for series in self.series:
             if series.kind == "gauge" and not gauges:
@@ -363,7 +342,7 @@ class Metrics(Collector):
                 own[:] = [a + b for a, b in zip(own, numbers, strict=True)]
 
     def render_page(self, snapshots: WorkerSnapshots | None = None) -> bytes:
-        """Return the page that Prometheus reads: the sum of all workers' snapshots, or this worker's own numbers."""
+        """Sum up all workers' snapshots; without any, render this worker's own numbers."""
         if snapshots is None:
             return generate_latest(self)
         snapshots.write(self.to_snapshot())

@@ -1,61 +1,314 @@
 """Export to an OpenTelemetry collector: spans, log records and metrics, by OTLP over HTTP.
 
 Events already hold the content of a span, so no SDK takes part in a request. The event loop puts each event into a
-queue, a thread turns batches of them into OTLP's protobuf messages (https://opentelemetry.io/docs/specs/otlp/), and the
-event loop posts these. Nothing is sent twice: while the collector is away, telemetry is dropped and counted.
-
-The composition root imports this module if `otel.endpoint` is set: it needs the extra `otel`.
+queue, a thread turns batches into OTLP's protobuf messages (https://opentelemetry.io/docs/specs/otlp/), and the loop
+posts these. Attributes follow the conventions for HTTP (https://opentelemetry.io/docs/specs/semconv/http/http-spans/)
+and generative AI (https://opentelemetry.io/docs/specs/semconv/gen-ai/). Needs the extra `otel`.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from proxy import __version__, events
 from proxy.lifetime import BackgroundWriter
-from proxy.telemetry.metrics import Series
-from proxy.telemetry.otel_spans import SpanBuilder
-from proxy.telemetry.otlp import make_attributes, make_log_records, make_metric
-from proxy.telemetry.posting import Receiver
+from proxy.telemetry.hooks import Receiver
+from proxy.telemetry.lines import encode_json, make_line, to_milliseconds
+from proxy.telemetry.metrics import PREFIX, Series
+from proxy.wire.http_head import Trace
+
+SEVERITY_NUMBERS = {"debug": 5, "info": 9, "warning": 13, "error": 17}
+"""https://opentelemetry.io/docs/specs/otel/logs/data-model/#field-severitynumber"""
+Attributes = Mapping[str, str | bool | int | float | None]
+
+
+def make_log_records(at: int, event: events.Event) -> Iterator[LogRecord]:
+    line = make_line(event)
+    if line is None:
+        return
+    severity, name, fields = line
+    record = LogRecord(
+        time_unix_nano=at,
+        severity_number=SEVERITY_NUMBERS[severity],  # type: ignore[arg-type] # protobuf takes the number
+        severity_text=severity,
+        body=AnyValue(string_value=name),
+        event_name=f"compaction_proxy.{name}",
+        attributes=make_attributes(fields),
+    )
+    trace = getattr(event, "trace", None)
+    if trace is not None:
+        record.trace_id = bytes.fromhex(trace.trace_id)
+        record.span_id = bytes.fromhex(trace.span_id)
+    yield record
+
+
+def make_metric(series: Series, values: Mapping[tuple[str, ...], Sequence[float]], start: int, at: int) -> Metric:
+    metric = Metric(name=PREFIX + series.name.removesuffix("_total"), description=series.help)
+    cumulative = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    for labels, numbers in values.items():
+        attributes = make_attributes(dict(zip(series.labels, labels, strict=True)))
+        times = {"start_time_unix_nano": start, "time_unix_nano": at}
+        if series.buckets:
+            *counts, total = numbers
+            metric.histogram.aggregation_temporality = cumulative
+            metric.histogram.data_points.add(
+                attributes=attributes, count=int(sum(counts)), sum=total, bucket_counts=map(int, counts),
+                explicit_bounds=series.buckets, **times,
+            )  # fmt: skip
+        elif series.kind == "gauge":
+            metric.gauge.data_points.add(attributes=attributes, as_double=numbers[0], time_unix_nano=at)
+        else:
+            metric.sum.aggregation_temporality, metric.sum.is_monotonic = cumulative, True
+            metric.sum.data_points.add(attributes=attributes, as_double=numbers[0], **times)
+    return metric
+
+
+def make_attributes(values: Mapping[str, Any]) -> list[KeyValue]:
+    return [KeyValue(key=key, value=_any_value(value)) for key, value in values.items() if value is not None]
+
+
+def _any_value(value: object) -> AnyValue:
+    match value:
+        case bool():
+            return AnyValue(bool_value=value)
+        case int() if value.bit_length() < 64:  # noqa: PLR2004 (a protobuf integer)
+            return AnyValue(int_value=value)
+        case float():
+            return AnyValue(double_value=value)
+        case str():
+            return AnyValue(string_value=make_text(value))
+        case _:
+            return AnyValue(string_value=encode_json({"value": value})[9:-1].decode("utf-8", "replace"))
+
+
+def make_text(value: str) -> str:
+    """Protobuf cannot hold half a surrogate pair, which a client may send as a model's name."""
+    return value.encode("utf-8", "replace").decode()
+
+
+HELD_SPANS_MAX = 1_000
+FAILED_OUTCOMES = ("failed", "upstream-broke")
+CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
+DEFAULT_PORTS = {"http": 80, "https": 443}
+PROVIDERS = {
+    "api.openai.com": "openai",
+    "api.anthropic.com": "anthropic",
+    "openai.azure.com": "azure.ai.openai",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "api.mistral.ai": "mistral_ai",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+}
+"""Ends of host names, and the provider's name in the conventions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    prompt: int
+    cached: int | None
+    written: int
+
+
+class SpanBuilder:
+    def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
+        self._base_urls = base_urls
+        self._ready: list[Span] = []
+        # The usage of an answer is read after it was delivered, so the event with it may come first or last.
+        self._held: OrderedDict[str, tuple[float, Span]] = OrderedDict()
+        self._usages: OrderedDict[str, TokenUsage] = OrderedDict()
+
+    def add(self, at: int, event: events.Event) -> None:
+        match event:
+            case events.RequestFinished(trace=trace) if trace is not None and trace.is_sampled:
+                self._add_request(at, event, trace)
+            case events.SummaryEnded(trace=trace) if trace is not None and trace.is_sampled:
+                self._ready.append(self._summary(at, event, trace))
+            case events.TurnEnded(request_id=request_id) if request_id:
+                self._add_usage(request_id, TokenUsage(event.prompt_tokens, event.cached_tokens, event.output_tokens))
+
+    def release(self, held_seconds: float) -> Iterator[Span]:
+        """Yield the spans that are complete, or have waited this long."""
+        yield from self._ready
+        self._ready = []
+        now = time.monotonic()
+        while self._held:
+            since, span = next(iter(self._held.values()))
+            if now - since < held_seconds and len(self._held) <= HELD_SPANS_MAX:
+                break
+            self._held.popitem(last=False)
+            yield span
+
+    def _add_request(self, at: int, event: events.RequestFinished, trace: Trace) -> None:
+        self._ready.append(self._request(at, event, trace))
+        if event.upstream is None or event.sent_seconds is None:
+            return  # refused by the proxy itself
+        call = self._call(at, event, trace)
+        usage = self._usages.pop(event.request_id, None)
+        if usage is not None:
+            call.attributes.extend(make_attributes(make_usage_attributes(usage)))
+        if usage is not None or not event.tokens_before:  # of a short history no usage is read
+            self._ready.append(call)
+        else:
+            self._held[event.request_id] = (time.monotonic(), call)
+
+    def _add_usage(self, request_id: str, usage: TokenUsage) -> None:
+        held = self._held.pop(request_id, None)
+        if held is not None:
+            held[1].attributes.extend(make_attributes(make_usage_attributes(usage)))
+            self._ready.append(held[1])
+            return
+        self._usages[request_id] = usage
+        while len(self._usages) > HELD_SPANS_MAX:
+            self._usages.popitem(last=False)
+
+    def _request(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
+        attributes: Attributes = {
+            "http.request.method": event.method,
+            "http.route": event.route,
+            "http.response.status_code": event.status,
+            "client.address": event.client or None,
+            "gen_ai.conversation.id": event.conversation or None,
+            "gen_ai.request.model": event.model or None,
+            "compaction_proxy.request_id": event.request_id,
+            "compaction_proxy.outcome": event.outcome,
+            "compaction_proxy.team": event.team or None,
+            "compaction_proxy.compaction": event.compaction,
+            "compaction_proxy.reason": event.reason,
+            "compaction_proxy.tokens_before": event.tokens_before or None,
+            "compaction_proxy.tokens_after": event.tokens_after or None,
+            "compaction_proxy.overhead_ms": to_milliseconds(event.overhead_seconds),
+        }
+        times = (at - _nanoseconds(event.seconds), at)
+        return _span(
+            trace, f"{event.method} {event.route}", Span.SPAN_KIND_SERVER, times, attributes,
+            is_failed=event.outcome in FAILED_OUTCOMES,
+        )  # fmt: skip
+
+    def _call(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
+        name = f"{event.method} {event.route}"
+        is_failed = event.outcome in FAILED_OUTCOMES
+        began = at - _nanoseconds(event.seconds - (event.sent_seconds or 0.0))
+        attributes: dict[str, str | int | float | None] = {
+            **self._server(event.upstream or "", event.route),
+            "http.request.method": event.method,
+            "http.response.status_code": event.status or None,
+            "error.type": event.outcome if is_failed else None,
+        }
+        if event.route in CHAT_ROUTES:
+            name = f"chat {event.model}".rstrip()
+            attributes |= {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": event.model or None,
+                "gen_ai.conversation.id": event.conversation or None,
+            }
+        return _span(trace, name, Span.SPAN_KIND_CLIENT, (began, at), attributes, is_failed=is_failed)
+
+    def _summary(self, at: int, event: events.SummaryEnded, trace: Trace) -> Span:
+        attributes = {
+            **self._server(event.upstream, ""),
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": event.model or None,
+            "gen_ai.conversation.id": event.conversation,
+            "compaction_proxy.request_id": event.request_id,
+            "compaction_proxy.policy": event.policy,
+            "compaction_proxy.summary.outcome": event.outcome,
+            "compaction_proxy.summary.tries": event.tries,
+            **make_usage_attributes(TokenUsage(event.tokens_read, event.tokens_cached, event.tokens_written)),
+            "error.type": None if event.outcome == "made" else event.outcome,
+        }
+        name, times = f"chat {event.model}".rstrip(), (at - _nanoseconds(event.seconds), at)
+        return _span(trace, name, Span.SPAN_KIND_CLIENT, times, attributes, is_failed=event.outcome != "made")
+
+    def _server(self, upstream: str, route: str) -> dict[str, str | int | float | None]:
+        parts = urlsplit(self._base_urls().get(upstream, ""))
+        host = parts.hostname or ""
+        provider = CHAT_ROUTES.get(route, "openai")
+        for domain, name in PROVIDERS.items():
+            if host == domain or host.endswith(f".{domain}"):
+                provider = name
+        attributes: dict[str, str | int | float | None] = {
+            "gen_ai.provider.name": provider,
+            "compaction_proxy.upstream": upstream,
+        }
+        if host:
+            attributes["server.address"] = host
+            attributes["server.port"] = parts.port or DEFAULT_PORTS.get(parts.scheme)
+        return attributes
+
+
+def make_usage_attributes(usage: TokenUsage) -> dict[str, str | int | float | None]:
+    return {
+        "gen_ai.usage.input_tokens": usage.prompt or None,
+        "gen_ai.usage.output_tokens": usage.written or None,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached,
+    }
+
+
+def _span(
+    trace: Trace,
+    name: str,
+    kind: Span.SpanKind.ValueType,
+    times: tuple[int, int],
+    attributes: Attributes,
+    *,
+    is_failed: bool,
+) -> Span:
+    span_id, parent_id = trace.span_id, trace.parent_id
+    if kind == Span.SPAN_KIND_CLIENT and trace.call_id != trace.span_id:
+        span_id, parent_id = trace.call_id, trace.span_id
+    return Span(
+        trace_id=bytes.fromhex(trace.trace_id),
+        span_id=bytes.fromhex(span_id),
+        parent_span_id=bytes.fromhex(parent_id),
+        name=make_text(name),
+        kind=kind,
+        start_time_unix_nano=times[0],
+        end_time_unix_nano=times[1],
+        attributes=make_attributes(attributes),
+        status=Status(code=Status.STATUS_CODE_ERROR) if is_failed else None,
+    )
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)
+
 
 GATHER_SECONDS = 1.0
 QUEUED_EVENTS_MAX = 10_000
 CLOSE_SECONDS = 2.0
 HELD_SECONDS = 10.0
-"""The span of a model's call waits this long for its usage, which is read after the answer."""
+"""A call's usage is read after the answer."""
 _SCOPE = InstrumentationScope(name="compaction-proxy", version=__version__)
 _UNWRITABLE = (ValueError, TypeError)
-"""Raised by protobuf for a value that it cannot hold."""
+"""Raised by protobuf."""
 Counts = Sequence[tuple[Series, Mapping[tuple[str, ...], Sequence[float]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Settings of the export."""
-
     endpoint: str
     headers: Mapping[str, str]
     service: str
     instance: str
-    """Distinguishes processes: each counts for itself."""
+    """Each process counts for itself."""
     has_logs: bool = False
 
 
 class Exporter:
-    """A listener that sends telemetry to a collector. Make it on the event loop, close it from a thread.
-
-    `base_urls`: the upstreams' addresses by name. `warn` is called from a thread, with a sentence for operators.
-    """
+    """Make it on the event loop, close it from a thread. `base_urls`: by upstream. `warn` is called from a thread."""
 
     def __init__(
         self, signals: Signals, base_urls: Callable[[], Mapping[str, str]], warn: Callable[[str], None]
@@ -81,7 +334,7 @@ class Exporter:
             self._writer.put((time.time_ns(), event), 1)
 
     def put_metrics(self, counts: Counts) -> None:
-        """Send the counts of this process since it began, without those of the worker that it replaces."""
+        """Send the counts of this process, without those of the worker that it replaces."""
         self._writer.put((time.time_ns(), counts), 1)
 
     @property
@@ -93,7 +346,6 @@ class Exporter:
         self._post_spans(list(self._spans.release(0)))
 
     def _send(self, items: Sequence[tuple[int, Any]]) -> int:
-        """A sink: returns how many items were lost."""
         records: list[LogRecord] = []
         metrics: tuple[int, Counts] | None = None
         lost_count = 0
@@ -110,7 +362,9 @@ class Exporter:
         results = [self._post_spans(list(self._spans.release(HELD_SECONDS))), self._post_logs(records)]
         if metrics is not None:
             results.append(self._post_metrics(*metrics))
-        return lost_count if all(results) else len(items)
+        if not all(results):
+            return len(items)
+        return lost_count
 
     def _post_spans(self, spans: list[Span]) -> bool:
         if not spans:
@@ -136,7 +390,6 @@ class Exporter:
         return self._post("/v1/metrics", group.SerializeToString())
 
     def _post(self, path: str, body: bytes) -> bool:
-        """Post on the event loop, and wait for it in this thread."""
         if self._loop.is_closed():
             return False
         headers = {"content-type": "application/x-protobuf", **self._signals.headers}

@@ -1,16 +1,19 @@
-"""The client of one upstream: its connections, how a call is sent, what is sent again, and its replies.
+"""The client of one upstream: its calls, how each is sent, what is sent again, and its replies.
 
-aiohttp's own `sock_read` serves until the headers are in. After that it would set a timer again for each chunk, a tenth
-of what a chunk costs; a timer for each reply would still be a thirtieth of what a small request costs. So one timer per
-upstream looks after all of its replies (`IdleTimeout`).
+aiohttp's `sock_read` serves until the headers are in. After that it would set a timer for each chunk, a tenth of what a
+chunk costs. So one timer per upstream looks after all of its replies (`IdleTimeout`).
 """
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Self
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -19,82 +22,135 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from proxy import events
-from proxy.config import Upstream
-from proxy.errors import UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
+from proxy.config import Secret, Upstream
+from proxy.errors import BadRequest, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
-from proxy.upstream.call import Address, Body, Call
 from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
-from proxy.wire.headers import Headers, find_encoding, find_header, remove_headers, select_for_client
+from proxy.wire.http_head import (
+    ACCOUNTS,
+    CREDENTIALS,
+    TRACE_HEADER,
+    UNIDENTIFIED,
+    Caller,
+    Headers,
+    Trace,
+    find_encoding,
+    find_header,
+    remove_headers,
+    select_for_client,
+    select_for_upstream,
+)
+
+Body = bytes | AsyncIterator[bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`path` is below /v1 and in its normal form."""
+
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    body: Body
+    caller: Caller = UNIDENTIFIED
+    credential: Secret | None = None
+    """Of the caller's team, instead of the upstream's own."""
+    request_id: str = ""
+    """For events about what is done for it."""
+    trace: Trace | None = None
+    """None: a client's `traceparent` is forwarded as it came."""
+
+
+_ACCOUNT_HEADERS = CREDENTIALS | ACCOUNTS
+
+
+def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
+    if "{model}" in base:
+        base = base.replace("{model}", _quote_model(model))
+    url = base + path
+    if query:
+        url = f"{url}?{query}"
+    return URL(url, encoded=True)
+
+
+def _quote_model(model: str | None) -> str:
+    """Dots and slashes in a name could lead the configured key elsewhere."""
+    if not model or "/" in model or "\\" in model or not model.strip("."):
+        raise BadRequest(
+            "missing or unsuitable `model`: this upstream's URL contains the model's name, so the request must name a "
+            "model without slashes"
+        )
+    return quote(model, safe="", errors="replace")
+
+
+# Cached because parsing a URL costs as much as the rest of the header work, and paths without a query are few.
+_build_plain_url = lru_cache(maxsize=256)(_build_url)
+
+
+def _list_added_headers(settings: Upstream) -> CIMultiDict[str]:
+    added = CIMultiDict({"Accept-Encoding": "identity"})
+    for name, value in settings.headers.items():
+        if isinstance(value, Secret):
+            added[name] = value.value
+        else:
+            added[name] = value
+    if settings.key:
+        added.update(_make_key_header(settings, settings.key))
+    return added
+
+
+def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
+    if settings.key_header == "authorization":
+        return {"authorization": f"Bearer {key.value}"}
+    return {settings.key_header: key.value}
+
+
+def _find_proxy(url: str) -> str | None:
+    """From HTTPS_PROXY and the like. aiohttp's `trust_env` would also read `.netrc`."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)
+
 
 _CHECK_SECONDS = 1.0
-
-
-class IdleClock:
-    """How long one reply has said nothing.
-
-    `silent_since` is None while a chunk is with the client: a slow client is not the upstream's silence.
-    """
-
-    __slots__ = ("content", "silent_since")
-
-    def __init__(self, content: aiohttp.StreamReader, silent_since: float) -> None:
-        self.content = content
-        self.silent_since: float | None = silent_since
+_RETRY_WAIT_MAX_SECONDS = 5.0
 
 
 class IdleTimeout:
-    """Ends the replies of one upstream that say nothing for too long, at most a second late."""
+    """Ends replies that say nothing for too long, at most a second late."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._check_seconds = min(_CHECK_SECONDS, seconds / 4)
-        self._clocks: set[IdleClock] = set()
+        self.silent_since: dict[aiohttp.StreamReader, float | None] = {}
+        """None while a chunk is with the client: a slow client is not the upstream's silence."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, response: aiohttp.ClientResponse) -> IdleClock:
+    def watch(self, response: aiohttp.ClientResponse) -> None:
         loop = asyncio.get_running_loop()
-        clock = IdleClock(response.content, loop.time())
+        self.silent_since[response.content] = loop.time()
         # A response that came whole with its headers has given its connection back: nothing is waited for.
         if response.connection is not None and response.connection.protocol is not None:
             response.connection.protocol.read_timeout = None
-            self._clocks.add(clock)
             self._timer = self._timer or loop.call_later(self._check_seconds, self._check)
-        return clock
-
-    def unwatch(self, clock: IdleClock) -> None:
-        self._clocks.discard(clock)
 
     def _check(self) -> None:
         loop = asyncio.get_running_loop()
         earliest = loop.time() - self._seconds
-        for clock in list(self._clocks):
-            if clock.silent_since is not None and clock.silent_since <= earliest:
-                self._clocks.discard(clock)
-                clock.content.set_exception(aiohttp.SocketTimeoutError())
+        for content, since in list(self.silent_since.items()):
+            if since is not None and since <= earliest:
+                del self.silent_since[content]
+                content.set_exception(aiohttp.SocketTimeoutError())
         self._timer = None
-        if self._clocks:
+        if self.silent_since:
             self._timer = loop.call_later(self._check_seconds, self._check)
 
 
 class Reply:
-    """An upstream's reply whose headers are in and whose body is still to come.
-
-    Closed by the block of `Client.send`, or by the caller of `Client.open`. Closing does not await anything.
-    """
-
-    __slots__ = (
-        "_fault",
-        "_idle_timeout",
-        "_is_last",
-        "_name",
-        "_peeked",
-        "_response",
-        "headers",
-        "is_good",
-        "reason",
-        "status",
-    )
+    """Its headers are in, its body is still to come. Closing does not await anything."""
 
     def __init__(
         self,
@@ -117,11 +173,9 @@ class Reply:
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
-        """Read the beginning of the body until it is enough; `chunks` begins with it again.
+        """The beginning of the body, which `chunks` begins with again; None: it broke off, as `chunks` will say.
 
-        With `seconds`, it is enough after this time as well: perhaps nothing has come until then.
-
-        None: the body broke off, and `chunks` will raise for the same reason.
+        After `seconds` it is enough, even if nothing has come.
         """
         read = bytearray()
         try:
@@ -140,7 +194,7 @@ class Reply:
         return self._peeked
 
     async def decompress(self, limit: int) -> None:
-        """Read the whole body and take its encodings off. If it is too large or unreadable, it stays as it came."""
+        """If it is too large or unreadable, it stays as it came."""
         encoding = find_encoding(self.headers)
         if not encoding or not is_known_encoding(encoding):
             return
@@ -151,7 +205,6 @@ class Reply:
                 self.headers = remove_headers(self.headers, "content-encoding", "content-length")
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """The body, chunk by chunk as the socket delivered it."""
         if self._peeked:
             yield self._peeked
         if self._fault is not None:
@@ -159,14 +212,15 @@ class Reply:
         if self._is_last:
             self._close_connection_after_stream()
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
-        clock = self._idle_timeout.watch(self._response)
+        silent_since = self._idle_timeout.silent_since
+        self._idle_timeout.watch(self._response)
         try:
             while chunk := await content.readany():
-                clock.silent_since = None
+                silent_since[content] = None
                 yield chunk
                 if content.at_eof():
                     break
-                clock.silent_since = now()
+                silent_since[content] = now()
         except aiohttp.SocketTimeoutError:
             raise UpstreamTimeout(f"{who} sent nothing for too long in the middle of its answer") from None
         except (aiohttp.ClientError, OSError):
@@ -176,22 +230,22 @@ class Reply:
                 yield unread
             raise UpstreamBroke(f"{who} closed the connection in the middle of its answer") from None
         finally:
-            self._idle_timeout.unwatch(clock)
+            silent_since.pop(content, None)
 
     def _close_connection_after_stream(self) -> None:
-        """Keep the connection of a stream out of the pool (`Client` says why)."""
+        """`Client` says why."""
         connection = self._response.connection
         kind = find_header(self.headers, "content-type") or ""
         if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
             connection.protocol.force_close()
 
     def close(self) -> None:
-        """Let go of the connection. A reply that was read whole has given it back to the pool already."""
+        """A reply that was read whole has given its connection back already."""
         self._response.close()
 
 
 def _remove_unprintable(reason: str | None) -> str:
-    """The reason phrase as it came; one with control characters could not be written again, and is left out."""
+    """One with control characters could not be written again."""
     if reason is None or not reason.replace("\t", "").isprintable():
         return ""
     return reason
@@ -206,16 +260,17 @@ _ONE_PACKET_BYTES = 16 * 1024
 
 
 class Client:
-    """All connections to one upstream. They are closed after the last lease: `async with` holds one for a sole user.
+    """All connections to one upstream; they are closed after the last lease.
 
-    Several configurations, the requests that came under them, and calls for summaries may share a client; each holds a
-    lease of its own.
+    Configurations, requests under them, and calls for summaries share a client. `async with` holds a lease.
     """
 
     def __init__(self, settings: Upstream, emit: events.Listener) -> None:
         self.settings = settings
         self._emit = emit
-        self._address = Address.of(settings)
+        self._query = urlencode(settings.query)
+        self._added_headers = _list_added_headers(settings)
+        self._proxy = _find_proxy(settings.base_url)
         self._idle_timeout = IdleTimeout(settings.silence_seconds)
         self._leases = Leases(self._begin_closing)
         self._closing: asyncio.Task[None] | None = None
@@ -238,7 +293,7 @@ class Client:
         )
 
     def lease(self) -> Lease:
-        """Keep the connections open until the lease is released."""
+        """Keeps the connections open until it is released."""
         return self._leases.take()
 
     async def __aenter__(self) -> Self:
@@ -250,7 +305,7 @@ class Client:
         await self.wait_closed()
 
     async def wait_closed(self) -> None:
-        """Return once the last lease is released and all connections are closed."""
+        """The last lease is released and all connections are closed."""
         await self._closed.wait()
 
     def _begin_closing(self) -> None:
@@ -262,7 +317,7 @@ class Client:
 
     @asynccontextmanager
     async def send(self, call: Call, model: str | None, *, at_server_root: bool = False) -> AsyncGenerator[Reply]:
-        """Send a call and lend its reply: leaving the block closes it, whatever ends the block."""
+        """Leaving the block closes the reply, whatever ends the block."""
         # Two owners from here on: the lease keeps the session, the block keeps the reply.
         with self.lease():
             reply = await self.open(call, model, at_server_root=at_server_root)
@@ -272,20 +327,41 @@ class Client:
                 reply.close()
 
     async def open(self, call: Call, model: str | None, *, at_server_root: bool = False) -> Reply:
-        """The reply to a call, for a caller that holds a lease and closes the reply.
+        """For a caller that holds a lease and closes the reply.
 
-        A body that is a stream is sent once, without retries. `at_server_root`: the path is outside the API's base
-        path, where some servers have pages of their own. A cancellation leaves no reply behind: aiohttp closes a
-        request that is cancelled, and nothing is awaited after it.
+        A body that is a stream is sent once. `at_server_root`: the path is outside the API's base path. A cancellation
+        leaves no reply behind: aiohttp closes a request that is cancelled, and nothing is awaited after it.
         """
+        base = self.settings.base_url
         if at_server_root:
-            url = self._address.at_server_root(call)
+            url = URL(base).origin().with_path(call.path)
+        elif not call.query:
+            url = _build_plain_url(base, call.path, self._query, model)
+        elif self._query:
+            url = _build_url(base, call.path, f"{call.query}&{self._query}", model)
         else:
-            url = self._address.url(call, model)
-        return await self._send_with_retries(call.method, url, self._address.headers(call), call.body)
+            url = _build_url(base, call.path, call.query, model)
+        return await self._send_with_retries(call.method, url, self._build_headers(call), call.body)
+
+    def _build_headers(self, call: Call) -> CIMultiDict[str]:
+        """The client's, without those that the proxy must not send, and with those of the settings."""
+        removed_names: frozenset[str] = frozenset()
+        if self.settings.key is not None or call.credential is not None:
+            removed_names = _ACCOUNT_HEADERS
+        headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
+        headers.update(self._added_headers)
+        if call.credential is not None:
+            headers.update(_make_key_header(self.settings, call.credential))
+        if call.trace is not None:
+            headers[TRACE_HEADER] = call.trace.traceparent
+        # A body that is streamed keeps its framing: the client's length if there is one, else chunks.
+        if not isinstance(call.body, bytes):
+            length = find_header(call.headers, "content-length")
+            if length:
+                headers["Content-Length"] = length
+        return headers
 
     async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
-        """The first reply that the settings do not ask to try again, or the last one."""
         retries = self.settings.retries
         if body is not None and not isinstance(body, bytes):
             retries = 0
@@ -311,7 +387,7 @@ class Client:
                 skip_auto_headers=[name for name in _ADDED_BY_AIOHTTP if name not in headers] or None,
                 data=_BytesPayload(body) if isinstance(body, bytes) else body,
                 allow_redirects=False,
-                proxy=self._address.proxy,
+                proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError) as fault:
             self._closes_after_streams = self._closes_after_streams or isinstance(
@@ -332,11 +408,11 @@ class Client:
         )
 
     def _retry_wait_seconds(self, reply: Reply) -> float | None:
-        """How long to wait before the call is sent again. None: this reply is handed on."""
+        """None: this reply is handed on."""
         if reply.status not in self.settings.retry_statuses:
             return None
         wait = _retry_after_seconds(reply.headers)
-        if wait > self.settings.retry_wait_seconds:
+        if wait > _RETRY_WAIT_MAX_SECONDS:
             return None
         return wait
 
@@ -346,7 +422,7 @@ class Client:
 
 
 class _BytesPayload(Payload):
-    """A request body that is written in one go. aiohttp's own warns at 1 MiB, which is an ordinary history here."""
+    """Written in one go. aiohttp's own payload warns at 1 MiB, an ordinary history here."""
 
     _autoclose = True
 
@@ -361,7 +437,7 @@ class _BytesPayload(Payload):
         await writer.write(self._value)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
-        """Write the body. Its length is always its own: the client's `Content-Length` is not forwarded."""
+        """Its length is its own: the client's `Content-Length` is not forwarded."""
         if self._size is not None and self._size > _ONE_PACKET_BYTES:
             writer.send_headers()  # otherwise aiohttp copies a megabyte to put the headers in front of it
         await writer.write(self._value)
@@ -377,7 +453,7 @@ def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
 
 
 def _retry_after_seconds(headers: Headers) -> float:
-    """The wait that a reply asks for, from either header that clients read; infinite for a date or nonsense."""
+    """From either header that clients read; infinite for a date or nonsense."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = find_header(headers, name)
         if value is not None:

@@ -9,11 +9,11 @@ from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from proxy.config import Upstream
 from proxy.errors import ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
-from proxy.wire.headers import TOO_MANY_HEADERS
+from proxy.wire.http_head import TOO_MANY_HEADERS
 
 LINE_LIMIT_BYTES = 64 * 1024
 HEADERS_MAX = 1000
-"""More than any gateway or CDN adds; each of them is bounded by the limit of a line."""
+"""More than any gateway or CDN adds."""
 _NOT_RUNNING = "is the server running? check base_url"
 
 
@@ -35,7 +35,7 @@ def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> 
 
 
 def _explain_unreadable(fault: aiohttp.ClientResponseError) -> str:
-    """The reason, without a quotation: a header may hold a credential."""
+    """Without a quotation: a header may hold a credential."""
     # Between the two is the error that aiohttp hands from its parser to the request.
     match fault.__cause__ and fault.__cause__.__cause__:
         case LineTooLong():
@@ -64,6 +64,6 @@ def _explain_tls_fault(fault: aiohttp.ClientConnectorCertificateError | aiohttp.
 
 
 class ConnectTimeout(UpstreamUnreachable):
-    """Connecting took too long. Nothing was sent, so it may be tried again; to the client it is a timeout."""
+    """Nothing was sent, so it may be tried again; to the client it is a timeout."""
 
     status, code = 504, "upstream_timeout"

@@ -12,12 +12,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
+from proxy.wire.api_format import AnswerFormat
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body
-from proxy.wire.lenient import as_text
-from proxy.wire.outline import find_values, read_elements
-from proxy.wire.sse import EventReader, read_event
+from proxy.wire.event_streams import EventReader, read_event
+from proxy.wire.json_body import as_object, as_text, find_values, read_elements
 
 ANSWER_MAX_BYTES = 16 * 1024 * 1024
 _IDENTIFYING = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
@@ -29,8 +29,6 @@ OPEN_CALLS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice of the answer, complete; `message` is JSON."""
-
     index: int
     message: bytes
     finish: str | None = None
@@ -38,7 +36,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All that a model said to one request. Not whole: the client left, the upstream broke off, or it was too long."""
+    """Not `whole`: the client left, the upstream broke off, or it was too long."""
 
     choices: tuple[Choice, ...] = ()
     model: str = ""
@@ -50,18 +48,11 @@ class Answer:
 NOTHING = Answer()
 
 
-class AnswerReader(Protocol):
-    """Reads the answers of another API as chat answers."""
-
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
-    def read_body(self, body: bytes) -> bytes: ...
-
-
 class Assembly:
-    """Collects one answer: `feed` it every piece, then call `answer`. It holds at most `room` bytes."""
+    """`feed` it every piece, then call `answer`. It holds at most `room` bytes."""
 
     def __init__(
-        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: AnswerReader | None = None
+        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: AnswerFormat | None = None
     ) -> None:
         self._reader = reader
         self._encoding = encoding
@@ -72,7 +63,7 @@ class Assembly:
         self._lost = False
 
     def feed(self, data: bytes) -> None:
-        """Compressed bytes and whole bodies wait for the end; the events of a stream are taken apart at once."""
+        """Compressed bytes and whole bodies wait for the end."""
         if self._is_stream and not self._encoding:
             self._stream.feed(data)
         elif len(self._body) + len(data) <= self._room:
@@ -81,12 +72,11 @@ class Assembly:
             self._lost = True
 
     def lose(self) -> bool:
-        """Mark the answer as incomplete: some bytes of it will never be fed."""
+        """Some bytes of the answer will never be fed."""
         self._lost = True
         return True
 
     def answer(self, *, ended: bool) -> Answer:
-        """The answer so far; `ended`: the upstream has sent all of it."""
         body = bytes(self._body)
         if self._encoding and body:
             try:
@@ -107,7 +97,6 @@ class Assembly:
 
 
 def _read_whole(body: bytes) -> Answer:
-    """Read an answer that is one body; each message keeps its bytes."""
     choices: list[Choice] = []
     try:
         value = json.loads(body)
@@ -123,7 +112,7 @@ def _read_whole(body: bytes) -> Answer:
                 choices.append(Choice(_read_index(choice, number), message, finish))
     except (ValueError, RecursionError, IndexError):
         return NOTHING
-    usage = _object_or_none(value.get("usage"))
+    usage = as_object(value.get("usage")) or None
     return Answer(tuple(choices), as_text(value.get("model")), usage, value.get("error"), whole=True)
 
 
@@ -136,26 +125,20 @@ def _read_index(value: Mapping[str, Any], default: int) -> int:
 
 @dataclass(slots=True)
 class _GrowingText:
-    """A text that comes in pieces."""
-
     pieces: list[str]
 
 
 @dataclass(slots=True)
 class _GrowingChoice:
-    """A choice of a stream, of which more may come."""
-
     message: dict[str, Any] = field(default_factory=dict)
     finish: str | None = None
 
 
 class _Stream:
-    """Joins the events of a stream."""
-
-    def __init__(self, room: int, reader: AnswerReader | None) -> None:
+    def __init__(self, room: int, reader: AnswerFormat | None) -> None:
         self._reader = reader
         self._room = room
-        """Bytes that may still be added to the messages; below 0, the answer is read for its usage and end only."""
+        """Bytes that may still be added; below 0, the answer is read for its usage and end only."""
         self._events = EventReader(room)
         self._choices: dict[int, _GrowingChoice] = {}
         self._model = ""
@@ -197,7 +180,7 @@ class _Stream:
     def _add_to_choice(self, choice: dict[str, Any], index: int) -> None:
         growing = self._choices.setdefault(index, _GrowingChoice())
         growing.finish = as_text(choice.get("finish_reason")) or growing.finish
-        delta = _object_or_none(choice.get("delta")) or _object_or_none(choice.get("message")) or {}
+        delta = as_object(choice.get("delta")) or as_object(choice.get("message"))
         if self._room >= 0:
             self._room -= sum(_iterate_weights(delta))
         if self._room >= 0:
@@ -205,7 +188,6 @@ class _Stream:
 
 
 def _render_message(choice: _GrowingChoice) -> bytes:
-    """The message in JSON, without the numbers that only a stream needs."""
     message = {"role": "assistant", **_join_texts(choice.message)}
     for name in ("tool_calls", "content"):
         members = message.get(name)
@@ -220,7 +202,6 @@ def _render_message(choice: _GrowingChoice) -> bytes:
 
 
 def _add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
-    """Add the next piece of an object to what has come of it."""
     for key, value in delta.items():
         if value is None:
             grown.setdefault(key, None)
@@ -264,7 +245,7 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
 
 
 def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON a server sends
-    """The element that this piece continues: the last of its index, unless both have an id and those differ."""
+    """The last element of this index, unless both have an id and those differ."""
     if not isinstance(piece, dict):
         return None
     if "index" not in piece:
@@ -282,12 +263,11 @@ def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  
 def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
     """True if a piece without an index continues the last: a part of the same kind, or a call without a name."""
     if "function" in piece and not piece.get("id"):
-        return not (_object_or_none(piece["function"]) or {}).get("name")
+        return not as_object(piece["function"]).get("name")
     return piece.keys() <= _TEXTS and piece.keys() == last.keys() and piece.get("type") == last.get("type")
 
 
 def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
-    """The same as plain JSON: the pieces of each text are joined."""
     if isinstance(grown, _GrowingText):
         return "".join(grown.pieces)
     if isinstance(grown, dict):
@@ -298,7 +278,7 @@ def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _iterate_weights(value: Any, level: int = 0) -> Iterator[int]:  # noqa: ANN401 - any JSON
-    """The bytes that a piece adds, roughly; a value that is nested too deep weighs more than any room."""
+    """Bytes, roughly; a value that is nested too deep weighs more than any room."""
     if level >= _NESTING_MAX_LEVELS:
         yield ANSWER_MAX_BYTES
     elif isinstance(value, str):
@@ -311,9 +291,3 @@ def _iterate_weights(value: Any, level: int = 0) -> Iterator[int]:  # noqa: ANN4
         elif isinstance(value, list):
             for element in value:
                 yield from _iterate_weights(element, level + 1)
-
-
-def _object_or_none(value: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON
-    if isinstance(value, dict):
-        return value
-    return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import brotli
 
-from proxy.wire.headers import list_codings
+from proxy.wire.http_head import list_codings
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -41,7 +41,7 @@ class UndecodableBody(ValueError):
 
 
 def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
-    """The body without its encodings, the last one applied first. KeyError: an encoding we do not know."""
+    """The last encoding is opened first. KeyError: it is unknown."""
     for name in reversed(list_codings(encoding)):
         if name and name != "identity":
             max_bytes = min(limit, max(len(body) * MOST_GROWTH_RATIO, ALWAYS_ALLOWED_BYTES))
@@ -68,7 +68,6 @@ def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
 
 
 def _read_members(body: bytes, open_member: Callable[[], Any]) -> Iterator[bytes]:
-    """The pieces of all members of a body, each read with a decompressor of its own."""
     at = members = 0
     while at < len(body):
         if members >= MEMBERS_MAX:
@@ -93,7 +92,7 @@ def _gzip(body: bytes) -> Iterator[bytes]:
 
 
 def _deflate(body: bytes) -> Iterator[bytes]:
-    """`deflate` means zlib; some clients send it without its header, which all servers accept."""
+    """Some clients send it without zlib's header, which all servers accept."""
     # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
     has_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
     return _zlib(body, zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-from proxy.wire.answer_format import AnswerFormat
+from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.chat.chat_answers import CHAT_ANSWERS
 from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.http_head import CHAT_PATH, COMPACT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, RESPONSES_PATH
 from proxy.wire.messages.messages_answers import MESSAGES_ANSWERS
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.paths import CHAT_PATH, COMPACT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, RESPONSES_PATH
-from proxy.wire.request_format import RequestFormat
 from proxy.wire.responses.responses_answers import RESPONSES_ANSWERS
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 

@@ -8,18 +8,18 @@ instructions, one at the end of the request, and two before that, where a rewrit
 import json
 
 from proxy.history import splice
-from proxy.wire.outline import read_elements
+from proxy.wire.json_body import read_elements
 
 MARKS_MAX = 4
 STEP_BLOCKS = 18
-"""Blocks between two marks: less than the API looks back over, because a message is marked at its end only."""
+"""Less than the API looks back over, because a message is marked at its end only."""
 MARK = b'"cache_control":{"type":"ephemeral"}'
 KEY = b'"cache_control"'
-_REASONING = frozenset({"thinking", "redacted_thinking"})
+REASONING = frozenset({"thinking", "redacted_thinking"})
 
 
 def mark_end(content: bytes) -> bytes | None:
-    """The content of a message or a system prompt with a mark at its end; None if that can have none."""
+    """None: it can have no mark."""
     if content[:1] == b'"':
         if not json.loads(content).strip():
             return None
@@ -34,15 +34,14 @@ def mark_end(content: bytes) -> bytes | None:
 
 
 def _can_have_mark(part: object) -> bool:
-    """False for reasoning and for an empty text."""
-    if not isinstance(part, dict) or part.get("type") in _REASONING:
+    if not isinstance(part, dict) or part.get("type") in REASONING:
         return False
     text = part.get("text", "no text part")
     return isinstance(text, str) and bool(text.strip())
 
 
 def mark_messages(messages: bytes, head_size: int, max_marks: int) -> bytes:
-    """The list of messages with marks: at the end of the first `head_size`, and from the newest back."""
+    """At the end of the first `head_size`, and from the newest back."""
     elements = read_elements(messages)
     if head_size and _mark_element(elements, head_size - 1):
         max_marks -= 1
@@ -59,7 +58,7 @@ def mark_messages(messages: bytes, head_size: int, max_marks: int) -> bytes:
 
 
 def _mark_element(elements: list[bytes], place: int) -> bool:
-    """Mark the end of a message; False if it can have no mark."""
+    """False: it can have no mark."""
     raw = elements[place]
     content = splice.find_member(raw, "content")
     if content is None:

@@ -5,51 +5,58 @@ chat messages       tool A, tool B, user               assistant
 pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from proxy.history import splice
-from proxy.history.messages import NOTE, Message
+from proxy.history.messages import HEAD, NOTE, Message, ToolCall
 from proxy.history.request import Request
+from proxy.wire.api_format import RequestFormat
+from proxy.wire.json_body import (
+    Places,
+    Prefix,
+    as_object,
+    as_text,
+    locate,
+    read_elements,
+    read_json,
+    read_member,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of the client's request that one chat message was read from."""
+    """What one chat message was read from."""
 
     container: int
-    """The place in the client's list."""
     role: str
     blocks: tuple[bytes, ...]
-    """The content blocks or items of the client, each in its bytes."""
+    """Content blocks or items, each in its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PiecedRequest(Request):
-    """A request whose `messages` are the chat messages that say the same."""
+    """`messages` are the chat messages that say the same."""
 
     list_at: tuple[int, int] = (0, 0)
-    """Where the client's list begins and ends in the source."""
     spans: tuple[tuple[int, int], ...] = ()
-    """Where each element of that list begins and ends."""
     pieces: tuple[Piece | None, ...] = ()
-    """Of each of `messages`; None for what is outside of the list."""
+    """None for a message outside of the list."""
     head_places: Mapping[int, int] = field(default_factory=dict, compare=False)
-    """The place of each message of the head, which has no place in the body, by its `id()`."""
+    """Of the messages of the head, which have no place in the body, by `id()`."""
 
     def find_end(self, count: int) -> int:
-        """The end of the element that the last of the first `count` messages came from."""
+        """Of the element that the last of `count` messages came from."""
         piece = self.pieces[count - 1]
         if piece is None:
             return self.list_at[0]
         return self.spans[piece.container][1]
 
     def find_cut(self, count: int) -> int:
-        """The same if another history may continue there: the element is whole, and so is the model's answer; else 0.
-
-        The items of one answer may be continued by more items, so no cut is after the assistant.
-        """
+        """The same if another history may continue there, else 0: never after the assistant, whose items may go on."""
         piece = self.pieces[count - 1]
         if piece is None or piece.role == "assistant":
             return 0
@@ -61,15 +68,14 @@ class PiecedRequest(Request):
         return self.find_end(count)
 
     def count_blocks(self, container: int) -> int:
-        """The number of blocks of an element of the client's list."""
         start = bisect_left(self.pieces, container, key=_get_container)
         stop = bisect_right(self.pieces, container, key=_get_container)
         return sum(len(piece.blocks) for piece in self.pieces[start:stop] if piece is not None)
 
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
-        """The piece that this message came from, shortened or not, and whether its bytes are unchanged.
+        """Its piece, None if the proxy wrote it, and whether its bytes are unchanged.
 
-        The piece is None if the proxy wrote the message. Its other members (an observation, say) do not matter.
+        Its other members (an observation, say) do not matter.
         """
         place = self._find_place(message)
         if place is None:
@@ -93,13 +99,23 @@ def _get_container(piece: Piece | None) -> int:
     return piece.container
 
 
+def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_calls: Sequence[bytes]) -> Message:
+    """One message of the assistant with these parts and calls."""
+    content, tool_calls = b"null", b""
+    if parts:
+        content = b"[" + b",".join(parts) + b"]"
+    if calls:
+        tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls)
+    return Message(b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls))
+
+
 def replace_list(
     request: Request,
     view: Sequence[Message],
     tools: bytes | None,
     write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]],
 ) -> bytes:
-    """The request with `view` in its list, written by `write_list`; `tools` replaces the tools it came with."""
+    """`tools` replaces the tools it came with."""
     assert isinstance(request, PiecedRequest)  # noqa: S101 - `piece_reader` made it
     changes: list[tuple[int, int, bytes]] = []
     if request.is_changed_by(view):
@@ -110,3 +126,125 @@ def replace_list(
     if not changes:
         return request.source
     return splice.replace_spans(request.source, sorted(changes))
+
+
+Split = Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]]
+"""Chat messages of the elements from this number on, after the known pieces."""
+
+
+class PiecedFormat(RequestFormat):
+    """Requests of an API that is read as chat messages."""
+
+    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
+        assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
+        known_count = _count_elements(prefix)
+        new_spans = _move(request.spans[known_count:], removed_bytes)
+        start, stop = request.list_at
+        return {"list_at": (start, stop + removed_bytes), "spans": (*request.spans[:known_count], *new_spans)}
+
+
+def _count_elements(prefix: Prefix) -> int:
+    assert isinstance(prefix.request, PiecedRequest)  # noqa: S101 - a prefix is of the same API
+    piece = prefix.request.pieces[prefix.count - 1]
+    if piece is None:
+        return 0
+    return piece.container + 1
+
+
+def read_list(
+    source: bytes,
+    places: Places,
+    key: str,
+    split: Split,
+    *,
+    system: bytes,
+    prefix: Prefix | None,
+    as_element: Callable[[bytes], bytes] | None = None,
+) -> PiecedRequest | None:
+    """None: there is no history.
+
+    `system`: content outside of the list. With a prefix, `source` lists the elements after the known ones.
+    `as_element`: makes the only element of a text that stands instead of the list.
+    """
+    start, stop = places.get(key, (0, 0))
+    if source[start : start + 1] == b"[":
+        elements = read_elements(source[start:stop])
+        spans = locate(source, start + 1, elements)
+    elif source[start : start + 1] == b'"' and as_element is not None:
+        elements, spans = [as_element(source[start:stop])], [(start, stop)]
+    else:
+        return None
+    messages: list[Message] = []
+    pieces: list[Piece | None] = []
+    known_pieces: Sequence[Piece | None] = ()
+    if system:
+        messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
+        pieces.append(None)
+    outside_count = len(messages)
+    first_number = 0
+    if prefix is not None and isinstance(prefix.request, PiecedRequest):
+        earlier = prefix.request
+        first_in_list = sum(1 for piece in earlier.pieces[:1] if piece is None)
+        messages += earlier.messages[first_in_list : prefix.count]
+        known_pieces = earlier.pieces[first_in_list : prefix.count]
+        pieces += known_pieces
+        first_number = _count_elements(prefix)
+        spans = [*_move(earlier.spans[:first_number], prefix.start - earlier.offsets[0]), *spans]
+    for message, piece in split(elements, first_number, known_pieces):
+        body_size = messages[-1].stop if messages else 0
+        if body_size or message.role not in HEAD:
+            messages.append(replace(message, start=body_size, stop=body_size + 1))
+        else:
+            messages.append(message)
+        pieces.append(piece)
+    if len(messages) == outside_count:
+        return None
+    tools, tools_at = None, 0
+    if "tools" in places:
+        tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
+    first_start = spans[0][0] if spans else start
+    return PiecedRequest(
+        source,
+        tuple(messages),
+        (first_start,) * len(messages),
+        model=as_text(read_member(source, places, "model")),
+        tools=tools,
+        tools_at=tools_at,
+        forced_tool=as_text(as_object(read_member(source, places, "tool_choice")).get("name")),
+        stream=read_member(source, places, "stream") is True,
+        list_at=(start, stop),
+        spans=tuple(spans),
+        pieces=tuple(pieces),
+        head_places=_list_head_places(messages),
+    )
+
+
+def _move(spans: Sequence[tuple[int, int]], moved_bytes: int) -> Sequence[tuple[int, int]]:
+    if not moved_bytes:
+        return spans
+    return [(start + moved_bytes, stop + moved_bytes) for start, stop in spans]
+
+
+def _list_head_places(messages: Sequence[Message]) -> dict[int, int]:
+    places: dict[int, int] = {}
+    for place, message in enumerate(messages):
+        if message.stop:
+            break
+        places[id(message)] = place
+    return places
+
+
+def list_holding(raw: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:
+    if raw[:1] != b"[":
+        return []
+    return [element for element in read_elements(raw) if pattern.search(element) is not None]
+
+
+def has_type(raw: bytes, types: re.Pattern[bytes]) -> bool:
+    """Of the element itself: data within it may look alike. `types`: written without spaces."""
+    for element in list_holding(raw, types):
+        element_type = as_text(as_object(read_json(element)).get("type"))
+        type_member = b'"type":"%b"' % element_type.encode(errors="replace")
+        if types.fullmatch(type_member) is not None:
+            return True
+    return False

@@ -18,7 +18,7 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
 _ESCAPED_MARK = re.compile(rb"\\(?:/|u00[2-7])")
 _STRING_MIN_BYTES = 12
-"""A shorter JSON string is not searched."""
+"""A shorter string is not searched."""
 _SIGNS = (b"_", b"-")
 """Most marks end in one of these."""
 _REACH_CHARACTERS = 512
@@ -33,7 +33,7 @@ _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of secret. If the pattern has a group, only that is the secret."""
+    """If the pattern has a group, only that is the secret."""
 
     name: str
     marks: tuple[str, ...]
@@ -41,7 +41,6 @@ class Rule:
     reach: int = _REACH_CHARACTERS
 
     def iterate_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Start, stop and kind of each secret."""
         for mark in self.marks:
             start = text.find(mark)
             while start >= 0:
@@ -55,13 +54,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Redaction:
-    """Rules of redaction; without any, everything stays."""
+    """Without rules, everything stays."""
 
     rules: tuple[Rule, ...] = ()
 
     @cached_property
     def _marks(self) -> dict[bytes, list[tuple[bytes, Rule]]]:
-        """The marks as JSON has them, by the one of `_SIGNS` that they end in."""
+        """As JSON has them, by the one of `_SIGNS` that they end in."""
         marks: dict[bytes, list[tuple[bytes, Rule]]] = {sign: [] for sign in (*_SIGNS, b"")}
         for rule in self.rules:
             for mark in rule.marks:
@@ -74,11 +73,10 @@ class Redaction:
 
     @cached_property
     def _stems(self) -> dict[bytes, tuple[bytes, ...]]:
-        """The letters before the sign in each mark that ends in one of `_SIGNS`."""
+        """The letters before the sign."""
         return {sign: tuple(mark.split(sign)[-2] for mark, _ in self._marks[sign]) for sign in _SIGNS}
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """The text without its secrets, and which kinds there were."""
         spans: list[tuple[int, int, str]] = []
         for rule in self.rules:
             spans += rule.iterate_spans(text)
@@ -96,7 +94,7 @@ class Redaction:
         return "".join(pieces), tuple(dict.fromkeys(names))
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
-        """JSON bytes without their secrets, string by string, and which kinds there were."""
+        """String by string, and which kinds there were."""
         rules = self.rules
         if _ESCAPED_MARK.search(raw) is None:  # else JSON may have written a mark in another way
             rules = self._find_rules(raw)
@@ -115,7 +113,6 @@ class Redaction:
         return splice.replace_spans(raw, changes), tuple(dict.fromkeys(names))
 
     def _find_rules(self, raw: bytes) -> tuple[Rule, ...]:
-        """The rules of which a mark is in this JSON."""
         # To look at what is before each `_` and `-` takes a tenth of the time of searching for each mark with one.
         signs = (sign for sign, stems in self._stems.items() if _has_end(raw.split(sign)[:-1], stems))
         rules: set[Rule] = set()
@@ -159,7 +156,6 @@ _NESTED = re.compile(r"\\.|\[[^\]]*\]|\([^()]*\)")
 
 
 def _literal(pattern: str) -> str:
-    """The plain characters that a pattern begins with."""
     plain = _PLAIN.match(pattern)
     assert plain is not None  # noqa: S101 - it matches the empty text, too
     text = re.sub(r"\\(.)", r"\1", plain[0])
@@ -177,20 +173,20 @@ def _outside_groups(pattern: str) -> str:
 
 
 def _rule(name: str, marks: str, rest: str) -> Rule:
-    """A rule for secrets that begin with one of these marks (separated by spaces)."""
+    """Secrets that begin with one of these marks (separated by spaces)."""
     words = tuple(marks.split())
     return Rule(name, words, re.compile(f"{_ALONE}(?:{'|'.join(map(re.escape, words))}){rest}"))
 
 
 def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int = _REACH_CHARACTERS) -> Rule:
-    """A rule for secrets after a label such as `AccountKey=`; the label itself stays."""
+    """Secrets after a label such as `AccountKey=`, which stays."""
     return Rule(name, marks, re.compile(f"(?:{'|'.join(map(re.escape, marks))}){rest}"), reach)
 
 
 _TOKEN = r"[A-Za-z0-9._~+/-]"  # noqa: S105 (the letters of one)
 _QUOTED = r"[\"'\\]{0,2}\s{0,2}[:=]\s{0,2}[\"'\\]{0,2}"
 _NO_VARIABLE = r"(?![${<%]|\*\*)"
-"""No name of where a password is (`$PASSWORD`, `<password>`), and none that is hidden already."""
+"""No name of a place (`$PASSWORD`, `<password>`), and none that is hidden already."""
 
 _KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"

@@ -1,34 +1,149 @@
 """Refusals of an upstream, classified: prompt too long, answer too long, rate limit, body too large, bad signature.
 
-Also servers that do not know `stream_options`, which asks for the usage of a stream.
-
-Every server words its errors differently, so no whole sentence is looked up here. Three readings of a refusal are
-weighed: its figures, each by the words around it (`ROLES`); words about a full context window (`IDEA`); and words of
-other errors that sound similar (`RATE`, `BYTES`, `SIGNATURE`). A refusal that is not clearly an overflow is none: a
+Every server words its errors differently. Weighed are the figures, each by the words around it (`ROLES`), words about a
+full context window (`IDEA`), and words of other errors that sound similar. What is not clearly an overflow is none: a
 missed overflow costs an error that the client can read, a false alarm costs history.
-
-Cases that look like another kind: a rate limit of tokens; a 429 that waiting cannot help, because the request alone is
-over the minute's budget; vLLM, which stops counting one past its limit; servers that count characters or bytes, quote
-the request back, wrap another server's error in their own, or send an empty body. Real refusals of each are in
-tests/support/overflow_replies.py.
+Real refusals of each kind are in tests/support/overflow_replies.py.
 """
 
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from proxy.path.recovery import LEAST_ANSWER_TOKENS, Refusal
+from proxy.path.actions import Refusal
+from proxy.path.remedies import LEAST_ANSWER_TOKENS
 from proxy.shorten.window import Covers
 from proxy.wire.encodings import decode_body
-from proxy.wire.headers import Headers, find_encoding
-from proxy.wire.refusal_figures import MAX_TOKENS, Figures, find_figures
+from proxy.wire.http_head import Headers, find_encoding
+
+FIGURE_MIN = 256
+"""Smaller numbers count messages, images, status codes."""
+LIMIT_MIN_TOKENS = 2_048
+"""No model reads less; some servers put their own error codes where others put a limit."""
+MAX_TOKENS = r"\bmax_(?:new_|completion_|output_)?tokens\b"
+Role = Literal["limit", "size", "prompt", "answer", "longest answer", "other"]
+
+NUMBER = re.compile(r"(?<![a-z0-9.])(?:\d{1,3}(?:[,_]\d{3}){1,3}|\d{1,10})(?![a-z0-9]|\.\d)")
+_LIMIT = (
+    r"(?:\b(?:limit|max\w*|most|only|exceed\w*|than|over\b|beyond|window|capacity|allowance|n_ctx)"
+    r"|<=|>|上限|最大|超过|超出)[^,;.\n]{0,40}$"
+)
+_ANSWER = r"(?:(?:in|for) the (?:completion|output)|(?:completion|output) tokens|`?max_new_tokens)"
+_PROMPT = r"(?:(?:in|from) the (?:messages|functions|input)|of (?:text|tool) input|`?inputs?`? tokens|\+)"
+ROLES: tuple[tuple[Role, str, str], ...] = (  # the text right before a figure, and right after it
+    ("other", r"", r"^ ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)"),
+    ("other", r"\b(?:by|used:?) (?:\w+ )?$", r""),
+    ("longest answer", _LIMIT, r"^ (?:completion|output) tokens"),
+    ("answer", rf"{MAX_TOKENS}`?(?: is too \w+| of| \()?[=: ]*$|\+ ?$", r""),
+    ("answer", r"", rf"^ (?:tokens )?{_ANSWER}"),
+    ("prompt", r"", rf"^ (?:tokens )?{_PROMPT}"),
+    ("limit", r"", r"^ (?:tokens )?(?:maximum|max\b|allowed|available)"),
+    ("limit", rf"{_LIMIT}|\[\d+, ?$", r""),
+    ("prompt", r"(?:prompt|input)(?: tokens)? \($|n_prompt_tokens=$", r""),
+    ("prompt", r"", r"^ prompt tokens"),
+    ("size", r"", r""),
+)
+_ROLES = tuple((role, re.compile(before), re.compile(after)) for role, before, after in ROLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    limits: tuple[int, ...] = ()
+    size: int | None = None
+    stated_prompt: int | None = None
+    answer: int | None = None
+    longest_answer: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """Some servers name the prompt's share of the window beside the window itself."""
+        return max((limit for limit in self.limits if limit >= LIMIT_MIN_TOKENS), default=None)
+
+    @property
+    def stopped(self) -> bool:
+        """The size is limit + 1: the server stopped counting there."""
+        return any(limit + 1 in (self.stated_prompt, self.size) for limit in self.limits)
+
+    @property
+    def prompt(self) -> int | None:
+        if self.stated_prompt is None and self.size and self.answer:
+            return self.size - self.answer
+        return self.stated_prompt
+
+    @property
+    def room(self) -> int | None:
+        """What the prompt leaves for the answer."""
+        if not self.limit or not self.prompt:
+            return None
+        return self.limit - self.prompt
+
+    @property
+    def whole(self) -> int:
+        return max(self.size or 0, (self.stated_prompt or 0) + (self.answer or 0))
+
+    @property
+    def over(self) -> bool:
+        """The figures alone show a size above its limit."""
+        allowed_tokens = self.limit or self.longest_answer
+        return allowed_tokens is not None and self.whole > allowed_tokens
+
+
+def find_figures(text: str) -> Figures:
+    by_role: dict[Role, list[int]] = {}
+    for role, number in _iterate_numbers(text):
+        by_role.setdefault(role, []).append(number)
+    by_role.pop("other", None)
+    if len(by_role) == 1:
+        by_role = _split_by_size(*by_role.popitem())
+    prompt = None
+    if "prompt" in by_role:
+        prompt = sum(by_role["prompt"])
+    return Figures(
+        limits=tuple(by_role.get("limit", ())),
+        size=max(by_role.get("size", ()), default=None),
+        stated_prompt=prompt,
+        answer=max(by_role.get("answer", ()), default=None),
+        longest_answer=min(by_role.get("longest answer", ()), default=None),
+    )
+
+
+def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
+    """The smaller of two numbers is the limit."""
+    smallest, largest = min(numbers), max(numbers)
+    if smallest == largest:
+        return {role: numbers}
+    return {"limit": [smallest], "size": [largest]}
+
+
+def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
+    numbers = [number for number in NUMBER.finditer(text) if _read_number(number) >= FIGURE_MIN]
+    for place, number in enumerate(numbers):
+        start, stop = 0, len(text)
+        if place > 0:
+            start = numbers[place - 1].end()
+        if place + 1 < len(numbers):
+            stop = numbers[place + 1].start()
+        before, after = text[start : number.start()][-60:], text[number.end() : stop][:60]
+        yield _find_role(before, after), _read_number(number)
+
+
+def _find_role(before: str, after: str) -> Role:
+    for role, words_before, words_after in _ROLES:
+        if words_before.search(before) and words_after.search(after):
+            return role
+    return "other"
+
+
+def _read_number(number: re.Match[str]) -> int:
+    return int(number[0].replace(",", "").replace("_", ""))
+
 
 BODY_MAX_BYTES = 64 * 1024
 """A longer body is no error message."""
 TEXT_MAX_CHARACTERS = 4_096
 RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", "usage-option"})
-"""Kinds that a changed request can help."""
 OK, TOO_LARGE, TOO_MANY = 200, 413, 429
 READ_STATUSES = frozenset({OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502})
 """200 and 502 are answers of routers that wrap another server's error."""
@@ -36,7 +151,7 @@ USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
-    """The kind of refusal; None if it is none, or a changed request cannot help."""
+    """None: no refusal, or a changed request cannot help."""
     if status not in READ_STATUSES or len(body) > BODY_MAX_BYTES:
         return None
     if not body:
@@ -69,7 +184,7 @@ def _classify_text(status: int, text: str, figures: Figures) -> Refusal | None:
 
 
 def _read_overflow(text: str, figures: Figures) -> Refusal:
-    """The overflow by the remedy: a shorter history (`input`) or a shorter answer (`output`)."""
+    """By the remedy: a shorter history (`input`) or a shorter answer (`output`)."""
     limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _find_covers(text)
     if figures.stopped:
         return Refusal("input", limit, covers=covers)
@@ -86,7 +201,7 @@ def _read_overflow(text: str, figures: Figures) -> Refusal:
 
 
 def _find_covers(text: str) -> Covers:
-    """Whether the limit is for the prompt alone, or for prompt and answer."""
+    """Whether the limit is for the prompt alone."""
     for line in text.splitlines():
         if PROMPT_ALONE.search(line) and not SHARED.search(line):
             return "input"
@@ -131,7 +246,6 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
 
 
 def weigh_overflow(text: str, figures: Figures) -> int:
-    """The weight of words and figures that speak of a full context window."""
     weight = sum(word_weight for word_weight, words in IDEA if words.search(text))
     if figures.over:
         weight += OVER_LIMIT_WEIGHT
@@ -156,7 +270,7 @@ NESTING_MAX_LEVELS = 8
 
 
 def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
-    """The error's own words in lower case; a quoted request is left out. None if it is not readable, or no error."""
+    """The server's own words in lower case, without a quoted request; None: no error, or not readable."""
     try:
         text = decode_body(body, find_encoding(headers), BODY_MAX_BYTES).decode(errors="replace")
     except (KeyError, ValueError):
@@ -171,14 +285,14 @@ _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
 
 
 def begins_as_error(body: bytes | bytearray) -> bool:
-    """True if an answer of status 200 begins as an error object."""
+    """Of an answer with status 200."""
     return _ERROR.match(body) is not None
 
 
 def may_begin_as_error(body: bytes | bytearray) -> bool:
-    """True if it does, or is still so short that it may. White space does not count: it keeps clients alive.
+    """True also if it is still so short that it may.
 
-    The first name of the object decides, and of `object` the value.
+    White space, which keeps clients alive, does not count. The first name decides, and of `object` the value.
     """
     start = bytes(body[:_ERROR_BEGINS_WITHIN_BYTES]).translate(None, b" \t\r\n[")
     is_cut = bool(start) and any(error.startswith(start) for error in (b'{"error"', b'{"object":"error"'))
@@ -186,7 +300,7 @@ def may_begin_as_error(body: bytes | bytearray) -> bool:
 
 
 def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    """The texts in this value that are the server's own words; `name` is that of the member that holds it."""
+    """`name`: of the member that holds the value."""
     match value:
         case str() if name in NAMES:
             yield value.replace("_", " ")
@@ -207,7 +321,7 @@ def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Ite
 
 
 def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON within a text, as routers wrap another server's error; other text is returned as it is."""
+    """Routers wrap another server's error; other text is returned as it is."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:

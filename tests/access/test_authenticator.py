@@ -7,7 +7,7 @@ from proxy.access.registry import EVERYBODY, Registry
 from proxy.access.team_keys import create_team_key
 from proxy.config import Access, Team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.caller import UNIDENTIFIED, Caller
+from proxy.wire.http_head import UNIDENTIFIED, Caller
 
 NOW = 1_800_000_000.0
 HERE, AWAY = "127.0.0.1", "203.0.113.9"

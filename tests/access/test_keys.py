@@ -9,7 +9,7 @@ from proxy.access.authentication import Admitted
 from proxy.access.registry import Registry
 from proxy.access.team_keys import TeamKey, compute_digest, create_team_key, find_public_id
 from proxy.admin import guard
-from proxy.wire.caller import Caller
+from proxy.wire.http_head import Caller
 
 NOW = 1_800_000_000.0
 

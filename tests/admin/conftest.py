@@ -3,10 +3,8 @@
 import pytest
 import pytest_asyncio
 
-from proxy.lab.demo.agent import Agent
-from proxy.lab.demo.demo_run import sample
-from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.demo.agent import Agent, sample
+from proxy.lab.demo.model import NAME, Manner, SimulatedModel, SimulatedServer
 from proxy.models.tokenizer import Tokenizers
 from tests.support.admin_client import AdminClient, admin_config, team_key, until_open
 from tests.support.running_proxy import serving

@@ -9,10 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from proxy.lab.demo.agent import Agent
-from proxy.lab.demo.demo_run import sample
-from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.demo.agent import Agent, sample
+from proxy.lab.demo.model import NAME, Manner, SimulatedModel, SimulatedServer
 from proxy.models.tokenizer import Tokenizers
 from tests.admin import demo_traffic, install
 from tests.support.admin_client import AdminClient, admin_config, team_key, until_open

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.admin.dispatch import ROUTES
-from proxy.admin.policy_list import find_kind
+from proxy.admin.policy_pages import find_kind
 from proxy.config import load
 from proxy.store.activity_log import ActivityLog
 from tests.support.admin_client import TURN

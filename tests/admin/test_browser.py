@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from proxy.admin.usage import GROUPS_LISTED_MAX
+from proxy.admin.figures import GROUPS_LISTED_MAX
 from tests.admin import demo_traffic, install
 from tests.admin.browser import run_scene
 from tests.support.admin_client import AdminClient, admin_config, team_key, until_open

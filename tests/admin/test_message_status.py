@@ -2,7 +2,7 @@
 
 import json
 
-from proxy.admin.views import show_with_block, show_without_block
+from proxy.admin.conversation_branch import show_with_block, show_without_block
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
 from proxy.path.planning import Plan, decide

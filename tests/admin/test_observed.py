@@ -4,8 +4,7 @@ import pytest
 import pytest_asyncio
 
 from proxy.lab.demo.agent import Agent
-from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.demo.model import NAME, Manner, SimulatedModel, SimulatedServer
 from proxy.models.tokenizer import Tokenizers
 from tests.admin import install
 from tests.admin.browser import run_scene
@@ -74,7 +73,7 @@ async def test_a_conversation_shows_both_lines_and_what_would_become_of_each_mes
     last = found["turns"][-1]
     assert last["tokens_forwarded"] == last["tokens_raw"] > last["tokens_would_be"]
     assert last["would_save"] is not None
-    assert "cleared" in {piece["status"] for piece in found["pieces"]}
+    assert {"cleared", "folded"} & {piece["status"] for piece in found["pieces"]}
     assert found["block"]["observed"]
     assert not [each for each in found["happened"] if each["name"] == "breaker-opened"]
 

@@ -9,9 +9,8 @@ import pytest_asyncio
 
 from proxy.access.records import Records
 from proxy.access.team_keys import create_team_key
-from proxy.admin.bodies import encode_answer
+from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.admin.request_list import KINDS
-from proxy.admin.usage import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
 from tests.admin import demo_traffic
@@ -108,7 +107,11 @@ async def test_a_value_that_is_none_of_those_to_choose_from_is_refused(admin, pa
 
 
 async def test_percentiles_are_those_of_the_rows(admin):
-    rows = (await admin.read("/requests?hours=48&team=search&limit=10000"))["requests"]
+    rows, before = [], 0
+    while before is not None:
+        page = await admin.read(f"/requests?hours=48&team=search&limit=1000&before={before}")
+        rows += page["requests"]
+        before = page["next"]
     total = (await admin.read("/traffic?hours=48&team=search"))["total"]
     durations = sorted(row["seconds"] for row in rows)
     assert total["p50"] == durations[-(-len(durations) // 2) - 1]
@@ -133,13 +136,6 @@ async def test_a_request_is_found_by_its_id_with_what_it_cost(admin):
     assert data["turn"]["paid"] > 0
     assert (await admin.read(f"/requests?hours=48&text={row['request_id']}"))["requests"] == [row]
     assert await admin.read_error(404, "GET", "/requests/cp-nowhere")
-
-
-@pytest.mark.parametrize(
-    "answer", [{}, {"rows": [], "é": [1, None, "\ud800", [2.5, {"x": [True]}]], "of": {"rows": [1, 2]}, "at": 1e300}]
-)
-async def test_an_answer_is_encoded_in_pieces_as_it_would_be_at_once(answer):
-    assert encode_answer(answer) == json.dumps(answer)
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------

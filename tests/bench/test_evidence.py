@@ -13,8 +13,7 @@ sys.path.append(str(ROOT / "bench"))
 import evidence
 
 from proxy.lab.replay import scorecard
-from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.replay_values import Needed, Point, Result, Scores, Tokens
+from proxy.lab.replay.replay_values import PRICES, Needed, Point, Result, Scores, Tokens
 
 RAW = Tokens(fresh=20_000, cached=400_000)
 CONVERSATIONS = {"long": 90_000, "short": 30_000}

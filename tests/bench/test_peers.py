@@ -186,9 +186,3 @@ def test_a_request_that_a_relay_refused_is_on_the_page():
     text = page.page(page.Run("None.", [], [], [], [straight, bare, other], 1))
     assert "- other, 1 MB: 413." in text
     assert row_of("other", text)[:3] == ["5.00", "-", "-"]
-
-
-def test_the_published_page_lists_every_peer():
-    text = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
-    names = [peer.name for peer in processes.PEERS] + [each.name for each in processes.UNTRIED] + [*policies.POLICIES]
-    assert [name for name in names if name not in text] == []

@@ -1,10 +1,9 @@
-"""The command line as people expect one: names that are nearly right, JSON, standard input, colours, completion."""
+"""The command line as people expect one: names that are nearly right, JSON, standard input, colours."""
 
 import io
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -146,11 +145,6 @@ async def test_a_command_for_every_replica_needs_yes_without_a_terminal(folder):
         assert "--yes" in ended.complaint
 
 
-async def test_an_unknown_key_is_refused_before_any_confirmation(folder):
-    ended = await run_command("keys", "revoke", "9d308bebfd", place=folder)
-    assert (ended.code, "unknown key id" in ended.complaint) == (1, True)
-
-
 def test_ctrl_c_counts_while_modules_are_loaded(monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
@@ -167,14 +161,6 @@ def test_a_file_that_is_missing_is_named_in_plain_words(folder, monkeypatch, cap
     assert "nope.json" in output
     assert "No such file or directory" in output
     assert "Errno" not in output
-
-
-@pytest.mark.parametrize("command", ["compact", "replay"])
-def test_a_named_pipe_is_refused_in_place_of_waiting_for_somebody_to_write_to_it(folder, command):
-    os.mkfifo(folder / "pipe.json")
-    ended = run_module(command, "pipe.json", folder=folder)
-    assert ended.returncode == 2
-    assert "pipe.json is a named pipe: save it to a file, or name `-` and pipe it in" in ended.stderr
 
 
 @pytest.mark.seconds
@@ -254,36 +240,6 @@ def test_a_diff_counts_the_messages_of_the_file_and_leaves_out_those_that_stay(c
     headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("@@")]
     dropped = ["@@ message 5 (user) @@", "@@ message 6 (assistant) @@"]
     assert headings == (dropped if options[:1] == ["--drop"] else [])
-
-
-# --- completion ---
-
-
-def complete_in_bash(script, *words):
-    listed = " ".join(f"'{word}'" for word in words)
-    program = f"{script}\nCOMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _compaction_proxy; echo ${{COMPREPLY[@]}}"
-    return subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True).stdout.split()
-
-
-def test_bash_completes_commands_and_options(capsys):
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    assert complete_in_bash(script, "compaction-proxy", "se") == ["serve"]
-    assert complete_in_bash(script, "compaction-proxy", "keys", "") == ["--help", "create", "list", "revoke"]
-    assert complete_in_bash(script, "compaction-proxy", "keys", "create", "--t") == ["--team"]
-    assert complete_in_bash(script, "compaction-proxy", "serve", "--port", "1", "--log") == ["--log-level"]
-    assert complete_in_bash(script, "compaction-proxy", "switch", "o") == ["off", "on"]
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_accept_their_script(capsys, folder, shell):
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(name in script for name in COMMANDS)
-    if (program := shutil.which(shell)) is None:
-        pytest.skip(f"{shell} is not installed here: its words were looked at, the script was not run")
-    (folder / "script").write_text(script)
-    subprocess.run([program, "-n", "script"], check=True, timeout=20)
 
 
 def test_the_parser_of_one_command_loads_no_other():

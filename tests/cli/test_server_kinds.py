@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.server_kinds import KINDS, MODELS, ServerEvidence, detect_server, read_window
+from proxy.cli.doctor import KINDS, MODELS, ServerEvidence, detect_server, read_window
 
 
 def listing(*models):

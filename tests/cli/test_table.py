@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.tables import format_bytes, format_table
+from proxy.cli.options import format_bytes, format_table
 
 
 def test_columns_fit_their_content_and_figures_are_right_aligned():

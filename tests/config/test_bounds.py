@@ -55,24 +55,6 @@ def test_all_kinds_of_numbers_are_tried():
     assert {("state", "days"), ("hooks", "seconds"), ("policies", "keep", "tokens")} < set(NUMBERS)
 
 
-@pytest.mark.parametrize(("days", "is_good"), [(3650, True), (0.5, True), (1e7, False), (float("inf"), False)])
-def test_blocks_are_kept_for_ten_years_at_most(days, is_good):
-    """Redis refuses an expiry that it cannot count in milliseconds, and finds nothing under one beyond its clock."""
-    faults = []
-    try:
-        Config.model_validate({"state": {"days": days}})
-    except ValidationError as invalid:
-        faults = [error["loc"] for error in invalid.errors()]
-    assert faults == ([] if is_good else [("state", "days")])
-
-
-def test_the_fault_of_a_number_that_is_too_large_says_what_is_allowed(tmp_path):
-    file = tmp_path / "proxy.yaml"
-    file.write_text("state:\n  days: .inf\n")
-    with pytest.raises(InvalidConfig, match=r"proxy.yaml:2: state.days: must be 3650 or less \(it says inf\)"):
-        load(file, {})
-
-
 def find_step_numbers():
     for name, kind in STEPS.items():
         for field in fields(kind):

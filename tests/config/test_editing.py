@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.config.editing import NotEditable, replace_policy
-from proxy.config.yaml_reader import YamlReader
+from proxy.config.yaml_file import NotEditable, YamlReader, replace_policy
 
 VALUES = {"clear_at_least": 20_000, "keep": {"tokens": 500}}
 FILES = {

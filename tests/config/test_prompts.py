@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.config import Policy
-from proxy.config.prompt_files import SHIPPED_PROMPTS, read_prompt
+from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
 from proxy.shorten.summary import SummaryRules
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
@@ -32,12 +32,6 @@ def test_the_sections_are_headings_that_a_machine_can_find_again(name):
 
 
 @EVERY
-def test_each_section_says_what_belongs_into_it(name):
-    sections = read_prompt(name).text.split("\n## ")[1:]
-    assert [section for section in sections if len(section.partition("\n")[2]) < 20] == []
-
-
-@EVERY
 def test_a_prompt_is_short_because_it_is_paid_for_uncached(name):
     assert len(read_prompt(name).text.encode()) < 2_500
 
@@ -49,34 +43,9 @@ def test_the_number_of_words_is_all_that_is_filled_in(name):
 
 
 @EVERY
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "the language the user writes in",
-        "no tool call",
-        "are data. Nothing in them",
-        "lifts a constraint",
-        "quoted word for word",
-        "in the past tense",
-        "bring it up to date instead of retelling it",
-        "Never write a password, key or token",
-        "invent nothing",
-        "letter by letter",
-    ],
-)
-def test_a_summary_prompt_states_the_prohibitions(name, rule):
-    assert rule in read_prompt(name).text
-
-
-@EVERY
 def test_no_section_calls_next_what_may_have_happened_in_the_messages_behind_the_summary(name):
     assert "next" not in read_prompt(name).text.lower()
     assert "what was about to be done" in read_prompt(name).text.partition("## Active work\n")[2].partition("\n")[0]
-
-
-def test_a_workflow_keeps_its_steps_and_where_it_is():
-    text = read_prompt("workflow").text.partition("## Procedure\n")[2].partition("\n\n")[0]
-    assert all(word in text for word in ("All its steps in order", "done, current or to do", "what ends it"))
 
 
 def test_a_custom_prompt_needs_none_of_the_shipped_text(tmp_path):

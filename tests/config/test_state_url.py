@@ -11,7 +11,7 @@ from proxy.config.state_url import StateUrl, parse_state_url
         ("redis://redis.internal", "redis://redis.internal:6379/0"),
         ("rediss://me:zesam@redis.internal:7000/3", "rediss://redis.internal:7000/3"),
         ("redis://:ze%40sam@[::1]/1", "redis://[::1]:6379/1"),
-        ("redis://h?db=4&client_name=zebra", "redis://h:6379/4"),
+        ("redis://h?db=4&socket_timeout=1", "redis://h:6379/4"),
         ("redis+sentinel://:ze@a,b:7/mymaster", "redis+sentinel://a:26379,b:7/mymaster/0"),
         ("rediss+sentinel://a/mymaster/2?sentinel_password=zesam", "rediss+sentinel://a:26379/mymaster/2"),
         ("redis+cluster://me:ze,sam@a:7000,[::1]", "redis+cluster://a:7000,[::1]:6379"),
@@ -75,7 +75,7 @@ def test_an_invalid_address_is_refused_without_being_quoted(url):
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("redis://h?secret=1", "known are client_name, db, "),
+        ("redis://h?secret=1", "known are db, "),
         ("redis://h?sentinel_password=secret", "an option of this URL is not known"),
         ("redis://h?max_connections=secret", "the value of max_connections"),
         ("redis://h?max_connections=0", "max_connections must be greater than 0"),

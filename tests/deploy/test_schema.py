@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from proxy.config import InvalidConfig, as_yaml, load
-from proxy.config.schema import as_json_schema
+from proxy.config.defaults import as_json_schema
 from tests import ROOT
 from tests.deploy import install
 

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import pytest
 
-from proxy.upstream.call import Call
+from proxy.upstream.client import Call
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.gateway_in_process import GatewayInProcess

@@ -6,7 +6,7 @@ And the same with an upstream whose summaries are no good: the run must not noti
 
 import pytest
 
-from proxy.lab.demo.demo_summaries import TURNOUTS
+from proxy.lab.demo.model import TURNOUTS
 from tests.support.demo_runs import plays, run_agents
 
 PATIENT = {"policies": {"default": {"summary": {"wait": 0.5}}}}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.lab.demo.demo_run import sample
+from proxy.lab.demo.agent import sample
 from tests.support import messages_api, responses_api
 from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill, PrefixBill
 from tests.support.proxy_client import ask, log_of

@@ -7,7 +7,7 @@ import pytest
 from proxy.access.team_keys import create_team_key
 from proxy.config import Secret
 from proxy.errors import PathNotAllowed
-from proxy.upstream.call import Call
+from proxy.upstream.client import Call
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.scripted_upstream import Upstream, text_turn
 from tests.support.summary_model import OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, account

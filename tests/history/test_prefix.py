@@ -15,7 +15,7 @@ from proxy.shorten.pipeline import Draft, find_worth, is_spared
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.known_prefix import find_prefix
+from proxy.wire.json_body import find_prefix
 from tests import ROOT
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parse_request

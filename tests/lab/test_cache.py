@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from proxy.lab.replay.cache import BREAKPOINTS, FOREVER, HABITS, PROVIDER, Cache, Habit
+from proxy.lab.replay.replay_history import BREAKPOINTS, FOREVER, HABITS, PROVIDER, Cache, Habit
 
 # A piece is as many tokens as it has bytes.
 A, B, C, D = b"a" * 1_000, b"b" * 100, b"c" * 60, b"d" * 40

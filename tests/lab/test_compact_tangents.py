@@ -5,7 +5,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from proxy.lab.commands.tangents_command import parse_turn_numbers
+from proxy.lab.commands.tangents import parse_turn_numbers
 from tests.support.commands import run_command
 from tests.support.completions import call_turn, text_turn
 from tests.support.messages import assistant, call, chat, history, user

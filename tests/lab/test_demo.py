@@ -101,12 +101,6 @@ async def test_ctrl_c_leaves_with_what_it_came_to_and_a_visible_cursor(environme
     assert "Traceback" not in written
 
 
-async def test_a_narrow_terminal_gets_the_totals_as_lines(environment):
-    done = await demo(environment | {"COLUMNS": "50"}, "--fast", "--turns", "3")
-    totals = done.out.partition("turns of a simulated agent")[2]
-    assert max(map(len, totals.splitlines()[:-1])) <= 50
-
-
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     ("options", "shows"),

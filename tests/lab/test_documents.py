@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.lab.replay.instruction_documents import find_documents, is_whole
+from proxy.lab.replay.truth import find_documents, is_whole
 from tests.support.messages import call, history, user
 from tests.support.replay_cases import view_of
 

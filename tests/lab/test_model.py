@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.lab.demo.demo_run import SYSTEM, TOOLS, encode, encode_request, sample
-from proxy.lab.demo.demo_summaries import TURNOUTS
-from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.demo.tally import Bill, Tally, charge_untouched
+from proxy.lab.demo.agent import SYSTEM, TOOLS, encode, encode_request, sample
+from proxy.lab.demo.model import NAME, TURNOUTS, Manner, SimulatedModel
+from proxy.lab.demo.picture import Bill, Tally, charge_untouched
 from proxy.models.tokenizer import Tokenizers
 
 RUN = sample(12)

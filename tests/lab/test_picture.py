@@ -5,12 +5,9 @@ import re
 import pytest
 
 from proxy.lab.demo import picture
-from proxy.lab.demo.agent import AgentTurn
-from proxy.lab.demo.demo_run import sample
-from proxy.lab.demo.model import ReceivedRequest
-from proxy.lab.demo.picture import Ink, Moment, Scenery
-from proxy.lab.demo.speech import DemoUsage
-from proxy.lab.demo.tally import Tally
+from proxy.lab.demo.agent import AgentTurn, sample
+from proxy.lab.demo.model import DemoUsage, ReceivedRequest
+from proxy.lab.demo.picture import Ink, Moment, Scenery, Tally
 from proxy.shorten.window import TokenPrices
 
 PLAIN, COLOURED = Ink(coloured=False), Ink(coloured=True)
@@ -53,24 +50,6 @@ def test_every_line_fits_the_terminal(width, read):
 def test_colours_change_nothing_but_colours():
     now = moment(10_000, 20_000, 9_000)
     assert bare(picture.draw_panel(now, 80, COLOURED)) == picture.draw_panel(now, 80, PLAIN)
-
-
-def test_the_picture_grows_with_the_turns_and_keeps_its_height():
-    heights = {len(picture.draw_panel(moment(*[9_000] * turns), 80, PLAIN)) for turns in range(5)}
-    assert len(heights) == 1
-    drawn = ["".join(picture.draw_chart(moment(*[9_000] * turns), 80, PLAIN)[:-1]).count("█") for turns in range(1, 5)]
-    assert drawn == sorted(set(drawn))
-
-
-def test_savings_are_above_reads():
-    *_, top, axis, _legend = picture.draw_chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)
-    column = [
-        row[8 + 3]
-        for row in picture.draw_chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)[: picture.HEIGHT_LINES]
-    ]
-    assert column == ["░"] * 8 + [column[8]] + ["█"] * 2
-    assert axis.strip("└─ ") == ""
-    assert top.strip()
 
 
 def test_the_bill_is_at_the_models_prices_and_beside_it_the_bill_without():

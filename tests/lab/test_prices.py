@@ -4,8 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.lab.replay.prices import PRICES, bill, cost, find_break_even, share, share_with_rereads
-from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Needed, Scores, Tokens
+from proxy.lab.replay.replay_values import (
+    PICO_PER_DOLLAR,
+    PRICES,
+    Needed,
+    Scores,
+    Tokens,
+    bill,
+    cost,
+    find_break_even,
+    share,
+    share_with_rereads,
+)
 from proxy.shorten.window import PriceCliff, TokenPrices, Window
 
 RAW = Tokens(fresh=1_000, cached=9_000)

@@ -11,8 +11,8 @@ from itertools import groupby
 import pytest
 
 from proxy.config import Config
-from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_values import PRICES
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.cli import main
-from proxy.lab.commands.progress import ProgressBar, draw_bar
+from proxy.lab.commands.replay import ProgressBar, draw_bar
 from tests.support.messages import assistant, call, history, user
 
 LONG = "x = 1\n" * 1_000
@@ -52,9 +52,9 @@ def test_repaired_input_is_reported(tmp_path, capsys):
 
 
 def test_policies_are_named_and_come_as_json(saved_file, capsys):
-    assert replay(saved_file, "--policy", "sliding-10", "--policy", "as-dear", "--json") == 0
+    assert replay(saved_file, "--policy", "sliding-10", "--policy", "batched-10k", "--json") == 0
     output = json.loads(capsys.readouterr().out)
-    assert [row["policy"] for row in output["policies"]] == ["sliding-10", "as-dear"]
+    assert [row["policy"] for row in output["policies"]] == ["sliding-10", "batched-10k"]
     dear = output["policies"][1]
     for name in FIGURES:
         assert dear[name].keys() == {"tenth", "twentieth", "fortieth"}

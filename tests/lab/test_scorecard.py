@@ -8,8 +8,7 @@ import pytest
 from proxy.cli import main
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
-from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.replay_values import Estimate, Needed, Recall, Result, Scores, Tokens
+from proxy.lab.replay.replay_values import PRICES, Estimate, Needed, Recall, Result, Scores, Tokens
 from proxy.lab.replay.scorecard import KEPT, NONE, SHAPE, WORTH, Row
 from proxy.lab.replay.validity import find_breaches
 from tests import ROOT

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.lab.replay.cache import PROVIDER
+from proxy.lab.replay.replay_history import PROVIDER
 from proxy.lab.replay.replay_values import Estimate, Needed, Recall, Scores, Tokens
 from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
@@ -203,7 +203,7 @@ def test_scores_add_up():
     one = judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, CLEARED).scores
     both = sum_scores([one, one])
     assert both.requests == 6
-    assert both.forwarded == one.forwarded.plus(one.forwarded)
+    assert both.forwarded == one.forwarded + one.forwarded
     assert (both.peak, both.rewrites) == (one.peak, 2)
     assert both.recall["user messages"] == Recall(2, 2)
     assert sum_scores([]) == Scores(peak=0)

@@ -7,8 +7,8 @@ import pytest
 
 from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_values import RecordedUsage
-from proxy.lab.saved import UnreadableError
 from proxy.lab.sessions import FORMATS, read_conversations, read_sessions
+from proxy.lab.sessions.session_files import UnreadableError
 from tests.lab.conversation_text import SAMPLES, conversations, format_lines, lines, one, recorded_figures
 from tests.support import recorded_traces
 

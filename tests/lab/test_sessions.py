@@ -154,46 +154,6 @@ def test_each_step_of_an_opencode_message_is_an_answer():
     assert after.begins == 2
 
 
-def test_openhands_events_lie_in_files_of_their_own_and_are_forgotten_by_name():
-    first, after = conversations("openhands/conversation")
-    assert format_lines(first) == [
-        "system: You are OpenHands.",
-        "user: The total is wrong",
-        "assistant: (Think.) I look. h1=terminal(cat src/cart.py) h2=terminal(cat src/tax.py)",
-        "tool h1: <cart>",
-        "tool h2: RATE = 0.19",
-        "assistant: (Think.) Fix it. h3=terminal(sed -i s/a/b/ src/cart.py)",
-        "tool h3: sed: no such file",
-    ]
-    assert format_lines(after) == [
-        *format_lines(first)[:2],
-        "user: Both files were read.",
-        *format_lines(first)[5:],
-        "assistant: (Think.) Again. h4=terminal(make check)",
-        "tool h4: 2 passed",
-        "assistant: Done.",
-    ]
-    assert (after.begins, recorded_figures(first)[2], recorded_figures(after)[5]) == (
-        5,
-        (700, 0, 40, 4),
-        (300, 250, 9, 14),
-    )
-    assert (first.model, len(first.tools)) == ("anthropic/claude-sonnet-4-5", 1)
-
-
-def test_swe_agent_histories_with_tools_and_without():
-    assert format_lines(one("swe-agent/tools.traj")) == [
-        "system: You fix issues.",
-        "user: The total is wrong",
-        "assistant: (Hm.) I look. w1=bash(cat src/cart.py)",
-        "tool w1: <cart>",
-        "assistant: Done.",
-    ]
-    text = one("swe-agent/text.traj")
-    assert [message["role"] for message in text.messages] == ["system", "user", "assistant", "user", "assistant"]
-    assert text.name.endswith("primary")
-
-
 def test_mini_swe_agent_messages_without_what_was_not_sent():
     chat = one("mini-swe-agent/run.traj.json")
     assert format_lines(chat) == [

@@ -8,11 +8,10 @@ from itertools import pairwise
 import pytest
 
 from proxy.history import chain
-from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.replay_history import same
+from proxy.lab.replay.replay_history import PROVIDER, same
 from proxy.lab.replay.replay_jobs import Job, replay_job
+from proxy.lab.replay.replay_values import PRICES
 from proxy.lab.replay.scoring import Judge, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summarizers import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest

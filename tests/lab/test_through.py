@@ -5,11 +5,11 @@ import json
 import pytest
 from aiohttp import web
 
+from proxy.lab.demo.model import SimulatedServer
 from proxy.lab.replay.replay_history import encode
 from proxy.lab.replay.replay_jobs import ResultFile
 from proxy.lab.replay.replay_values import Tokens
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
-from proxy.lab.simulated import SimulatedServer
 from tests.support.commands import run_command
 from tests.support.messages import assistant, body, call, history, user
 from tests.support.replay_cases import PLAIN, conversation, recorded_case, sizes

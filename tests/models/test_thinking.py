@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.history.messages import read_message
-from proxy.models.thinking import FAMILIES, find_binding
+from proxy.models.names import FAMILIES, find_binding
 
 EXAMPLES = [(model, family.binding) for family in FAMILIES for model in family.examples]
 SIGNED = {"type": "thinking", "thinking": "So.", "signature": "c2ln"}

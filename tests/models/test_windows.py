@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.models.names import plain_name
-from proxy.models.window_probes import PROBES
-from proxy.models.windows import _read_row, _table, find_bundled_window, resolve_window
+from proxy.models.windows import PROBES, _read_row, _table, find_bundled_window, resolve_window
 from proxy.shorten import window
 from proxy.shorten.window import (
     UNKNOWN,

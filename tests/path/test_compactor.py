@@ -20,23 +20,21 @@ from proxy.errors import BadRequest
 from proxy.history import chain
 from proxy.models import tokenizer
 from proxy.models.tokenizer import CountCache
-from proxy.path import history_threads, planning
+from proxy.path import planning, services
 from proxy.path.actions import Opening
 from proxy.path.compactor import Compactor
+from proxy.path.driver import OutgoingRequest
 from proxy.path.gateway import render_decision
-from proxy.path.originals import Keeper
-from proxy.path.outgoing import OutgoingRequest
 from proxy.path.request_context import CompiledPolicy, PolicyChoice
+from proxy.path.services import Keeper
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
-from proxy.wire.caller import UNIDENTIFIED, Caller
+from proxy.upstream.client import Call, Client
 from proxy.wire.chat import chat_format
-from proxy.wire.headers import find_header
+from proxy.wire.http_head import UNIDENTIFIED, Caller, find_header
 from proxy.wire.redaction import redaction
-from proxy.wire.usage import Tail
+from proxy.wire.token_counts import Tail
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.messages import assistant, body, call, history, system, user
@@ -165,14 +163,6 @@ def mode(word):
 # --- small requests --------------------------------------------------------------------------------------------------
 
 
-async def test_a_short_history_costs_no_look_up_and_leaves_as_it_came(compactor_under_test):
-    prepared = await compactor_under_test.send(user("Hello?"))
-    assert action(prepared) == "none"
-    assert prepared.call.body == body(user("Hello?"))
-    assert prepared.decision.plan is None
-    assert compactor_under_test.store.asked == []
-
-
 async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_remembered(compactor_under_test):
     prepared = await compactor_under_test.send(reading(3))
     assert prepared.call.body == body(reading(3))
@@ -234,14 +224,6 @@ async def test_the_tokenizer_is_loaded_while_histories_are_still_short(compactor
     await asyncio.wait_for(compactor_under_test.compactor._loading, 60)
 
 
-async def test_above_the_notice_threshold_one_look_up_fetches_everything(compactor_under_test):
-    await compactor_under_test.prepares(WORK)
-    ((asked, blocks, facts),) = compactor_under_test.store.asked
-    assert asked == "find_first"
-    assert len(blocks) == len(WORK)  # a link for each message after the head, and one before them
-    assert len(facts) == len(blocks) + 1
-
-
 async def test_compaction_switched_off_is_reported_even_for_short_histories(compactor_under_test):
     assert action(await compactor_under_test.prepares(reading(1), mode("off"))) == "off"
     assert (
@@ -269,25 +251,6 @@ async def test_a_history_of_a_head_alone_is_no_trouble(compactor_under_test):
 
 
 # --- forwarded again -------------------------------------------------------------------------------------------------
-
-
-async def test_no_block_is_stored_before_the_upstream_accepted_the_request(compactor_under_test):
-    first, second = await compactor_under_test.prepares(WORK), await compactor_under_test.prepares(WORK)
-    assert (action(first), action(second)) == ("created", "created")
-    assert compactor_under_test.store.times("put_block") == 0
-    await compactor_under_test.accept(second)
-    assert action(await compactor_under_test.prepares(WORK)) == "applied"
-
-
-async def test_the_same_history_gives_the_same_bytes_on_any_worker(tmp_path):
-    houses = [CompactorUnderTest(SqliteStore(tmp_path / "promises.sqlite")) for _ in range(2)]
-    alone = CompactorUnderTest(MemoryStore())
-    for number, messages in enumerate(turns(WORK)):
-        usage = {"prompt_tokens": 300 * len(messages)}
-        together = await houses[number % 2].send(messages, usage=usage)
-        assert together.call.body == (await alone.send(messages, usage=usage)).call.body
-    for each in (*houses, alone):
-        await each.leave()
 
 
 def lose_at_random(compactor_under_test, chance):
@@ -356,7 +319,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(com
         return plan(*grounds, **more)
 
     monkeypatch.setattr(planning, "plan_rewrite", plan_in_thread)
-    monkeypatch.setattr(history_threads, "LARGE_WORK_BYTES", 1_000)
+    monkeypatch.setattr(services, "LARGE_WORK_BYTES", 1_000)
     assert (await compactor_under_test.prepares(WORK)).call.body == here.call.body
     assert threads
     assert threading.main_thread() not in threads
@@ -383,13 +346,6 @@ async def test_a_block_in_force_is_not_reported_again(compactor_under_test):
     assert compactor_under_test.events_seen == []
 
 
-async def test_an_unknown_window_is_reported(tmp_path):
-    compactor_under_test = CompactorUnderTest(MemoryStore(), window=None)
-    prepared = await compactor_under_test.send(reading(6), policy=SMALL, model="a-model-nobody-knows")
-    assert (action(prepared), reason(prepared)) == ("none", "window-unknown")
-    await compactor_under_test.leave()
-
-
 async def test_an_invalid_mode_is_refused_unless_the_policy_ignores_options(compactor_under_test):
     with pytest.raises(BadRequest):
         await compactor_under_test.prepares(WORK, mode("please"))
@@ -400,29 +356,10 @@ async def test_an_invalid_mode_is_refused_unless_the_policy_ignores_options(comp
 # --- observing -------------------------------------------------------------------------------------------------------
 
 
-async def test_observing_computes_apart_from_what_is_in_force(compactor_under_test):
-    seen = await compactor_under_test.send(WORK, mode("observe"))
-    assert (action(seen), reason(seen)) == ("observed", "stride")
-    assert seen.call.body == body(WORK)
-    assert compactor_under_test.events_seen[-1].is_observed
-    again = await compactor_under_test.send(WORK, mode("observe"))
-    assert (action(again), reason(again)) == ("observed", None)
-    assert again.decision.tokens_after == seen.decision.tokens_after
-    assert action(await compactor_under_test.prepares(WORK)) == "created"
-
-
 async def test_a_count_taken_while_observing_is_not_used_for_the_observed_view(compactor_under_test):
     seen = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
     again = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
     assert again.decision.tokens_after == seen.decision.tokens_after
-
-
-async def test_a_block_in_force_applies_while_observing_and_none_follows_it(compactor_under_test):
-    made = await compactor_under_test.send(WORK)
-    longer = reading(40)
-    seen = await compactor_under_test.send(longer, mode("observe"))
-    assert action(seen) == "applied"
-    assert seen.call.body.startswith(made.call.body[:-2])
 
 
 async def test_a_request_that_says_auto_observes_where_its_policy_does_and_force_does_not(compactor_under_test):
@@ -432,15 +369,6 @@ async def test_a_request_that_says_auto_observes_where_its_policy_does_and_force
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------
-
-
-async def test_the_next_count_begins_where_the_upstreams_ended(compactor_under_test):
-    first = await compactor_under_test.send(WORK)
-    events_seen = first.decision.tokens_after + 500
-    await compactor_under_test.send(WORK, usage={"prompt_tokens": events_seen})
-    assert (await compactor_under_test.prepares(WORK)).decision.tokens_after == events_seen
-    later = await compactor_under_test.prepares([*WORK, *assistant("Done."), *user("And now?")])
-    assert events_seen < later.decision.tokens_after < events_seen + 50
 
 
 async def test_messages_between_the_last_count_and_the_last_answer_are_counted(compactor_under_test):
@@ -500,17 +428,6 @@ async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it
     assert not store.times("put_block")
     await compactor_under_test.accept(prepared)
     await compactor_under_test.leave()
-    assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
-
-
-async def test_originals_are_handed_over_before_anything_lossy_leaves_and_only_then(tmp_path, saved_messages):
-    compactor_under_test = CompactorUnderTest(MemoryStore(), Keeper(Originals(tmp_path)))
-    await compactor_under_test.send(reading(3))
-    await compactor_under_test.prepares(WORK, mode("observe"))
-    quiet = saved_messages()
-    await compactor_under_test.prepares(WORK, caller=Caller("red"))
-    await compactor_under_test.leave()  # writes what waits
-    assert quiet == []
     assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from proxy.history.identity import Identity
-from proxy.path.accounting import is_silently_cut
 from proxy.path.actions import (
     AnswerReport,
     AwaitSummary,
@@ -24,6 +23,7 @@ from proxy.path.actions import (
     Owner,
     ProbeWindow,
     RecountByProbe,
+    Refusal,
     Report,
     Rewrite,
     Send,
@@ -34,10 +34,11 @@ from proxy.path.actions import (
     drive,
     drive_until,
 )
-from proxy.path.conversation import Context
-from proxy.path.originals_rule import Originals
+from proxy.path.conversation import Context, Originals
+from proxy.path.planning import OVERFLOW_RETRY
 from proxy.path.program import compact, run
-from proxy.path.recovery import REASON, SHORTENED_REFUSED, Refusal
+from proxy.path.remedies import SHORTENED_REFUSED
+from proxy.path.remember import is_silently_cut
 from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.memory import MAX_FAILURES, LookUp, SummaryCandidate
 from proxy.shorten.rules import Keep, Rules
@@ -351,7 +352,8 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
     """Each time goes over the whole history: between four fifths of the limit and all of it, that is three times."""
     lengths = range(60, 74)
     sizes = [quarter(body(reading(length))) for length in lengths]
-    rules = replace(FOLDING, trigger_tokens=sizes[-1] + 50)
+    early = replace(FOLDING.summary, prepare=0.8)
+    rules = replace(FOLDING, trigger_tokens=sizes[-1] + 50, summary=early)
     stored, times = {}, []
     for length, size in zip(lengths, sizes, strict=True):
         driver = Driver(stored)
@@ -425,7 +427,7 @@ def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_r
     driver = Driver()
     made = prepared(LONGER, driver, replace(RULES, clear_at_least=10**6), window=Window())
     again = made.refuse(Refusal("input", limit=8_000))
-    assert (again.outcome, again.plan.reason) == ("created", REASON)
+    assert (again.outcome, again.plan.reason) == ("created", OVERFLOW_RETRY)
     assert again.tokens_after < 8_000
     (fact,) = [fact for fact in driver.actions_of(StoreFact) if "/window/" in fact.key]
     assert decode_window(fact.value).total == 8_000
@@ -439,7 +441,7 @@ def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_to
     driver, rules = Driver(summary=write), replace(FOLDING, summary=replace(FOLDING.summary, ahead=ahead))
     made = prepared(LONGER, driver, rules)
     again = made.refuse(Refusal("input", limit=8_000))
-    assert (again.outcome, again.plan.reason) == ("created", REASON)
+    assert (again.outcome, again.plan.reason) == ("created", OVERFLOW_RETRY)
     assert again.tokens_after < 8_000
     assert (again.plan.block.summary is not None) == (not ahead)
 
@@ -469,7 +471,7 @@ def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
     driver = Driver()
     made = prepared(WORK, driver)
     again = made.refuse(Refusal("output", answer_room=4_096))
-    assert (again.max_answer_tokens, again.reason) == (4_096, REASON)
+    assert (again.max_answer_tokens, again.reason) == (4_096, OVERFLOW_RETRY)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from proxy.events import RequestFinished
-from proxy.path import history_threads
-from proxy.path.history_threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, run_apart
+from proxy.path import services
+from proxy.path.services import HUGE_WORK_BYTES, LARGE_WORK_BYTES, run_apart
 from proxy.shorten import attempts
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
@@ -90,7 +90,7 @@ async def until(is_so):
 
 
 def is_idle():
-    return not any(lane._unfinished for lane in (history_threads._LARGE, history_threads._UNKNOWN))
+    return not any(lane._unfinished for lane in (services._LARGE, services._UNKNOWN))
 
 
 async def test_the_work_for_a_client_that_left_ends_before_its_next_step(up, tmp_path, gate, steps):

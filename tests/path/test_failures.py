@@ -24,14 +24,7 @@ from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.steps.strip_reasoning import StripReasoning
 from tests.support.compaction_worker import Worker
-from tests.support.histories import (
-    ONE,
-    OPENING,
-    SEVERAL,
-    SMALL,
-    start_history,
-    thinking,
-)
+from tests.support.histories import ONE, OPENING, SEVERAL, SMALL, start_history, thinking
 from tests.support.messages import assistant, body, call, chat, history, parse_request, system, user
 from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, mixed_history, orphans, works
 

@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from proxy.upstream.call import Call
-from proxy.wire.paths import COMPACT_PATH
+from proxy.upstream.client import Call
+from proxy.wire.http_head import COMPACT_PATH
 from tests.support.cost_growth import assert_served_in_proportion
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.growing_requests import MARKER, MOST, OF_MESSAGES_ONLY, PATHS, SHAPES, write

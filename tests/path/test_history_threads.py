@@ -7,7 +7,7 @@ import pytest
 
 from proxy.errors import Overloaded
 from proxy.models.tokenizer import Tokenizer, Tokenizers
-from proxy.path.history_threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
+from proxy.path.services import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
 from proxy.recall.tool import TOOL, EarlierMessages
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL

@@ -3,10 +3,10 @@
 import pytest
 
 from proxy.path.actions import Decision
+from proxy.path.answers import report_compaction
 from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE
-from proxy.path.local_answers import report_compaction
 from proxy.path.planning import NO_SUMMARY
-from proxy.path.recovery import plan_untouched
+from proxy.path.remedies import plan_untouched
 from tests.support.messages import request, user
 
 REQUEST = request(user("Hello."))

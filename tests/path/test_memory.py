@@ -12,8 +12,7 @@ from proxy.path import services
 from proxy.path.actions import Forwarding, Identify, Owner, StoreBlock
 from proxy.path.conversation import Context, Conversation, Decision
 from proxy.path.planning import Plan
-from proxy.path.recognition import load_memory
-from proxy.path.remember import remember
+from proxy.path.remember import load_memory, remember
 from proxy.path.services import StoreSecret
 from proxy.shorten.block import Block, Part
 from proxy.shorten.calibration import UNCALIBRATED, Calibration

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from proxy.config.policies import resolve_policy, shipped_policies
-from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.replay_history import same
+from proxy.lab.replay.replay_values import PRICES
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import SummaryAnswer
 from proxy.shorten.notes import OPENING

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.path.actions import KeepOriginals, Opening, StoreBlock
-from proxy.path.conversation import ORIGINALS_UNWRITABLE
-from proxy.path.originals_rule import Writing, choose_originals
-from proxy.path.recovery import Refusal
+from proxy.path.actions import KeepOriginals, Opening, Refusal, StoreBlock
+from proxy.path.conversation import ORIGINALS_UNWRITABLE, Writing, choose_originals
 from proxy.shorten.rules import Facts, Keep, Rules
 from tests.support.compaction_worker import Driver, Worker
 from tests.support.messages import body, call, history, parse_request, user

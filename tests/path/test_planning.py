@@ -219,22 +219,22 @@ def test_the_trigger_auto_leaves_more_to_a_history_before_a_small_window(usable,
 
 
 def test_a_block_leaves_room_for_the_next_requests():
-    assert Rules().find_goal(100_000) == 80_000
-    assert Rules().find_goal(50_000) == 36_000
+    assert Rules().find_goal(100_000) == 20_000
+    assert Rules().find_goal(20_000) == 8_000
     assert Rules().find_goal(8_000) == 4_000
-    assert Rules(room=0).find_goal(8_000) == 6_400
-    assert Rules(target=0.3).find_goal(8_000) == 2_400
+    assert Rules(target=0.8).find_goal(8_000) == 6_400
 
 
 def test_a_client_that_asks_for_a_block_wants_half_gone():
-    assert Rules().find_goal(100_000, "forced") == 50_000
+    assert Rules(target=0.8).find_goal(100_000, "forced") == 50_000
+    assert Rules().find_goal(100_000, "forced") == 20_000
 
 
 def test_a_refused_history_is_shortened_further():
     rules = RULES.for_overflow()
     assert rules.keep.groups == 1
     assert rules.keep.tokens < RULES.keep.tokens
-    assert (rules.trigger, rules.target) == (0.7, 0.5)
+    assert (rules.trigger, rules.target) == (0.7, 0.2)
     assert not rules.summary.enabled
     assert rules.always[-1] == ClipOutput(over=8_000, share=0.05)
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
-from proxy.path.recovery import Cure, Refusal, find_cure, limit_of
+from proxy.path.actions import Refusal
+from proxy.path.remedies import Cure, find_cure, limit_of
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.window import LearnedLimit

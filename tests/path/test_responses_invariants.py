@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.history.grouping import MISSING, repair
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.known_prefix import find_prefix
+from proxy.wire.json_body import find_prefix
 from proxy.wire.responses.items import ANSWER_TYPES
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.agent import reading

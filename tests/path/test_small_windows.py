@@ -116,7 +116,7 @@ def test_what_stays_is_bounded_by_what_a_block_brings_a_small_window_down_to():
     assert fitting.fit(Facts(usable_tokens=6_000)) == fitting
 
 
-@pytest.mark.parametrize("facts", [Facts(), Facts(usable_tokens=120_000)])
+@pytest.mark.parametrize("facts", [Facts(), Facts(usable_tokens=1_000_000)])
 def test_in_a_large_window_and_in_an_unknown_one_the_policy_counts(facts):
     assert Rules().fit(facts) == Rules()
 

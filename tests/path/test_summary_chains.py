@@ -81,8 +81,9 @@ GROWING = replace(
     SUMMARIZING,
     fold=(DropMiddle(),),
     trigger_tokens=9_000,
+    target=0.8,
     keep=Keep(tokens=800, groups=2),
-    summary=SummaryRules(max_tokens=200, ledger=8_000),
+    summary=SummaryRules(max_tokens=200, ledger=9_000),
 )
 RULE = "<pin>Never push to main.</pin>"
 STEPS = 120

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.history.grouping import count_flaws
 from proxy.history.grouping import find_turns as spans
 from proxy.history.pins import Pins
-from proxy.lab.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns
+from proxy.lab.commands.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns
 from proxy.shorten.pipeline import Draft, estimate_tokens
 from proxy.shorten.rules import Keep, Rules
 from tests.support.histories import any_history

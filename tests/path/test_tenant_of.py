@@ -12,8 +12,8 @@ from proxy.shorten.memory import LAST_REQUEST_FORMAT_VERSION, LastRequest
 from proxy.shorten.rules import Anchor
 from proxy.shorten.window import PriceCliff, Window, compute_relative_prices
 from proxy.shorten.window import TokenPrices as Dollars
-from proxy.upstream.call import Call
-from proxy.wire.caller import UNIDENTIFIED, Caller
+from proxy.upstream.client import Call
+from proxy.wire.http_head import UNIDENTIFIED, Caller
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 LINKS = (b"\x00" * 20, b"\xab" * 20, b"\xcd" * 20)

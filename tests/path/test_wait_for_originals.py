@@ -7,9 +7,9 @@ import pytest
 
 from proxy.errors import TranscriptsUnavailable
 from proxy.history.identity import Identity
-from proxy.path import originals as module
-from proxy.path.originals import Keeper
-from proxy.path.originals_rule import Writing
+from proxy.path import services as module
+from proxy.path.conversation import Writing
+from proxy.path.services import Keeper
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import Originals
 from tests.support.messages import KEY, TENANT, body, parse_request, user

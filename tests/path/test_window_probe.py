@@ -6,12 +6,10 @@ import json
 import pytest
 
 from proxy.config import Upstream as Settings
-from proxy.path import window_probe
-from proxy.path.request_context import LearnedWindows, make_window_scope
-from proxy.path.window_probe import WindowProbe
+from proxy.path import request_context
+from proxy.path.request_context import LearnedWindows, WindowProbe, make_window_scope
 from proxy.shorten.window import Window
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from tests.support.scripted_upstream import Upstream, answer, by_path, hang
 
 VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})
@@ -76,7 +74,7 @@ async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
     probe = WindowProbe(LearnedWindows())
     await probe_window(probe, client)
     once = len(up.requests)
-    monkeypatch.setattr(window_probe, "PROBE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(request_context, "PROBE_INTERVAL_SECONDS", 0.0)
     up.script = by_path({"/v1/models": answer({"data": [{"id": "qwen3", "max_model_len": 65_536}]})}, NOTHING)
     assert await probe_window(probe, client) == Window(total=65_536, origin="live")
     assert len(up.requests) == 2 * once
@@ -101,7 +99,7 @@ async def test_only_the_clients_credentials_go_along(client, up):
         answer({"data": [{"id": "qwen3", "max_model_len": "much"}]}),
         answer(gzip.compress(json.dumps({"data": []}).encode()), headers=[("content-encoding", "gzip")]),
         answer({"data": [{"id": "qwen3", "max_model_len": 1}]}, status=401),
-        answer(b'{"data": []}' + b" " * (window_probe.PROBE_ANSWER_MAX_BYTES + 1)),
+        answer(b'{"data": []}' + b" " * (request_context.PROBE_ANSWER_MAX_BYTES + 1)),
     ],
     ids=["text", "empty", "list", "string", "word", "gzip", "401", "huge"],
 )
@@ -145,11 +143,11 @@ async def test_a_configured_window_needs_no_probe(up):
     ],
 )
 def test_a_private_server_is_asked_before_the_table_and_a_public_one_only_for_unknown_models(url, model, is_asked):
-    assert window_probe._is_worth_probing(Settings(base_url=url), model) == is_asked
+    assert request_context._is_worth_probing(Settings(base_url=url), model) == is_asked
 
 
 async def test_the_probe_remembers_a_bounded_number(client, monkeypatch):
-    monkeypatch.setattr(window_probe, "REMEMBERED_MAX_BYTES", 4_000)
+    monkeypatch.setattr(request_context, "REMEMBERED_MAX_BYTES", 4_000)
     probe = WindowProbe(LearnedWindows())
     for number in range(10):
         await probe_window(probe, client, f"model-{number}" * 20)

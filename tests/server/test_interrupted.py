@@ -12,8 +12,7 @@ from proxy.errors import ProxyError
 from proxy.events import RequestFinished
 from proxy.store.contract import StoreLimits
 from proxy.store.sqlite import SqliteStore
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.gateway_in_process import GatewayInProcess, Interruption, Listening, cancel, connections_closed, fail
@@ -52,7 +51,7 @@ async def test_a_call_interrupted_anywhere_leaves_no_connection_and_no_lease(up,
 
     async def run(interruption):
         up.script = in_turn(answer({}, 503, headers=[("retry-after", "0.01")]), PACED)
-        settings = Settings(base_url=up.url, retries=1, retry_statuses=(503,), retry_wait_seconds=1)
+        settings = Settings(base_url=up.url, retries=1, retry_statuses=(503,))
         async with asyncio.timeout(60):
             async with Client(settings, lambda _: None) as client:
                 task = asyncio.ensure_future(interruption.run(send(client)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.server.loop_faults import LoopFaults
+from proxy.server.listeners import LoopFaults
 from tests.support.proxy_client import ask, chat, log_of, open_line, until
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Upstream

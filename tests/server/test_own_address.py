@@ -4,7 +4,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.config import InvalidConfig, load
-from proxy.server import own_address, supervisor
+from proxy.server import config_watch, supervisor
 from tests.support.proxy_client import ask, chat, log_of, until
 from tests.support.running_proxy import write_config
 
@@ -16,7 +16,7 @@ def is_refused(host, base_url, port=PORT):
         None, {}, {("listen", "host"): host, ("listen", "port"): port, ("upstreams", 0, "base_url"): base_url}
     )
     try:
-        own_address.check_upstreams(loaded)
+        config_watch.check_upstreams(loaded)
     except InvalidConfig as invalid:
         (fault,) = invalid.faults
         assert fault.path == "upstreams.0.base_url"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.prompt_files import read_prompt
+from proxy.config.policies import read_prompt
 from proxy.history.messages import read_message
 from proxy.history.pins import Pins
 from proxy.shorten.pipeline import estimate_tokens

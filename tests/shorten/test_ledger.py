@@ -37,7 +37,7 @@ def ledger_of(*pieces, budget=4_000, **more):
     )
 
 
-def ran(command, out="ok"):
+def ran(command, out="a long log\n" * 20):
     return ledger_of(call("Bash", command=command, out=out))
 
 
@@ -135,8 +135,24 @@ def test_a_command_is_listed_with_its_outcome(out, ended):
     assert ran("make all", out) == f"Commands:\n- make all => {ended}"
 
 
-def test_a_command_whose_result_shows_no_outcome_is_listed_without_one():
-    assert ran("make all", "fine") == "Commands:\n- make all"
+def test_a_command_is_listed_with_a_short_answer_and_without_a_long_one():
+    assert ran("make all", "fine\n") == "Commands:\n- make all => fine"
+    assert ran("make all", "fine\n" * 50) == "Commands:\n- make all"
+
+
+def test_a_long_answer_without_a_verdict_is_listed_with_its_end_state_or_its_error():
+    log = "Collecting wheels\n" * 50
+    installed = "Successfully installed tides-2.1"
+    assert ran("pip install .", f"{log}{installed}\n") == f"Commands:\n- pip install . => {installed}"
+    error = "src/cli.ts(8,22): error TS2307: Cannot find module './tides.js'"
+    assert ran("npm run check | tail", f"{log}{error}\n") == f"Commands:\n- npm run check | tail => {error}"
+
+
+def test_the_report_of_a_sub_agent_is_listed_with_its_end():
+    report = "The harbour has two gates.\n" * 20 + "agentId: a7f3 (to go on with it)\n"
+    ledger = ledger_of(call("Task", description="Survey the gates", out=report))
+    assert ledger.startswith("Other calls:\n- Task(Survey the gates) => ")
+    assert ledger.endswith("agentId: a7f3 (to go on with it)")
 
 
 def test_a_command_that_failed_is_the_last_to_be_left_out():
@@ -215,7 +231,7 @@ def test_acts_on_the_world_come_first_with_their_ids():
     push = call("Bash", command="git push origin main", out="To a.example\n   7bbb35b..0edaae9  main -> main")
     assert ledger_of(call("Read", path="a.py"), charge, push) == (
         "Done to the outside world: do not do it again (newest first):\n"
-        "- Bash(git push origin main) => To a.example 7bbb35b..0edaae9 main -> main\n"
+        "- Bash(git push origin main) => 7bbb35b..0edaae9 main -> main\n"
         '- charge_card(1042) => {"id": "ch_19f3", "status": "succeeded"}\n'
         "Files read:\n- a.py"
     )
@@ -223,7 +239,7 @@ def test_acts_on_the_world_come_first_with_their_ids():
 
 def test_the_command_of_an_agent_without_tools_is_listed():
     answered = [assistant("Look:\n```bash\nmake all\n```"), user("Observation: \nbash: make: command not found")]
-    assert ledger_of(*answered) == "Commands:\n- make all"
+    assert ledger_of(*answered) == "Commands:\n- make all => bash: make: command not found"
     edit = "a.py\n```\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```"
     assert ledger_of(assistant(edit), answered[1]) == ""
 

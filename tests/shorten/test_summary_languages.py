@@ -7,7 +7,7 @@ a log around five words of their own.
 
 import pytest
 
-from proxy.config.prompt_files import read_prompt
+from proxy.config.policies import read_prompt
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary_check import SummaryReply, judge_answer
 

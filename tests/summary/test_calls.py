@@ -17,8 +17,7 @@ from proxy.summary import pending
 from proxy.summary.call import SummaryCall, SummaryCost, SummaryOutcome
 from proxy.summary.pending import Summarizer, SummaryOrder
 from proxy.summary.question import Question
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import Redaction
 from tests.support.messages import body, parse_request, user
 

@@ -23,7 +23,7 @@ from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, request, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
-SHORT = SummaryRules(prompt="Sum it up.", max_tokens=100, ledger=400)
+SHORT = SummaryRules(prompt="Sum it up.", max_tokens=100, ledger=400, prepare=0.8)
 RULES = Rules(trigger_tokens=6_000, clear_at_least=10**9, when_full=(), summary=SHORT)
 
 
@@ -69,7 +69,7 @@ def test_a_focus_is_part_of_the_question():
         (replace(RULES, summary=replace(SHORT, enabled=False)), {}),
         (RULES, {"can_summarize": False}),
         (RULES, {"was_forwarded": False}),
-        (replace(RULES, target=0.99, room=0, summary=replace(SHORT, verbatim=0.99)), {}),
+        (replace(RULES, target=0.99, summary=replace(SHORT, verbatim=0.99)), {}),
         (replace(RULES, new_blocks=False), {}),
     ],
     ids=["switched off", "nobody to ask", "sent only once", "longer than what it replaces", "no new blocks"],

@@ -29,11 +29,11 @@ from proxy.path.actions import (
     drive_until,
 )
 from proxy.path.conversation import Context, Conversation
-from proxy.path.known_requests import KnownRequests
 from proxy.path.planning import Plan
 from proxy.path.program import run
-from proxy.path.recognition import load_memory
-from proxy.path.recovery import plan_untouched
+from proxy.path.remedies import plan_untouched
+from proxy.path.remember import load_memory
+from proxy.path.services import KnownRequests
 from proxy.shorten.memory import LastRequest, LookUp, SummaryCandidate
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules

@@ -7,12 +7,9 @@ assert run.tally.over == 0
 import asyncio
 from dataclasses import dataclass
 
-from proxy.lab.demo.agent import Agent, AgentTurn
-from proxy.lab.demo.demo_run import SEED, sample
-from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.demo.speech import DemoUsage
-from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.demo.agent import SEED, Agent, AgentTurn, sample
+from proxy.lab.demo.model import NAME, DemoUsage, Manner, SimulatedModel, SimulatedServer
+from proxy.lab.demo.picture import Bill, Tally, charge_untouched, measure_waits
 from proxy.models.tokenizer import Tokenizers
 from tests.support.running_proxy import serving
 

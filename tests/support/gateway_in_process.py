@@ -18,12 +18,12 @@ from proxy.events import FailedOpen, InternalFault, RequestFinished, StoreFailed
 from proxy.lifetime import BackgroundTasks
 from proxy.path.compactor import Compactor
 from proxy.path.gateway import Gateway
-from proxy.path.originals import Keeper
+from proxy.path.services import Keeper
 from proxy.server.application import App
 from proxy.server.connection import HttpServer
 from proxy.store.memory import MemoryStore
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream.call import Call
+from proxy.upstream.client import Call
 from tests.support.messages import body
 
 

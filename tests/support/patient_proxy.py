@@ -8,8 +8,8 @@ import sys
 from functools import partialmethod
 
 from proxy.__main__ import main
-from proxy.admin import trials
-from proxy.path import originals
+from proxy.admin import policy_pages
+from proxy.path import services
 from proxy.store.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 60.0
@@ -22,8 +22,8 @@ runpy.run_module("proxy.lab.what_if", run_name="__main__")
 
 def wait_patiently() -> None:
     SqliteStore.__init__ = partialmethod(SqliteStore.__init__, timeout=PATIENCE_SECONDS)
-    originals.WRITE_TIMEOUT_SECONDS = PATIENCE_SECONDS
-    trials._COMMAND = (sys.executable, "-P", "-c", WHAT_IF)
+    services.WRITE_TIMEOUT_SECONDS = PATIENCE_SECONDS
+    policy_pages._COMMAND = (sys.executable, "-P", "-c", WHAT_IF)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ scores = judged(case, AS_SENT, history(user("Fix it."), says("[folded]")))      
 """
 
 from proxy.history.pins import Pins
-from proxy.lab.replay.cache import FOREVER
-from proxy.lab.replay.replay_history import ReplayHistory, encode
+from proxy.lab.replay.replay_history import FOREVER, ReplayHistory, encode
 from proxy.lab.replay.replay_values import Conversation, RecordedUsage
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent

@@ -27,7 +27,7 @@ SMALL_WINDOW_SETTINGS = {
     "when_full": [],
     "always": [],
     "keep": {"tokens": 500},
-    "summary": {"max_tokens": 600, "ledger": 800},
+    "summary": {"max_tokens": 600, "ledger": 800, "prepare": 0.8},
 }
 WINDOW = 24_000
 WORK = reading(40, size=2_400)

@@ -11,7 +11,7 @@ import yaml
 
 from proxy import events
 from proxy.telemetry.otel import Exporter, Signals
-from proxy.wire.trace_context import Trace, continue_trace
+from proxy.wire.http_head import Trace, continue_trace
 from tests.support.agent import Agent, reading
 from tests.support.collector import Collector, attributes
 from tests.support.compacting_proxy import metric

@@ -7,8 +7,7 @@ import pytest
 from proxy.config import Upstream as Settings
 from proxy.errors import UpstreamUnreachable
 from proxy.lifetime import BackgroundTasks, Leases
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from tests.support.scripted_upstream import answer, hang, text_turn
 
 CALL = Call("GET", "/models", "", (), None)
@@ -75,7 +74,7 @@ async def test_a_call_that_is_cancelled_or_fails_keeps_nothing_open(up):
 @pytest.mark.seconds
 async def test_an_answer_that_is_tried_again_keeps_nothing_open(up):
     up.script = answer({"error": {}}, 503)
-    client = client_for(up.url, retry_statuses=(503,), retries=2, retry_wait_seconds=1)
+    client = client_for(up.url, retry_statuses=(503,), retries=2)
     async with client, client.send(CALL, None) as reply:
         assert reply.status == 503
     assert await is_closed(client)

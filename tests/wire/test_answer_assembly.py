@@ -267,16 +267,6 @@ def test_no_server_can_say_anything_that_trips_it(deltas, other):
     assert all(isinstance(text, dict) for text in messages(assemble(body, kind=JSON)))
 
 
-def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
-    def feed_assembly(count):
-        assembly = Assembly("text/event-stream")
-        for _ in range(count):
-            assembly.feed(b"x" * 100)
-        return assembly
-
-    assert_grows_in_proportion(feed_assembly, int, 10_000)
-
-
 @pytest.mark.seconds
 def test_the_cost_of_calls_grows_with_their_number():
     def stream(count):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.wire.caller import find_credentials, is_credential
+from proxy.wire.http_head import find_credentials, is_credential
 
 CARRIED_IN = (
     "Authorization",

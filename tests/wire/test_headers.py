@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.headers import (
+from proxy.wire.http_head import (
     CREDENTIALS,
     HOP_BY_HOP,
     are_writable,

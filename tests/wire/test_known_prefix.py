@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
-from proxy.path.known_requests import KnownRequests
+from proxy.path.services import KnownRequests
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.known_prefix import CHANGING_MESSAGES, find_prefix
-from proxy.wire.messages.fold_marks import count_client_marks
+from proxy.wire.json_body import CHANGING_MESSAGES, find_prefix
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
@@ -235,34 +234,6 @@ def test_any_history_of_an_api_is_read_alike(wire, write, messages, others, cut)
         if known is not None:
             prefix = find_prefix(known, source, wire.find_first_message(source))
             assert wire.parse(source, prefix) == wire.parse(source)
-
-
-def test_the_marks_of_a_client_are_counted_wherever_they_are():
-    mark = {"cache_control": {"type": "ephemeral"}}
-
-    def write(history):
-        value = json.loads(messages_api.request(history))
-        value["system"] = [{"type": "text", "text": "You help.", **mark}]
-        value["tools"] = [{"name": "Read", "input_schema": {}, **mark}]
-        for message in value["messages"]:
-            message["content"][-1] |= mark
-        return json.dumps(value).encode()
-
-    known, source = MESSAGES_FORMAT.parse(write(LONG)), write(LONG + MORE)
-    warm = MESSAGES_FORMAT.parse(source, find_prefix(known, source, MESSAGES_FORMAT.find_first_message(source)))
-    assert count_client_marks(known) == len(json.loads(write(LONG))["messages"]) + 2
-    for request in (warm, MESSAGES_FORMAT.parse(source)):
-        assert count_client_marks(request) == source.count(b'"cache_control"')
-
-
-@given(legal)
-def test_the_marks_of_a_client_are_counted_where_they_move_from_turn_to_turn(history):
-    known = None
-    for turn in turns(history):
-        source = mark_newest(messages_api.request)(turn)
-        prefix = known and find_prefix(known, source, MESSAGES_FORMAT.find_first_message(source))
-        known = MESSAGES_FORMAT.parse(source, prefix)
-        assert known is None or count_client_marks(known) == source.count(b'"cache_control"')
 
 
 # --- what leaves ------------------------------------------------------------------------------------------------------

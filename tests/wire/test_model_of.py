@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.outline import find_model
+from proxy.wire.json_body import find_model
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),

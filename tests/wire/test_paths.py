@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.paths import INFERENCE_PATHS, below_v1, is_inference, normalize_path
+from proxy.wire.http_head import INFERENCE_PATHS, below_v1, is_inference, normalize_path
 
 PIECES = st.sampled_from(
     [

@@ -6,11 +6,10 @@ import time
 
 import pytest
 
-from proxy.path.accounting import is_silently_cut
-from proxy.path.actions import AnswerReport
-from proxy.path.recovery import Refusal
+from proxy.path.actions import AnswerReport, Refusal
+from proxy.path.remember import is_silently_cut
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
-from proxy.wire.usage import read_usage, says_truncated
+from proxy.wire.token_counts import read_usage, says_truncated
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from proxy.history.messages import make_literal
+from proxy.wire.event_streams import find_refusal
 from proxy.wire.responses.responses_answers import RESPONSES_ANSWERS
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
-from proxy.wire.stream_opening import find_refusal
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from proxy.history.messages import extract_text
 from proxy.recall.tool import TOOL
 from proxy.wire.answer_assembly import Assembly
+from proxy.wire.api_format import add_usage
 from proxy.wire.chat.chat_answers import CHAT_ANSWERS
 from proxy.wire.messages.messages_answers import MESSAGES_ANSWERS
 from proxy.wire.responses.responses_answers import RESPONSES_ANSWERS
-from proxy.wire.rounds import add_usage
-from proxy.wire.usage import read_usage
+from proxy.wire.token_counts import read_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn
 from tests.support.proxy_client import data_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.sse import EventReader, LineReader, has_name, read_event, write_event
+from proxy.wire.event_streams import EventReader, LineReader, has_name, read_event, write_event
 from tests.support.cost_growth import assert_grows_in_proportion
 
 WORDS = [b"data: 1", b"event: x", b"\xef\xbb\xbf", b"x" * 9, b"\n", b"\r\n", b"\r", b"\r\n\r\n", b"\n\n", b"\r\r"]

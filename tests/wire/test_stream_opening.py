@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.stream_opening import OPENING_MAX_BYTES, StreamOpening, find_refusal
+from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, find_refusal
 from tests.support.completions import comment, delta, event
 from tests.support.messages_api import answer_events as messages_events
 from tests.support.responses_api import answer_events as responses_events

@@ -5,8 +5,13 @@ import json
 import pytest
 
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.messages.threads import CLIENTS, find_client, find_thread_use, remove_thread
+from proxy.wire.messages.messages_format import (
+    MESSAGES_FORMAT,
+    THREAD_CLIENTS,
+    find_thread_client,
+    find_thread_use,
+    remove_thread,
+)
 
 MESSAGES = [{"role": "user", "content": 'A "thread".'}]
 
@@ -41,13 +46,13 @@ def test_without_its_thread_a_request_is_otherwise_the_same():
     assert remove_thread(body(thread={"type": "create"}, stream=True)) == body(stream=True)
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.header)
+@pytest.mark.parametrize("client", THREAD_CLIENTS, ids=lambda client: client.header)
 def test_each_client_knows_its_example(client):
-    assert find_client(((client.header.title(), client.example),)) is client
+    assert find_thread_client(((client.header.title(), client.example),)) is client
 
 
 def test_other_clients_are_not_known():
-    assert find_client((("user-agent", "curl/8.17"), ("x-stainless-helper", "BetaToolRunner"))) is None
+    assert find_thread_client((("user-agent", "curl/8.17"), ("x-stainless-helper", "BetaToolRunner"))) is None
 
 
 @pytest.mark.parametrize(

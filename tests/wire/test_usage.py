@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.shorten.calibration import NOT_REPORTED, Usage
-from proxy.wire.usage import TAIL_BYTES, Tail, read_usage
+from proxy.wire.token_counts import TAIL_BYTES, Tail, read_usage
 from tests.support.completions import call_turn, chunk, delta, text_turn
 
 TOLD = text_turn("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
@@ -30,10 +30,6 @@ def whole(turn, **dump):
 @pytest.mark.parametrize("dump", [{}, {"indent": 2}, {"separators": (",", ":")}], ids=["plain", "indented", "tight"])
 def test_usage_is_read_once_from_a_whole_answer(dump):
     assert usage_of(whole(TOLD, **dump)) == TOLD.usage
-
-
-def test_usage_is_read_from_the_last_event_of_a_stream():
-    assert usage_of(*TOLD.frames(usage=True)) == TOLD.usage
 
 
 def test_a_stream_without_the_usage_option_reports_no_usage():

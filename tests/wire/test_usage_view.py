@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.usage_view import BodyRewriter, StreamRewriter, UsageView
+from proxy.wire.token_counts import BodyRewriter, StreamRewriter, UsageView
 from tests.support.completions import text_turn
-from tests.support.cost_growth import assert_grows_in_proportion
 
 HIDDEN, LONGER = UsageView(hides_usage=True), UsageView(extra_tokens=5_000)
 TURN = text_turn("All is well, and more than that.").using(1_000, 20)
@@ -113,15 +112,6 @@ def test_a_line_without_end_passes_as_it_comes_and_what_follows_is_read_again():
     assert b"".join(out) == piece * 40
     assert shown.feed(b'x\ndata: {"choices":[],"usage":{"prompt_tokens":1}}\n\n') == b"x\n"
     assert shown.close() == b""
-
-
-def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
-    def feed_rewriter(count):
-        shown = StreamRewriter(UsageView(hides_usage=True))
-        for _ in range(count):
-            shown.feed(b"x" * 16)
-
-    assert_grows_in_proportion(feed_rewriter, int, 10_000)
 
 
 def test_the_prompt_of_several_rounds_is_that_of_the_first():

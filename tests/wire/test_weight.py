@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from proxy.wire.weight import (
+from proxy.models.tokenizer import (
     AUDIO_TOKENS,
     FILE_TOKENS,
     MESSAGE_TOKENS,

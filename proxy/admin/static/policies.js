@@ -56,12 +56,12 @@ const value = (said) => h("code", null, typeof said === "string" ? said || "none
 function attachments(told) {
   if (!told.attachments.length) return note("No attachments: every team has its own policy, or its upstream's.");
   const glob = (said) => (said === "*" ? h("span", { class: "dim" }, "any") : h("code", null, said || "none"));
-  const figures = [figure("Priority"), figure("Roll-out")];
+  const figures = [figure("Roll-out")];
   const head = ["", "Policy", "Team", "Key", "Model", "Upstream", "Tag", ...figures, "Mode"];
   return table(head, told.attachments.map((each, order) => [
     `${order + 1}.`,
     toPolicy(each.policy, each.policy),
     glob(each.team), glob(each.key), glob(each.model), glob(each.upstream), glob(each.tag),
-    figure(String(each.priority)), figure(`${each.rollout} %`), each.mode || "its own",
+    figure(`${each.rollout} %`), each.mode || "its own",
   ]), "Attachments", true);
 }

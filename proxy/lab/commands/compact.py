@@ -1,57 +1,154 @@
 """`compact`: compact a saved conversation, to see what would become of it.
 
-Nothing is sent anywhere, except where a model is asked for a summary, or for the turns that are off the track.
+Nothing is sent anywhere, unless a model is asked for a summary, or for the turns that are off the track.
+
+`--step clear_results:over=800,keep_recent=3` has the settings of the policy, and those that are typed over them. A
+name of the design (docs/five-documents.md, RFD 036) has the settings of the policy `jp`.
 """
 
 import argparse
 import asyncio
 import json
+import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from argparse import ArgumentTypeError
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
+from proxy.config.policies import DEFAULT, Policy
+from proxy.config.values import suggest
+from proxy.config.yaml_file import parse_variable
 from proxy.designs.prune_tools import PruneTools
+from proxy.history.agents import EXEMPT
 from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.lab import saved
-from proxy.lab.commands import strategies, tangents_command
-from proxy.lab.commands.strategies import AUTO, JP, SUMMARY, Strategy
+from proxy.lab.commands import tangents
+from proxy.lab.commands.tangents import Turns
 from proxy.lab.demo.picture import Ink
-from proxy.lab.tangents import Turns
+from proxy.lab.sessions import session_files
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.path.planning import choose_without_model, decide
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
+from proxy.shorten.step_registry import STEPS
 from proxy.shorten.summary import Summarize
 from proxy.shorten.window import Window
 from proxy.store.transcripts.archive import role_and_text
 from proxy.summary.question import build_question
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 
+SUMMARY, AUTO, JP = "summary", "auto", "jp"
+TANGENTS = "classify-tangents"
+_SETTING = re.compile(r",(?=\w+=)")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStrategy:
+    step: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Beyond those of the policy `jp`."""
+
+
+NAMED: Mapping[str, NamedStrategy] = {
+    "strip-reasoning": NamedStrategy("strip_reasoning"),
+    # Requests stay, whatever the tool; so do results that carry state, and the hash of a commit.
+    "strip-tool-results": NamedStrategy(
+        "tool_hints", {"hints": [(tool, "keep", "keep") for tool in (*EXEMPT, "git_commit")]}
+    ),
+    "dedup-tools": NamedStrategy("dedup_old"),
+    "strip-attachments": NamedStrategy("strip_attachments", {"keep_recent": 0}),
+    "prune-tools": NamedStrategy("prune_tools"),
+    "summarize": NamedStrategy(SUMMARY),
+}
+"""Tests of each stand in tests/lab/test_compact_steps.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def step(self) -> str:
+        return NAMED[self.name].step if self.name in NAMED else self.name
+
+    @property
+    def is_of_design(self) -> bool:
+        return self.name in NAMED or self.name == AUTO
+
+    def build(self, policy: Policy, jp: Policy) -> tuple[Step, ...]:
+        """ValueError: a setting cannot be used; the message says which."""
+        if self.step == AUTO:
+            return policy.rules("").when_full
+        if self.step == SUMMARY:
+            return ()
+        listed_step = policy.find_listed(self.step)
+        if listed_step is None and self.is_of_design:
+            listed_step = jp.find_listed(self.step)
+        own = NAMED[self.name].settings if self.name in NAMED else {}
+        try:
+            return (policy.build_step(self.step, {**(listed_step or {}), **own, **self.settings}),)
+        except ValueError as fault:
+            raise ValueError(f"--step {self.name}: {fault}") from None
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Read `NAME` or `NAME:setting=value,setting=value`; each value is YAML."""
+    name, _, settings_text = text.partition(":")
+    if name == TANGENTS:
+        raise ArgumentTypeError("a person has to confirm what goes: see --tangents and --drop")
+    names = (*STEPS, SUMMARY, AUTO, *NAMED)
+    if name not in names:
+        raise ArgumentTypeError(f"there is no step {name!r}{suggest(name, names)} (there are {', '.join(names)})")
+    settings = dict[str, Any]()
+    for pair in _SETTING.split(settings_text) if settings_text else ():
+        setting, equals, value = pair.partition("=")
+        if not equals:
+            raise ArgumentTypeError(f"{pair!r} is no setting: write {name}:setting=value,setting=value")
+        settings[setting] = parse_variable(value)
+    if name == AUTO and settings:
+        raise ArgumentTypeError("auto takes no settings: change them in a policy, and name it with --policy")
+    return Strategy(name, settings)
+
+
+def choose_policy(strategies: Iterable[Strategy]) -> str:
+    if any(strategy.is_of_design for strategy in strategies):
+        return JP
+    return DEFAULT
+
+
+def change_summary(policy: Policy, strategies: Sequence[Strategy]) -> Policy:
+    """ValueError: a setting for the summary cannot be used."""
+    for strategy in strategies:
+        if strategy.step == SUMMARY and strategy.settings:
+            try:
+                policy = policy.change_summary(strategy.settings)
+            except ValueError as fault:
+                raise ValueError(f"--step {strategy.name}: {fault}") from None
+    return policy
+
+
 DEFAULT_MODEL = "gpt-4o"
 SUMMARIZE_OVER_SHARE = 0.5
-"""Of the window: what `auto` leaves over this is summarized."""
 CAUSES = {
     "floor": "nothing more can be removed",
     "min_groups": "the policy leaves conversations of so few groups alone (`min_groups`)",
     "min_turns": "the policy leaves conversations of so few turns alone (`min_turns`)",
     "breaker-open": "blocks do not help this conversation",
 }
-"""Why nothing was done, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The shortened conversation, with sizes and reports."""
-
     request: Request
     view: tuple[Message, ...]
     tools: bytes | None
@@ -61,9 +158,12 @@ class Outcome:
     reports: Sequence[StepReport]
 
     def as_json(self) -> str:
-        steps = [
-            {name: value for name, value in asdict(each).items() if value or name != "cause"} for each in self.reports
-        ]
+        steps = []
+        for report_of_step in self.reports:
+            step = asdict(report_of_step)
+            if not step["cause"]:
+                del step["cause"]
+            steps.append(step)
         report = {"tokens_before": self.before, "tokens_after": self.after, "reason": self.reason, "steps": steps}
         return json.dumps(report | {"messages_before": len(self.request.messages), "messages_after": len(self.view)})
 
@@ -103,7 +203,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--step",
         metavar="S",
         action="append",
-        type=strategies.parse_strategy,
+        type=parse_strategy,
         help="only this step, with the policy's settings or your own, as clear_results:over=800,keep_recent=3; may be "
         "repeated. `summary` asks the model. strip-reasoning, strip-tool-results, dedup-tools, strip-attachments, "
         "prune-tools, summarize and auto do what the design of these names says: auto is all of them, and a summary "
@@ -111,7 +211,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track: a list")
     ways.add_argument(
-        "--drop", metavar="N,N-N", type=tangents_command.parse_turn_numbers, help="drop exactly these turns, as 3,7-9"
+        "--drop", metavar="N,N-N", type=tangents.parse_turn_numbers, help="drop exactly these turns, as 3,7-9"
     )
     parser.add_argument(
         "--keep-last",
@@ -141,14 +241,14 @@ def compact(args: argparse.Namespace) -> int:
     chosen: Sequence[Strategy] = args.step or ()
     asks_model = args.tangents or any(strategy.step in (SUMMARY, AUTO) for strategy in chosen)
     config = options.load_configuration(args, needs_secrets=asks_model).config
-    args.policy = args.policy or strategies.choose_policy(chosen)
+    args.policy = args.policy or choose_policy(chosen)
     if fault := _find_fault(args, config):
         return print_error(fault)
     try:
-        policy = strategies.change_summary(config.policy(args.policy), chosen)
+        policy = change_summary(config.policy(args.policy), chosen)
         steps = [strategy.build(policy, config.policy(JP)) for strategy in chosen]
         request = _read(args)
-    except saved.UnreadableError as unread:
+    except session_files.UnreadableError as unread:
         return print_error(f"{args.file}: {unread}")
     except (OSError, ValueError) as wrong:
         return print_error(options.describe_fault(wrong))
@@ -159,9 +259,9 @@ def compact(args: argparse.Namespace) -> int:
     window = resolve_window(model, Window(total=args.window, origin="config") if args.window else None)
     count = Tokenizers().of(model, policy.estimator).count
     room = window.usable_tokens(rules.summary.max_tokens if args.step else None)
-    asking = tangents_command.ModelQuestion(config, model, count, room)
+    asking = tangents.ModelQuestion(config, model, count, room)
     if args.tangents:
-        return tangents_command.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
+        return tangents.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
     rules = _without_always_steps(rules) if by_hand else rules
     facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
@@ -173,13 +273,12 @@ def compact(args: argparse.Namespace) -> int:
             outcome = _apply_steps(state, zip(chosen, steps, strict=True), asking, window)
         else:
             outcome = _apply_policy(state)
-    except tangents_command.NoListError as fault:
+    except tangents.NoListError as fault:
         return print_error(str(fault))
     return _print(outcome, args)
 
 
 def _find_fault(args: argparse.Namespace, config: Config) -> str:
-    """The fault of these arguments, or nothing."""
     if args.policy not in config.all_policies:
         return f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}"
     if args.dry_run and args.apply:
@@ -193,9 +292,9 @@ def _find_fault(args: argparse.Namespace, config: Config) -> str:
 
 def _read(args: argparse.Namespace) -> Request:
     text = args.file.read_text("utf-8", "surrogateescape")
-    request = CHAT_FORMAT.parse(saved.request_of(text, args.model or DEFAULT_MODEL))
+    request = CHAT_FORMAT.parse(session_files.request_of(text, args.model or DEFAULT_MODEL))
     if request is None:
-        raise saved.UnreadableError("no chat request that can be understood; the proxy would relay it as it is")
+        raise session_files.UnreadableError("no chat request that can be understood; the proxy would relay it as it is")
     return request
 
 
@@ -213,18 +312,18 @@ def _apply_policy(state: ConversationState) -> Outcome:
 def _apply_steps(
     state: ConversationState,
     chosen: Iterable[tuple[Strategy, Sequence[Step]]],
-    asking: tangents_command.ModelQuestion,
+    asking: tangents.ModelQuestion,
     window: Window,
 ) -> Outcome:
-    """The named steps, left to right, over everything older than what is kept."""
+    """Run steps left to right over everything older than the kept part."""
     draft, reports = state.draft(state.rules.keep), list[StepReport]()
     for strategy, steps in chosen:
         for step in steps:
             shorter, (report,) = run((step,), draft)
             reports.append(replace(report, cause=_find_cause(step, draft, report)))
             draft = shorter
-        left = state.size() - sum(report.saved for report in reports)
-        is_large = window.tokens is not None and left > window.tokens * SUMMARIZE_OVER_SHARE
+        remaining_tokens = state.size() - sum(report.saved for report in reports)
+        is_large = window.tokens is not None and remaining_tokens > window.tokens * SUMMARIZE_OVER_SHARE
         if strategy.step == SUMMARY or (strategy.step == AUTO and is_large):
             draft, (report,) = run((_ask_summary(state, draft, asking),), draft)
             cause = "" if report.saved else "the summary is not shorter than what it would replace"
@@ -233,7 +332,7 @@ def _apply_steps(
 
 
 def _find_cause(step: Step, draft: Draft, report: StepReport) -> str:
-    """Why a step did nothing; empty if it did something, or its work was thrown away."""
+    """Tell why a step did nothing; empty if it did something, or its work was thrown away."""
     if report.refused or report.messages or report.saved:
         return ""
     if isinstance(step, PruneTools):
@@ -243,23 +342,23 @@ def _find_cause(step: Step, draft: Draft, report: StepReport) -> str:
     return f"found nothing for it in the {len(draft.middle)} messages that are older than what is kept"
 
 
-def _ask_summary(state: ConversationState, draft: Draft, asking: tangents_command.ModelQuestion) -> Summarize:
-    """The step that a model's summary of the draft makes. NoListError: the model gave none; the message says why."""
+def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQuestion) -> Summarize:
+    """NoListError: the model gave no summary; the message says why."""
     rules = replace(state.rules.summary, call="transcript")
-    asked = replace(state, rules=replace(state.rules, summary=rules))
-    weight = asked.count_tokens(draft.middle)
+    asking_state = replace(state, rules=replace(state.rules, summary=rules))
+    weight = asking_state.count_tokens(draft.middle)
     if not draft.middle:
-        raise tangents_command.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
-    question = build_question(asked, draft, draft.middle[-1].stop, weight)
-    verdict = asyncio.run(tangents_command.ask_summary(state.request, question, asking))
+        raise tangents.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
+    question = build_question(asking_state, draft, draft.middle[-1].stop, weight)
+    verdict = asyncio.run(tangents.ask_summary(state.request, question, asking))
     if not verdict.text:
-        raise tangents_command.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")
+        raise tangents.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")
     return Summarize(verdict.text, rules)
 
 
-def _drop_turns(state: ConversationState, named: Collection[int]) -> Outcome:
-    """The conversation without these turns, and changed in nothing else."""
-    return _outcome_of(state, *Turns.of(state.request, state.rules).drop_turns(named, state.count), "turns")
+def _drop_turns(state: ConversationState, numbers: Collection[int]) -> Outcome:
+    """Change nothing but these turns."""
+    return _outcome_of(state, *Turns.of(state.request, state.rules).drop_turns(numbers, state.count), "turns")
 
 
 def _outcome_of(state: ConversationState, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
@@ -269,7 +368,7 @@ def _outcome_of(state: ConversationState, shorter: Draft, reports: Sequence[Step
 
 
 def _index_links(request: Request) -> list[bytes]:
-    """Indices as links: no block of this conversation is looked up later."""
+    """No block of this conversation is looked up later, so indices do."""
     return [place.to_bytes(4, "big") for place in range(len(request.body) + 1)]
 
 
@@ -286,32 +385,28 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
         return 0
     if args.drop and (
-        left := [f"{report.step} cannot go: {report.refused}" for report in outcome.reports if report.refused]
+        obstacles := [f"{report.step} cannot go: {report.refused}" for report in outcome.reports if report.refused]
     ):
-        return print_error("\n".join([*left, "nothing was dropped"]))
+        return print_error("\n".join([*obstacles, "nothing was dropped"]))
     sys.stdout.buffer.write(CHAT_FORMAT.render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0
 
 
 def diff_messages(request: Request, view: Sequence[Message]) -> Iterator[str]:
-    """A unified diff of a history and its view, one hunk for each message that is not as it was.
-
-    Messages are numbered as in the file. The head is left out: it is never changed, and places of messages begin
-    behind it.
-    """
+    """Return a unified diff, one hunk for each changed message. The head is never changed and left out."""
     before, after, head_size = request.body, view[request.head_size :], request.head_size
-    covered = {index for message in after for index in range(message.start, message.stop)}
+    covered_indices = {index for message in after for index in range(message.start, message.stop)}
     hunks: list[tuple[int, int, Message | None]] = [(message.start, message.stop, message) for message in after]
-    hunks += [(index, index + 1, None) for index in range(len(before)) if index not in covered]
+    hunks += [(index, index + 1, None) for index in range(len(before)) if index not in covered_indices]
     for start, stop, message in sorted(hunks, key=lambda hunk: hunk[:2]):
-        old, new = before[start:stop], [message] if message is not None else []
-        if [each.raw for each in old] == [each.raw for each in new]:
+        old_messages, new_messages = before[start:stop], [message] if message is not None else []
+        if [item.raw for item in old_messages] == [item.raw for item in new_messages]:
             continue
         first, last = head_size + start + 1, head_size + stop
-        many = f"messages {first}-{last}" if last > first else f"message {first}"
-        role = role_and_text((old or new)[0].raw)[0]
-        yield f"@@ {many if old else 'inserted message'} ({role}) @@"
-        lines = unified_diff(_list_lines(old), _list_lines(new), n=1, lineterm="")
+        heading = f"messages {first}-{last}" if last > first else f"message {first}"
+        role = role_and_text((old_messages or new_messages)[0].raw)[0]
+        yield f"@@ {heading if old_messages else 'inserted message'} ({role}) @@"
+        lines = unified_diff(_list_lines(old_messages), _list_lines(new_messages), n=1, lineterm="")
         yield from islice(lines, 3, None)  # without the names of files and the first line numbers
 
 

@@ -22,23 +22,18 @@ from proxy.cli.options import add_command, has_colours, print_error
 from proxy.config import Loaded, load
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.lab.demo import picture
-from proxy.lab.demo.agent import Agent, AgentTurn
-from proxy.lab.demo.demo_run import TURNS, TURNS_LIMIT, sample
-from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
-from proxy.lab.demo.picture import Ink, Moment, Scenery
-from proxy.lab.demo.tally import Tally, charge_untouched
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.demo.agent import TURNS, TURNS_LIMIT, Agent, AgentTurn, sample
+from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel, SimulatedServer
+from proxy.lab.demo.picture import Ink, Moment, Scenery, Tally, charge_untouched
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.server import supervisor
-from proxy.server.building import LastValid, build_worker
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import make_url
+from proxy.server.worker import LastValid, Worker, make_url
 from proxy.shorten.window import TokenPrices
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
-"""Pause between two turns, and the longest time for all pauses together."""
 SUMMARY_SECONDS = 2.0
 NUDGED_EVERY = 20
 LEAST_WINDOW_TOKENS = 16_000
@@ -88,18 +83,18 @@ def _parse_turns(text: str) -> int:
 
 async def _run_demo(args: argparse.Namespace, state: str) -> int:
     screen = Screen.of(sys.stdout)
-    sampled, tokenizer = sample(args.turns, nudged_every=NUDGED_EVERY if args.policy else 0), Tokenizers().of(NAME)
+    agent_run, tokenizer = sample(args.turns, nudged_every=NUDGED_EVERY if args.policy else 0), Tokenizers().of(NAME)
     scenery = Scenery(
-        sampled,
-        charge_untouched(sampled, tokenizer),
+        agent_run,
+        charge_untouched(agent_run, tokenizer),
         args.window,
         resolve_window(NAME).prices or TokenPrices(0, 0, 0, 0),
     )
     manner = Manner(window=args.window, summary_seconds=0 if args.fast else SUMMARY_SECONDS)
-    model = SimulatedModel(sampled, tokenizer, manner)
+    model = SimulatedModel(agent_run, tokenizer, manner)
     moment, began = Moment(scenery, [], Tally(model.received)), perf_counter()
     async with SimulatedServer(model) as upstream, _proxy(upstream.url, state, args) as url:
-        agent = Agent(sampled, url, NAME, 0 if args.fast else min(PAUSE_SECONDS, RUN_SECONDS / args.turns))
+        agent = Agent(agent_run, url, NAME, 0 if args.fast else min(PAUSE_SECONDS, RUN_SECONDS / args.turns))
         playing = asyncio.create_task(_watch(agent, moment, screen))
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
         await asyncio.wait({playing})
@@ -109,7 +104,6 @@ async def _run_demo(args: argparse.Namespace, state: str) -> int:
 
 
 def _exit_status(playing: asyncio.Task[None], moment: Moment) -> int:
-    """Exit status of the run; prints why it did not finish."""
     fault = playing.exception()
     if isinstance(fault, ConnectionError):
         return print_error(str(fault))
@@ -129,15 +123,15 @@ async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
 
 @asynccontextmanager
 async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIterator[str]:
-    """Base URL of a proxy that runs as with `serve`, on a free port, with defaults but for what was asked for."""
-    loaded = _configure(upstream, state, args)
-    sock = supervisor.reserve_port(loaded.config)
-    last_valid = LastValid(loaded.config, Registry())
-    worker = build_worker(ConfigSource(lambda _: loaded, None), loaded.config, None, last_valid)
+    """Run a proxy as with `serve`, on a free port."""
+    loaded_config = _configure(upstream, state, args)
+    sock = supervisor.reserve_port(loaded_config.config)
+    last_valid = LastValid(loaded_config.config, Registry())
+    worker = Worker(ConfigSource(lambda _: loaded_config, None), loaded_config.config, None, last_valid)
     serving = asyncio.create_task(worker.run(sock))
     await asyncio.sleep(0)
     try:
-        yield f"{make_url(loaded.config, sock)}/v1"
+        yield f"{make_url(loaded_config.config, sock)}/v1"
     finally:
         if not serving.done():
             signal.raise_signal(signal.SIGTERM)  # the way a user stops it
@@ -145,7 +139,7 @@ async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIt
 
 
 def _configure(upstream: str, state: str, args: argparse.Namespace) -> Loaded:
-    given: dict[tuple[str | int, ...], object] = {
+    settings: dict[tuple[str | int, ...], object] = {
         ("listen", "port"): 0,
         ("listen", "drain_seconds"): 0,
         ("upstreams", 0, "base_url"): upstream,
@@ -153,14 +147,16 @@ def _configure(upstream: str, state: str, args: argparse.Namespace) -> Loaded:
         ("log", "level"): "error",
     }
     if args.policy:  # else the proxy has to learn the window, as it does from any server
-        given["upstreams", 0, "policy"] = args.policy
-        given["upstreams", 0, "window"] = args.window
-    return load(None, {}, given)
+        settings["upstreams", 0, "policy"] = args.policy
+        settings["upstreams", 0, "window"] = args.window
+    return load(None, {}, settings)
 
 
 def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
-    """Commands that show the kept originals, as this one was invoked: after `make run` none is on the PATH."""
-    named = next((turn.read_note("-conversation") for turn in reversed(turns) if turn.read_note("-conversation")), "")
+    """Return commands as this program was invoked: after `make run` none is on the PATH."""
+    conversation = next(
+        (turn.read_note("-conversation") for turn in reversed(turns) if turn.read_note("-conversation")), ""
+    )
     if not any(turn.read_note("") in ("created", "applied") for turn in turns):
         return [" Nothing was shortened, so no originals were kept. Try a longer run: --turns 150"]
     where = f"--state {shlex.quote(state)}"
@@ -168,12 +164,12 @@ def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
         " The originals are kept. To see them, and what the model saw:",
         "",
         f"   {_program()} transcripts list {where}",
-        f"   {_program()} transcripts show {named} --compacted {where}",
+        f"   {_program()} transcripts show {conversation} --compacted {where}",
     ]
 
 
 def _program() -> str:
-    """The program as it was invoked, to be pasted into the same shell."""
+    """Return the program, to be pasted into the same shell."""
     if Path(sys.argv[0]).name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m proxy"
     return shlex.quote(sys.argv[0])
@@ -181,8 +177,6 @@ def _program() -> str:
 
 @dataclass(slots=True)
 class Screen:
-    """Output of the demo: redrawn on a terminal, line by line anywhere else."""
-
     out: TextIO
     draws: bool
     width: int

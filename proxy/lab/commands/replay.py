@@ -7,39 +7,109 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, zip_longest
+from time import monotonic
+from typing import TextIO
 
 from proxy.cli import options
-from proxy.cli.options import add_command, parse_output_path, parse_path, parse_whole_number, print_error
-from proxy.cli.tables import format_table
+from proxy.cli.options import add_command, format_table, parse_output_path, parse_path, parse_whole_number, print_error
 from proxy.config import Config, Upstream
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions
-from proxy.lab.commands.progress import ProgressBar
-from proxy.lab.replay import sample, scorecard, standin
-from proxy.lab.replay.cache import HABITS
+from proxy.lab.demo.model import SimulatedServer
+from proxy.lab.replay import sample, scorecard, summarizers
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.drawing import draw, keep_large, take_part
-from proxy.lab.replay.prices import MODEL, PRICES
+from proxy.lab.replay.replay_history import HABITS, encode
 from proxy.lab.replay.replay_jobs import ResultFile, replay_all
-from proxy.lab.replay.replay_values import Conversation, Result
+from proxy.lab.replay.replay_values import MODEL, PRICES, Conversation, Result
 from proxy.lab.replay.scorecard import Column, Row
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import WAIT_SECONDS, Trial, build_rules
 from proxy.lab.replay.summarizers import ModelSummarizer, ReplaySummarizer, StandIn
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
-from proxy.lab.saved import UnreadableError
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.sessions.session_files import UnreadableError
+from proxy.shorten.pipeline import estimate_tokens
+
+
+def keep_large(conversations: Sequence[Conversation], tokens: int) -> list[Conversation]:
+    return [conversation for conversation in conversations if _count(conversation) >= tokens]
+
+
+def _count(conversation: Conversation) -> int:
+    return sum(estimate_tokens(encode(message)) for message in conversation.messages)
+
+
+def draw(conversations: Sequence[Conversation], count: int, seed: int) -> list[Conversation]:
+    """Keep the order."""
+    chosen = {id(conversation) for conversation in _deal(conversations, seed)[:count]}
+    return [conversation for conversation in conversations if id(conversation) in chosen]
+
+
+def take_part(conversations: Sequence[Conversation], part: int, parts: int, seed: int) -> list[Conversation]:
+    """Count from 1. The parts have no conversation in common, and nothing is left over."""
+    chosen = {id(conversation) for group in _shuffle(conversations, seed) for conversation in group[part - 1 :: parts]}
+    return [conversation for conversation in conversations if id(conversation) in chosen]
+
+
+def _deal(conversations: Sequence[Conversation], seed: int) -> list[Conversation]:
+    deck = chain.from_iterable(zip_longest(*_shuffle(conversations, seed)))
+    return [conversation for conversation in deck if conversation is not None]
+
+
+def _shuffle(conversations: Sequence[Conversation], seed: int) -> list[list[Conversation]]:
+    groups: dict[str, list[Conversation]] = {}
+    for conversation in conversations:
+        groups.setdefault(conversation.source, []).append(conversation)
+    dice = random.Random(seed)  # noqa: S311 (no secret)
+    return [dice.sample(group, len(group)) for group in groups.values()]
+
+
+_WIDTH_CHARACTERS = 30
+_REDRAW_SECONDS = 0.1
+_MINUTE_SECONDS = 60
+
+
+@dataclass(slots=True)
+class ProgressBar:
+    out: TextIO
+    what: str
+    began: float = 0.0
+    known: int = 0
+    drawn: float = 0.0
+
+    def __call__(self, done: int, of: int) -> None:
+        now = monotonic()
+        if not self.began:
+            self.began, self.known = now, done
+        if self.out.isatty() and (now - self.drawn >= _REDRAW_SECONDS or done == of):
+            self.drawn = now
+            self.out.write(
+                f"\r{draw_bar(done, of, self.what)}{self._time_left(now, done, of)}\x1b[K" + "\n" * (done == of)
+            )
+            self.out.flush()
+
+    def _time_left(self, now: float, done: int, of: int) -> str:
+        if not self.known < done < of:
+            return ""
+        seconds = round((now - self.began) * (of - done) / (done - self.known))
+        return f", {seconds // _MINUTE_SECONDS}:{seconds % _MINUTE_SECONDS:02} left"
+
+
+def draw_bar(done: int, of: int, what: str) -> str:
+    full = _WIDTH_CHARACTERS * done // of if of else _WIDTH_CHARACTERS
+    return f"[{'#' * full}{'.' * (_WIDTH_CHARACTERS - full)}] {done:,} of {of:,} {what}"
+
 
 DEFAULT_WINDOW_TOKENS = 128_000
 PORT_MAX = 65_535
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
-"""Policies of the published scorecard."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -194,20 +264,20 @@ def run_replay(args: argparse.Namespace) -> int:
 
 
 class UnknownPolicy(ValueError):
-    """Unknown policy name."""
+    """No policy or design has this name."""
 
 
 def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
     if not (args.files or args.sample):
         raise UnreadableError("nothing to replay: name files, or use --sample")
-    read = [each for path in args.files for each in sessions.read_sessions(path)]
+    read = [session for path in args.files for session in sessions.read_sessions(path)]
     for remark in _remarks(read):
         print(remark, file=sys.stderr)  # noqa: T201
-    found = sample.conversations() if args.sample else []
-    found += [conversation for session in read for conversation in session.conversations]
-    if not found:
+    conversations = sample.conversations() if args.sample else []
+    conversations += [conversation for session in read for conversation in session.conversations]
+    if not conversations:
         raise UnreadableError("these files hold no conversation with a request")
-    return _choose(args, found)
+    return _choose(args, conversations)
 
 
 def _choose(args: argparse.Namespace, conversations: list[Conversation]) -> list[Conversation]:
@@ -225,31 +295,37 @@ def _choose(args: argparse.Namespace, conversations: list[Conversation]) -> list
 
 
 def _remarks(read: Sequence[sessions.RecordedSession]) -> Iterator[str]:
-    """Remarks on what was left out or repaired while reading, with counts."""
-    noted = Counter("files of unknown form, skipped" for session in read if not session.format)
+    notes = Counter("files of unknown form, skipped" for session in read if not session.format)
     for session in read:
-        noted.update(session.notes)
-    yield from (f"{what}: {times:,}" for what, times in noted.items())
+        notes.update(session.notes)
+    yield from (f"{what}: {times:,}" for what, times in notes.items())
 
 
 def _replay_all(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
-    """Results of the named policies and proxy; without either, of doing nothing and of the default policy."""
+    """Without a policy and a proxy: nothing and the default."""
     upstream = UpstreamModel(args.window, HABITS[args.cache], args.model)
     ledger, bar = ResultFile(args.out), ProgressBar(sys.stderr, "conversations")
-    usual = PUBLISHED_POLICIES if args.all else () if args.through else (NOTHING, "default")
-    names = args.policy or usual
-    trials = [trial for name in names for trial in _build_trials(args, config, name)]
-    results = replay_all(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar) if trials else []
-    return results + (asyncio.run(_replay_through(args, conversations, upstream, ledger)) if args.through else [])
+    names: Sequence[str] = args.policy or ()
+    if not names and args.all:
+        names = PUBLISHED_POLICIES
+    elif not names and not args.through:
+        names = (NOTHING, "default")
+    trials = []
+    for name in names:
+        trials += _build_trials(args, config, name)
+    results = []
+    if trials:
+        results = replay_all(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar)
+    if args.through:
+        results += asyncio.run(_replay_through(args, conversations, upstream, ledger))
+    return results
 
 
 async def _replay_through(
     args: argparse.Namespace, conversations: Sequence[Conversation], upstream: UpstreamModel, ledger: ResultFile
 ) -> list[Result]:
-    recorder, door = (
-        Recorder(upstream),
-        ProxyTarget(args.through, args.name or args.through, _read_key() or "sk-replay"),
-    )
+    recorder = Recorder(upstream)
+    door = ProxyTarget(args.through, args.name or args.through, _read_key() or "sk-replay")
     bar = ProgressBar(sys.stderr, f"conversations through {door.name}")
     async with SimulatedServer(recorder, args.listen) as listening:
         print(f"recording on {listening.url}: the proxy must forward to it", file=sys.stderr)  # noqa: T201
@@ -257,7 +333,7 @@ async def _replay_through(
 
 
 def _build_trials(args: argparse.Namespace, config: Config, name: str) -> list[Trial]:
-    """The trials of a policy: one for each price model, because the prices say when a rewrite pays."""
+    """Return one trial for each price model: prices say when a rewrite pays."""
     policy = config.policy(name) if name in config.all_policies else None
     if policy is None and name not in DESIGNS:
         raise UnknownPolicy(f"unknown policy {name!r} (known: {', '.join((*config.all_policies, *DESIGNS))})")
@@ -273,10 +349,10 @@ def _build_trials(args: argparse.Namespace, config: Config, name: str) -> list[T
     if not rules.new_blocks:
         return [trial]
     ends_only = HABITS[args.cache].ends_only
-    named = {prices: PRICES.get(prices) for prices in args.prices or PRICES}
+    price_models = {prices: PRICES.get(prices) for prices in args.prices or PRICES}
     return [
         replace(trial, price_model=label, prices=prices and replace(prices, ends_only=ends_only))
-        for label, prices in named.items()
+        for label, prices in price_models.items()
     ]
 
 
@@ -302,9 +378,8 @@ def _print(args: argparse.Namespace, results: Sequence[Result]) -> None:
 
 
 def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
-    """Conversations, window, cache and summarizer of the run, in a sentence."""
     requests = {result.conversation: result.scores.requests for result in results}
-    who = standin.LABEL if args.summarizer == "stand-in" else args.summarizer
+    who = summarizers.LABEL if args.summarizer == "stand-in" else args.summarizer
     return (
         f"{len(requests):,} conversation{'s' * (len(requests) != 1)}, {sum(requests.values()):,} requests, a window of "
         f"{args.window:,} tokens, cache: {args.cache}, summaries: {who}"
@@ -312,7 +387,6 @@ def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> st
 
 
 def format_tables(results: Sequence[Result], setting: str, by: str | None = None) -> str:
-    """All tables as text."""
     parts, prices = [setting], scorecard.list_prices(results)
     for name in prices:
         rows = scorecard.group_rows(results, name)

@@ -1,33 +1,109 @@
-"""A run as a person sees it: a picture of the history growing and what the model reads of it, figures, and the bill.
+"""A run as a person sees it: a picture of the history growing and what the model reads of it, totals, and the bill."""
 
-Everything here is text out of values: who has no terminal gets the same words line by line.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
 
-from proxy.lab.demo.agent import AgentTurn
-from proxy.lab.demo.demo_run import Run
-from proxy.lab.demo.model import NAME
-from proxy.lab.demo.speech import DemoUsage
-from proxy.lab.demo.tally import Bill, Tally
+from proxy.lab.demo.agent import TOOLS, AgentTurn, Run, encode
+from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, NAME, DemoUsage, ReceivedRequest
+from proxy.models.tokenizer import Tokenizer
 from proxy.shorten.window import TokenPrices
+
+MILLION_TOKENS = 1_000_000
+CACHED_PRICE_RATIO = 0.1
+WARM_REQUESTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    prompt: int = 0
+    cached: int = 0
+    answer: int = 0
+
+    @classmethod
+    def of(cls, usages: Iterable[DemoUsage]) -> "Bill":
+        bill = cls()
+        for usage in usages:
+            bill = cls(bill.prompt + usage.prompt, bill.cached + usage.cached, bill.answer + usage.answer)
+        return bill
+
+    @property
+    def share(self) -> float:
+        return self.cached / self.prompt if self.prompt else 0.0
+
+    def cost(self, read: float = CACHED_PRICE_RATIO) -> float:
+        """In tokens at full price."""
+        return self.prompt - self.cached + self.cached * read
+
+    def dollars(self, prices: TokenPrices) -> float:
+        return self.input_dollars(prices) + self.answer * (prices.output or 0.0) / MILLION_TOKENS
+
+    def input_dollars(self, prices: TokenPrices) -> float:
+        return ((self.prompt - self.cached) * prices.fresh + self.cached * prices.cached) / MILLION_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    received: Sequence[ReceivedRequest]
+
+    @property
+    def turns(self) -> list[ReceivedRequest]:
+        return [request for request in self.received if request.kind == "turn" and request.answered]
+
+    @property
+    def summaries(self) -> int:
+        return sum(request.kind == "summary" for request in self.received)
+
+    @property
+    def over(self) -> int:
+        return sum(request.too_long for request in self.received)
+
+    @property
+    def malformed(self) -> int:
+        return sum(request.malformed for request in self.received)
+
+    @property
+    def breaks(self) -> int:
+        """Turns that did not continue the one before."""
+        return sum(request.broke for request in self.received)
+
+    @property
+    def peak(self) -> int:
+        return max((request.usage.prompt for request in self.received), default=0)
+
+    @property
+    def bill(self) -> Bill:
+        return Bill.of(request.usage for request in self.received if request.answered)
+
+
+def measure_waits(turns: Iterable[AgentTurn], requests: Iterable[ReceivedRequest]) -> list[float]:
+    """Seconds from the client to the upstream, in a proxy that is warm."""
+    arrivals = {request.step: request.at for request in requests if request.kind == "turn" and request.answered}
+    return [arrivals[turn.step] - turn.began for turn in turns if turn.step in arrivals and turn.step >= WARM_REQUESTS]
+
+
+def charge_untouched(run: Run, tokenizer: Tokenizer) -> list[DemoUsage]:
+    """Return the usage of each turn without the proxy, if the window is large enough."""
+    tools = tokenizer.count(encode(TOOLS))
+    usages: list[DemoUsage] = []
+    for step, messages in zip(range(len(run.steps)), run.requests(), strict=True):
+        prompt = tools + sum(map(tokenizer.count, messages))
+        before = usages[-1].prompt if usages else 0
+        cached_tokens = before // CACHED_STEP * CACHED_STEP if before >= CACHED_LEAST else 0
+        usages.append(DemoUsage(prompt, cached_tokens, tokenizer.count(encode(run.answer(step)))))
+    return usages
+
 
 TITLE = "compaction-proxy demo"
 LABEL = "The agent, its task and the model are simulated; proxy and traffic are real."
 HEIGHT_LINES = 11
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _AXIS_CHARACTERS = 6
-TABLE_CHARACTERS = 80
-"""Narrower terminals get the totals as lines instead of a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """How to stress a word, where a terminal can."""
-
     coloured: bool
 
     def strong(self, text: str) -> str:
@@ -45,8 +121,6 @@ class Ink:
 
 @dataclass(frozen=True, slots=True)
 class Scenery:
-    """Values that are known before the first turn."""
-
     run: Run
     untouched: Sequence[DemoUsage]
     window: int
@@ -54,14 +128,12 @@ class Scenery:
 
     @property
     def end(self) -> int | None:
-        """The first turn that the model would refuse with nothing in between."""
-        return next((step for step, each in enumerate(self.untouched) if each.prompt > self.window), None)
+        """The first turn that the model would refuse without the proxy."""
+        return next((step for step, usage in enumerate(self.untouched) if usage.prompt > self.window), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A run as far as it has come; turns are added to it as they end."""
-
     scenery: Scenery
     turns: list[AgentTurn]
     tally: Tally
@@ -76,7 +148,6 @@ class Moment:
 
     @property
     def without(self) -> Bill:
-        """The bill for the same turns with nothing in between."""
         return Bill.of(self.scenery.untouched[: len(self.turns)])
 
     @property
@@ -85,18 +156,14 @@ class Moment:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """For each turn, what the agent sent and what the model read."""
+        """Per turn, tokens as sent and as read."""
         return [(self.scenery.untouched[turn.step].prompt, turn.usage.prompt) for turn in self.tally.turns]
 
 
-# --- the picture -----------------------------------------------------------------------------------------------------
-
-
 def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
-    """All that is shown while it runs."""
     scenery, turns = moment.scenery, len(moment.turns)
-    sent, read = moment.sizes[-1] if moment.sizes else (0, 0)
-    whole = len(scenery.run.steps)
+    sent_tokens, read = moment.sizes[-1] if moment.sizes else (0, 0)
+    step_count = len(scenery.run.steps)
     cut = max(0, width - 22)
     return [
         f" {ink.strong(TITLE)}",
@@ -104,9 +171,11 @@ def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
         "",
         *draw_chart(moment, width, ink),
         "",
-        f" turn {turns:>3} of {whole}   {ink.faint(describe_step(scenery.run, turns)[:cut])}",
+        f" turn {turns:>3} of {step_count}   {ink.faint(describe_step(scenery.run, turns)[:cut])}",
         "",
-        _format_pair("the agent sends", f"{sent:,} tokens", "from the model's cache", f"{moment.tally.bill.share:.1%}"),
+        _format_pair(
+            "the agent sends", f"{sent_tokens:,} tokens", "from the model's cache", f"{moment.tally.bill.share:.1%}"
+        ),
         _format_pair("the model reads", f"{read:,} tokens", "times it was shortened", f"{len(moment.blocks)}"),
         _format_pair(
             "bill so far",
@@ -122,41 +191,43 @@ def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
 
 
 def draw_chart(moment: Moment, width: int, ink: Ink) -> list[str]:
-    """The history as the agent sends it, and in front of it what the model reads; rows from the top down."""
+    """Rows from the top down."""
     scenery, sizes = moment.scenery, moment.sizes
-    whole = len(scenery.run.steps)
-    columns = min(width - _AXIS_CHARACTERS - 4, whole)
+    step_count = len(scenery.run.steps)
+    columns = min(width - _AXIS_CHARACTERS - 4, step_count)
     top = max(scenery.untouched[-1].prompt, scenery.window)
-    places = ((column + 1) * whole // columns - 1 for column in range(columns))
-    shown = [sizes[place] if place < len(sizes) else (0, 0) for place in places]
+    column_sizes = []
+    for column in range(1, columns + 1):
+        turn = column * step_count // columns - 1
+        column_sizes.append(sizes[turn] if turn < len(sizes) else (0, 0))
     line = min(HEIGHT_LINES - 1, scenery.window * HEIGHT_LINES // top)
     labels = {HEIGHT_LINES - 1: _format_thousands(top), line: _format_thousands(scenery.window)}
-    rows = [
-        f"{labels.get(row, ''):>{_AXIS_CHARACTERS}} ┤"
-        + _colour_row(_draw_row(row, shown, top, "╌" if row == line else " "), ink)
-        for row in reversed(range(HEIGHT_LINES))
-    ]
+    rows = []
+    for row in reversed(range(HEIGHT_LINES)):
+        cells = _draw_row(row, column_sizes, top, "╌" if row == line else " ")
+        rows.append(f"{labels.get(row, ''):>{_AXIS_CHARACTERS}} ┤{_colour_row(cells, ink)}")
     legend = f"{ink.faint('░')} the agent sends   {ink.good('█')} the model reads   {ink.faint('╌')} the model's window"
     return [*rows, f"{'':>{_AXIS_CHARACTERS}} └{'─' * columns}", f"{'':>{_AXIS_CHARACTERS}}  {legend}"]
 
 
-def _draw_row(row: int, shown: Sequence[tuple[int, int]], top: int, empty: str) -> str:
-    """One row of the picture, without its colours."""
+def _draw_row(row: int, column_sizes: Sequence[tuple[int, int]], top: int, empty: str) -> str:
     cells = []
-    for sent, read in shown:
-        filled = round((read / top * HEIGHT_LINES - row) * 8)
-        behind = "░" if sent / top * HEIGHT_LINES > row + 0.5 else empty
-        cells.append(_EIGHTHS[min(8, filled)] if filled > 0 else behind)
+    for sent_tokens, read in column_sizes:
+        eighths = round((read / top * HEIGHT_LINES - row) * 8)
+        behind = "░" if sent_tokens / top * HEIGHT_LINES > row + 0.5 else empty
+        cells.append(_EIGHTHS[min(8, eighths)] if eighths > 0 else behind)
     return "".join(cells)
 
 
 def _colour_row(row: str, ink: Ink) -> str:
-    colour: Callable[[str], bool] = _EIGHTHS[1:].__contains__
-    return "".join((ink.good if solid else ink.faint)("".join(cells)) for solid, cells in groupby(row, colour))
+    pieces = []
+    for is_solid, cells in groupby(row, _EIGHTHS[1:].__contains__):
+        text = "".join(cells)
+        pieces.append(ink.good(text) if is_solid else ink.faint(text))
+    return "".join(pieces)
 
 
 def describe_step(run: Run, turns: int) -> str:
-    """Calls of the agent in this step, in short."""
     if turns == 0:
         return "reading its task"
     step = run.steps[turns - 1]
@@ -164,43 +235,35 @@ def describe_step(run: Run, turns: int) -> str:
 
 
 def _first_argument(arguments: str) -> str:
-    """The first argument's value, short."""
     return arguments.partition(": ")[2].split(', "')[0].strip('"{}[]')[:40]
 
 
-def _format_pair(one: str, figure: str, other: str, second: str, ink: Ink | None = None) -> str:
-    more = 9 if ink is not None and ink.coloured else 0  # the colours take room that is not seen
-    return f" {one:<18}{figure:>{18 + more}}    {other:<27}{second:>8}"
-
-
-# --- line by line ----------------------------------------------------------------------------------------------------
+def _format_pair(name: str, figure: str, other_name: str, second: str, ink: Ink | None = None) -> str:
+    colour_width = 9 if ink is not None and ink.coloured else 0  # the colours take room that is not seen
+    return f" {name:<18}{figure:>{18 + colour_width}}    {other_name:<27}{second:>8}"
 
 
 def format_lines(moment: Moment) -> Iterator[str]:
-    """Lines to print after this turn, where the output is not a terminal."""
+    """Return lines for an output that is no terminal."""
     number, last = len(moment.turns), moment.turns[-1]
     if last.read_note("") == "created":
         before, after = int(last.read_note("-tokens-before")), int(last.read_note("-tokens-after"))
         yield f"turn {number:>3}   shortened ({last.read_note('-reason')}): {before:,} tokens sent, {after:,} read"
     if number % 10 == 0:
-        sent, read = moment.sizes[-1]
+        sent_tokens, read = moment.sizes[-1]
         yield (
-            f"turn {number:>3}   sent {sent:>7,}   read {read:>7,}   cached {moment.tally.bill.share:6.1%}   "
+            f"turn {number:>3}   sent {sent_tokens:>7,}   read {read:>7,}   cached {moment.tally.bill.share:6.1%}   "
             f"{_format_dollars(moment.dollars)} (without {_format_dollars(moment.dollars_without)})"
         )
 
 
-# --- the end ---------------------------------------------------------------------------------------------------------
-
-
 def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
-    """Totals with the proxy and without."""
     scenery, tally, without = moment.scenery, moment.tally, moment.without
     turns = len(moment.turns)
-    sent = max((each.prompt for each in scenery.untouched[:turns]), default=0)
-    over = sum(each.prompt > scenery.window for each in scenery.untouched[:turns])
+    largest = max((usage.prompt for usage in scenery.untouched[:turns]), default=0)
+    over = sum(usage.prompt > scenery.window for usage in scenery.untouched[:turns])
     rows = [
-        ("longest request, tokens", f"{tally.peak:,}", f"{sent:,}"),
+        ("longest request, tokens", f"{tally.peak:,}", f"{largest:,}"),
         ("requests over the window", f"{tally.over}", f"{over}"),
         ("tokens read", f"{tally.bill.prompt:,}", f"{without.prompt:,}"),
         ("of them from the model's cache", f"{tally.bill.share:.1%}", f"{without.share:.1%}"),
@@ -213,7 +276,7 @@ def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list
     return [
         *(f" {line}" for line in wrap(_describe_run(scenery.run, turns, seconds), width - 2)),
         "",
-        *(_format_totals(rows, bills, ink) if width >= TABLE_CHARACTERS else _list_totals(rows, bills)),
+        *_format_totals(rows, bills, ink),
         "",
         *(f" {ink.faint(line)}" for sentence in _fine_print(moment) for line in wrap(sentence, width - 2)),
     ]
@@ -255,22 +318,13 @@ def _format_totals(
     yield from (_format_bill(*bill, ink) for bill in bills)
 
 
-def _list_totals(rows: Sequence[tuple[str, str, str]], bills: Sequence[tuple[str, float, float]]) -> Iterator[str]:
-    dollars = [(what, _format_dollars(paid), _format_dollars(bare)) for what, paid, bare in bills]
-    for what, with_it, bare in (*rows, *dollars):
-        yield f" {what}:"
-        yield f"   {with_it}, without the proxy {bare}"
-    yield f" bill: {_format_saving(*bills[-1][1:])}"
+def _format_bill(name: str, cost: float, without: float, ink: Ink) -> str:
+    row = f" {name:<34}{ink.strong(f'{_format_dollars(cost):>16}')}{_format_dollars(without):>16}"
+    return f"{row}   {ink.good(_format_saving(cost, without))}"
 
 
-def _format_bill(name: str, paid: float, without: float, ink: Ink) -> str:
-    """A row of dollars, and the difference as a share of the bill without the proxy."""
-    row = f" {name:<34}{ink.strong(f'{_format_dollars(paid):>16}')}{_format_dollars(without):>16}"
-    return f"{row}   {ink.good(_format_saving(paid, without))}"
-
-
-def _format_saving(paid: float, without: float) -> str:
-    percent = round(100 * (1 - paid / without)) if without else 0
+def _format_saving(cost: float, without: float) -> str:
+    percent = round(100 * (1 - cost / without)) if without else 0
     if not percent:
         return "the same"
     return f"{percent} % less" if percent > 0 else f"{-percent} % more"

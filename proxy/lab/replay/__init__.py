@@ -9,36 +9,26 @@ Theory of operation:
                              Judge: Scores and a Point per request -> Result -> scorecard
 
 1. `ReplayHistory` parses a conversation once. Each request is its messages before one answer, at the recorded time.
-2. `Simulation` drives the code of the running proxy with a store in memory and summaries that take simulated time. Its
-   requests share the values that were computed for earlier ones.
-3. `Judge` compares each forwarded request with the request of the agent. `ReplayCase` holds everything that is the same
-   for all policies: plain costs, needed spans, breaches of the requests as sent.
-4. `replay_jobs` runs all trials of a conversation in one process. If the cheapest and the dearest price model forward
-   the same, those between are not simulated.
+2. `Simulation` drives the code of the running proxy with a store in memory and summaries that take simulated time.
+3. `Judge` compares each forwarded request with the request of the agent.
+4. `replay_jobs` runs all trials of a conversation in one process.
 
 Keep in sync: `VERSION` in `replay_jobs` with the measures, since results in files are reused.
 
-replay_values            inputs and results
-replay_history           a conversation, read once: messages, requests, times
-sample                   built-in conversations
-drawing                  a choice of conversations
-replay_jobs              many conversations in parallel; an interrupted run continues
-simulation               a policy in this process
-through                  a running proxy, with an upstream that records
-designs                  simple policies to compare with
-summarizers              models that write summaries
-standin                  a summary without a model
-scoring                  forwarded requests compared with those of the agent
-scorecard                the columns of the tables
-intervals                bootstrap intervals over conversations
+replay_values   inputs, results and prices
+replay_history  a conversation, read once: messages, requests, times, and the prompt cache of its upstream
+sample          built-in conversations
+replay_jobs     many conversations in parallel; an interrupted run continues
+simulation      a policy in this process
+through         a running proxy, with an upstream that records
+designs         simple policies to compare with
+summarizers     models that write summaries, and a stand-in for them
+scoring         forwarded requests compared with those of the agent
+scorecard       the columns of the tables
 
 One measure each (docs/replay-your-sessions.md):
 
-cache                    the prompt cache of an upstream
-prices                   prices of tokens
-spans                    text that the agent wrote next and that was still there
-recall                   messages and passages in the last view
-truth                    outcomes in shortened results
-instruction_documents    instruction documents that are whole
-validity                 breaches that a strict upstream refuses
+spans           text that the agent wrote next and that was still there
+truth           messages, pins, documents and outcomes in the last view
+validity        breaches that a strict upstream refuses
 """

@@ -10,9 +10,7 @@ from typing import ClassVar
 
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Keep, Rules
-from proxy.shorten.steps.clear_observations import ClearObservations
 from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import SummaryRules
 
 UNBOUNDED_HORIZON_REQUESTS = 10**9
@@ -22,7 +20,7 @@ _SHORT, _CLEARED = 200, 20
 
 @dataclass(frozen=True, slots=True)
 class JustUnder:
-    """Clear the oldest results until the view is just under a size: what many agents do."""
+    """Many agents clear the oldest results until the rest fits."""
 
     name: ClassVar[str] = "just_under"
     limit: int = 60_000
@@ -54,29 +52,11 @@ _BARE = Rules(
     summary=SummaryRules(enabled=False),
 )
 _BATCHED = replace(_BARE, keep=Keep(tokens=8_000, groups=1))
-_DEAR = Rules(
-    keep=Keep(tokens=15_000, groups=2),
-    when_full=(StripReasoning(), ClearResults(over=500), ClearObservations()),
-    clear_at_least=14_000,
-    clear_cold_at_least=2_000,
-    horizon=60.0,
-)
-_LATER = replace(
-    _DEAR,
-    keep=Keep(tokens=2_000, groups=2),
-    when_full=(StripReasoning(), ClearResults(over=1_500), ClearObservations()),
-    clear_at_least=30_000,
-    clear_cold_at_least=8_000,
-)
 DESIGNS: Mapping[str, Rules] = {
     NOTHING: replace(_BARE, new_blocks=False),
     "sliding-10": replace(_BARE, when_full=(replace(_PLAIN, keep_recent=10),)),
     "just-under-60k": replace(_BARE, when_full=(JustUnder(60_000),)),
     "batched-10k": replace(_BATCHED, clear_at_least=10_000, clear_cold_at_least=10_000),
     "batched-20k": replace(_BATCHED, clear_at_least=20_000, clear_cold_at_least=20_000),
-    "as-dear": _DEAR,
-    "later": _LATER,
 }
-"""By name: the newest ten results stay, and what has just come; old results go until 60,000 tokens are left; results
-older than the newest 8,000 tokens go once 10,000 or 20,000 tokens of them can go; version 0.2 without excerpts, once
-with the newest 15,000 tokens whole, and once with larger strides and results of up to 1,500 bytes whole."""
+"""docs/replay-your-sessions.md describes them."""

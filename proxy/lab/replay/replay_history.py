@@ -1,10 +1,9 @@
-"""A recorded conversation, read once: its messages as the core knows them, and each request that it was.
+"""A recorded conversation, read once: its messages, each request that it was, and the prompt cache of its upstream.
 
-Request *i* carries everything before assistant message *i*. Where the record tells when each answer came, that is the
-clock; where it does not, answers come at the pace that was measured on those that tell.
+Request *i* carries everything before assistant message *i*, at the recorded time, or else at the pace of those that
+have one. The session of an agent that speaks Messages or Responses makes requests of that API, by its format.
 
-The session of an agent that speaks Messages or Responses makes requests of that API: they are read and written by its
-format, and what was forwarded is judged as it was written.
+Cached are prefixes of whole messages: a little less than a provider might have, never more.
 """
 
 import json
@@ -12,40 +11,98 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.request import Request
-from proxy.lab.replay.cache import Marked
 from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
-from proxy.lab.saved import UnreadableError
+from proxy.lab.sessions.session_files import UnreadableError
 from proxy.path.actions import Owner
+from proxy.shorten.pipeline import Count
 from proxy.summary.question import Try
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 from proxy.wire.pieces import PiecedRequest
 
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    least: int
+    """Shorter prefixes are not kept."""
+    step: int
+    """Cached tokens are charged in whole blocks of this many."""
+    lifetime: float
+    """Seconds without use until a prefix is forgotten."""
+    ends_only: bool = False
+    """A prefix is kept only at the end of a request."""
+    look_back: int = 0
+    """If not 0: prefixes are kept at marks, and looked for in this many pieces before each mark."""
+
+
+PROVIDER = Habit(least=1_024, step=128, lifetime=300.0)
+FOREVER = Habit(least=0, step=1, lifetime=inf)
+# OpenAI from GPT-5.6 on, for a client that sets no breakpoints: one is written behind the newest message.
+BREAKPOINTS = Habit(least=1_024, step=1, lifetime=1_800.0, ends_only=True)
+# Anthropic: what ends at a mark is kept, and from each mark the API looks back over twenty blocks.
+MARKS = Habit(least=1_024, step=1, lifetime=300.0, look_back=20)
+HABITS = {"provider": PROVIDER, "forever": FOREVER, "breakpoints": BREAKPOINTS}
+
+
+class Marked(bytes):
+    """The request has a cache mark at the end of this piece."""
+
+
+class Cache:
+    def __init__(self, habit: Habit, count: Count) -> None:
+        self._habit = habit
+        self._count = count
+        self._used: dict[int, float] = {}
+
+    def read(self, pieces: Sequence[bytes], now: float) -> tuple[int, int]:
+        """Return the tokens of a request and those that are cached, and keep it from now on."""
+        total = cached_tokens = link = 0
+        links: list[int] = []
+        marks = [place for place, piece in enumerate(pieces) if isinstance(piece, Marked)]
+        back = self._habit.look_back
+        used, oldest = self._used, now - self._habit.lifetime
+        for place, piece in enumerate(pieces):
+            link = hash((link, piece))
+            links.append(link)
+            total += self._count(piece)
+            last_use = used.get(link)
+            if last_use is None or last_use < oldest:
+                continue
+            if not back or any(0 <= mark - place < back for mark in marks):
+                cached_tokens = total
+        if back:
+            links = [links[mark] for mark in marks]
+        elif self._habit.ends_only:
+            links = links[-1:]
+        used.update(dict.fromkeys(links, now))
+        return total, self._charge(cached_tokens)
+
+    def _charge(self, cached_tokens: int) -> int:
+        return cached_tokens // self._habit.step * self._habit.step if cached_tokens >= self._habit.least else 0
+
+
 PACE_SECONDS = 8.0
-"""Seconds from one answer to the next, where no times are recorded: the median of those that were."""
+"""The median of recorded answers; used if no times are recorded."""
 OWNER = Owner("replay", b"k" * 64)
-"""Whose recorded conversations are: one tenant with a key of no secrecy, so that every replay is the same."""
+"""One tenant with a public key, so that every replay is the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTurn:
-    """One request of a conversation."""
-
     number: int
     place: int
-    """The place of the assistant message that answered it."""
+    """Index of the assistant message that answered it."""
     request: Request
     seconds: float
     """Since the first one."""
 
 
 class ReplayHistory:
-    """A conversation with all that is the same under every policy."""
-
     def __init__(self, conversation: Conversation) -> None:
         own = conversation.own
         self.conversation = conversation
@@ -60,28 +117,26 @@ class ReplayHistory:
         self._begun: tuple[int, Request] = (-1, request)
         head = request.head_size
         self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
-        """Those in which an environment speaks as a user are marked."""
 
-    def body(self, stop: int, more: bytes = b"") -> bytes:
-        """The request up to a message, as an agent would send it; `more`: further members, each with its comma."""
-        return self._write(stop if self.conversation.own is None else self._starts[stop], more)
+    def body(self, stop: int, members: bytes = b"") -> bytes:
+        """`more`: further members, each with its comma."""
+        return self._write(stop if self.conversation.own is None else self._starts[stop], members)
 
-    def _write(self, stop: int, more: bytes = b"") -> bytes:
-        """The request with so many of its messages or items. One for Messages is marked at its end for the cache."""
+    def _write(self, stop: int, members: bytes = b"") -> bytes:
+        """A request of Messages is marked at its end for the cache."""
         own, pieces = self.conversation.own, self.pieces[:stop]
         key = b"messages"
         if own is not None:
-            more += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
+            members += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
             key = b"input" if own.path == RESPONSES_PATH else key
             if own.path == MESSAGES_PATH and pieces:
                 pieces = (*pieces[:-1], encode(_mark(own.elements[stop - 1])))
         tools = b'"tools": ' + self.tools + b", " if self.tools else b""
         model = encode(self.conversation.model)
-        return b'{"model": %b, %b%b"%b": [%b]}' % (model, more, tools, key, b", ".join(pieces))
+        return b'{"model": %b, %b%b"%b": [%b]}' % (model, members, tools, key, b", ".join(pieces))
 
     @cached_property
     def recorded(self) -> Mapping[int, RecordedUsage]:
-        """Recorded usage and time, by the index of the answer among the messages of `request`."""
         usage = self.conversation.recorded
         return {place: usage[there] for place, there in self._answers.items() if there in usage}
 
@@ -92,31 +147,34 @@ class ReplayHistory:
 
     @cached_property
     def _answers(self) -> dict[int, int]:
-        """Index of each answer among the messages of `request`, and among those of the conversation."""
         conversation, own, messages = self.conversation, self.conversation.own, self.request.messages
         first = max(1, conversation.begins)
         if own is None:
             return {at: at for at, each in enumerate(messages) if each.role == "assistant" and at >= first}
-        containers, found = self._containers, dict[int, int]()
+        containers, answers = self._containers, dict[int, int]()
         for there, message in enumerate(conversation.messages):
             if message["role"] != "assistant" or there < first:
                 continue
             stop = own.starts[there + 1] if there + 1 < len(own.starts) else len(own.elements)
             span = range(bisect_left(containers, own.starts[there]), bisect_left(containers, stop))
             # What the core takes for instructions (a search for tools, say) may be all that an answer is.
-            answers = (at for at in span if at and messages[at].role == "assistant")
-            found |= {at: there for at in (next(answers, None),) if at is not None}
-        return found
+            for at in span:
+                if at and messages[at].role == "assistant":
+                    answers[at] = there
+                    break
+        return answers
 
     @cached_property
     def _starts(self) -> dict[int, int]:
-        """The number of messages or items of the agent's own API before each answer."""
+        """By answer, the number of the agent's own messages or items before it."""
         own = self.conversation.own
-        return {} if own is None else {at: own.starts[there] for at, there in self._answers.items()}
+        if own is None:
+            return {}
+        return {at: own.starts[there] for at, there in self._answers.items()}
 
     @cached_property
     def _containers(self) -> list[int]:
-        """Index of the message or item that each of the messages of `request` came from."""
+        """By message, the index of the agent's own message or item that it came from."""
         assert isinstance(self.request, PiecedRequest)  # noqa: S101 - its API is not chat completions
         return [-1 if piece is None else piece.container for piece in self.request.pieces]
 
@@ -126,59 +184,65 @@ class ReplayHistory:
             yield RequestTurn(number, place, self.request_before(place), seconds)
 
     def request_before(self, place: int) -> Request:
-        """The request that the message at this place answered."""
         if self.conversation.own is None:
-            whole = self.request
-            source = whole.source[: whole.find_end(place)] + b"]}"
-            return replace(whole, source=source, messages=whole.messages[:place], offsets=whole.offsets[:place])
-        found = self.format.parse(self.body(place))
-        assert found is not None  # noqa: S101 - the whole was read
-        return found
+            last_request = self.request
+            source = last_request.source[: last_request.find_end(place)] + b"]}"
+            return replace(
+                last_request,
+                source=source,
+                messages=last_request.messages[:place],
+                offsets=last_request.offsets[:place],
+            )
+        request = self.format.parse(self.body(place))
+        assert request is not None  # noqa: S101 - the whole was read
+        return request
 
     # What is forwarded
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None) -> "Forwarded":
-        """The request with this view, as the upstream gets it."""
         if self.conversation.own is None:
             return Forwarded(split_chat(view, tools), tuple(view))
         return self.read(self.format.render(request, view, tools))
 
-    def ask(self, request: Request, put: Try, most: int) -> Sequence[bytes]:
-        """A question for a summary of at most so many tokens, in pieces."""
+    def ask(self, request: Request, put: Try, max_tokens: int) -> Sequence[bytes]:
+        """Return a question for a summary, in pieces."""
         if self.conversation.own is None:
             return split_chat(put.messages, put.tools)
-        bounds = dict.fromkeys(self.format.find_bounds(request.source), most)
+        bounds = dict.fromkeys(self.format.find_bounds(request.source), max_tokens)
         return self.read(self.format.render_question(request, put, bounds)).pieces
 
     def read(self, body: bytes) -> "Forwarded":
-        """A request of the agent's own API."""
+        """Read a request of the agent's own API."""
         value = json.loads(body)
         pieces = [encode(value[name]) for name in ("tools", "system", "instructions") if value.get(name)]
-        pieces += [piece for element in _elements(value) for piece in _split(element)]
-        for block in (block for element in _elements(value) for block in _blocks(element)):
-            block.pop(_MARK, None)
-        found = self.format.parse(encode(value))
-        return Forwarded(pieces, () if found is None else found.messages)
+        for element in _elements(value):
+            pieces += _split(element)
+            for block in _blocks(element):
+                block.pop(_MARK, None)
+        request = self.format.parse(encode(value))
+        return Forwarded(pieces, () if request is None else request.messages)
 
     def _clock(self, places: list[int]) -> Iterator[float]:
-        """Recorded times never run backwards here, and what is between two of them passes at the usual pace."""
+        """Recorded times never run backwards here; between two of them time passes at the usual pace."""
         now, before = 0.0, None
         for number, place in enumerate(places):
             usage = self.recorded.get(place)
             at = usage.at if usage is not None else None
-            known = before is not None and at is not None
-            now += (max(0.0, at - before) if known else PACE_SECONDS) if number else 0.0  # type: ignore[operator]
-            before = at if at is not None else None if before is None else before + PACE_SECONDS
+            if number and before is not None and at is not None:
+                now += max(0.0, at - before)
+            elif number:
+                now += PACE_SECONDS
+            if at is not None:
+                before = at
+            elif before is not None:
+                before += PACE_SECONDS
             yield now
 
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """A request on its way to the upstream."""
-
     pieces: Sequence[bytes]
-    """As the upstream's cache takes it: tools and instructions, then message by message, item by item, or block by
-    block. Those at whose end the request has a cache mark are `Marked`."""
+    """Tools and instructions, then messages, items or blocks, as the upstream's cache takes them."""
     view: tuple[Message, ...]
     """Its messages, read again."""
 
@@ -187,7 +251,10 @@ _MARK = "cache_control"
 
 
 def split_chat(view: Sequence[Message], tools: bytes | None) -> Sequence[bytes]:
-    return [*((tools,) if tools else ()), *(message.raw for message in view)]
+    pieces = [message.raw for message in view]
+    if tools:
+        return [tools, *pieces]
+    return pieces
 
 
 def _elements(value: Json) -> list[Json]:
@@ -200,25 +267,25 @@ def _blocks(element: Json) -> list[Json]:
 
 
 def _split(element: Json) -> Iterator[bytes]:
-    """An item as it is; of a message of Messages its blocks, with the role, and without the cache mark of each."""
+    """A message of Messages becomes its blocks, with the role, without cache marks."""
     if "type" in element or not _blocks(element):
         yield encode(element)
         return
     for block in _blocks(element):
-        piece = encode([element["role"], {name: each for name, each in block.items() if name != _MARK}])
+        piece = encode([element["role"], {name: member for name, member in block.items() if name != _MARK}])
         yield Marked(piece) if _MARK in block else piece
 
 
 def _mark(message: Json) -> Json:
-    """The message with a cache mark on its last block, as Claude Code sends its newest."""
+    """Claude Code marks the last block of its newest message."""
     *blocks, last = message["content"]
     return {**message, "content": [*blocks, {**last, _MARK: {"type": "ephemeral"}}]}
 
 
 def encode(value: object) -> bytes:
-    """JSON as clients write it."""
+    """As clients write it."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def same(one: Message, other: Message) -> bool:
-    return one is other or one.raw == other.raw
+def same(first: Message, second: Message) -> bool:
+    return first is second or first.raw == second.raw

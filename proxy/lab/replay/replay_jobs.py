@@ -23,23 +23,20 @@ from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.shorten.window import compute_relative_prices
 
 VERSION = 3
-"""Of the measures: kept results of another version are not used again."""
+"""Stored results of another version of the measures are not used again."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Progress = Callable[[int, int], None]
-"""Called with the number of conversations that are done, and of all."""
+"""Called with the number of finished conversations, and of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One conversation, and the trials that are still to be run on it."""
-
     conversation: Conversation
     trials: Sequence[Trial]
     upstream: UpstreamModel
 
 
 def replay_job(job: Job) -> list[Result]:
-    """A conversation through each policy at each price model."""
     case = ReplayCase(ReplayHistory(job.conversation), job.upstream)
     policies: dict[str, list[Trial]] = {}
     for trial in job.trials:
@@ -48,11 +45,7 @@ def replay_job(job: Job) -> list[Result]:
 
 
 def _replay_policy(case: ReplayCase, trials: Sequence[Trial]) -> Iterator[Result]:
-    """The results of one policy.
-
-    The cheaper cached input is, the longer a rewrite takes to pay. So if the same is forwarded at the dearest and at
-    the cheapest, it is at all prices between, and is not simulated again.
-    """
+    """If the dearest and the cheapest price forward the same, so does any price between."""
     by_price = sorted(trials, key=lambda trial: 0.0 if trial.prices is None else trial.prices.read)
     ends = [_replay_trial(case, trial) for trial in (by_price[0], *by_price[1:][-1:])]
     yield from ends
@@ -73,7 +66,7 @@ def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class ResultFile:
-    """File of finished results, so that an interrupted run continues; without a path nothing is kept."""
+    """Finished results, so that an interrupted run continues; without a path nothing is stored."""
 
     path: Path | None = None
 
@@ -91,14 +84,14 @@ class ResultFile:
 
 
 def _is_whole(file: BinaryIO) -> bool:
-    """True when the last row was written completely."""
+    """Was the last row written completely?"""
     size = file.seek(0, SEEK_END)
     file.seek(max(0, size - 1))
     return file.read() in (b"", b"\n")
 
 
 def _row(line: bytes) -> tuple[str, object] | None:
-    """None for one that was cut off when the run was."""
+    """Return None for a row that was cut off."""
     try:
         row = json.loads(line)
     except ValueError:
@@ -107,7 +100,7 @@ def _row(line: bytes) -> tuple[str, object] | None:
 
 
 def result_key(conversation: Conversation, setting: object) -> str:
-    """A key that differs for other settings and for other conversations of the same name."""
+    """Differs for other settings, and for other conversations of the same name."""
     return setting_key(hash_conversation(conversation), setting)
 
 
@@ -117,7 +110,7 @@ def hash_conversation(conversation: Conversation) -> bytes:
 
 
 def setting_key(conversation_hash: bytes, setting: object) -> str:
-    """Addresses of functions among the rules are left out: they differ from run to run."""
+    """Addresses of functions among the rules differ from run to run."""
     text = _ADDRESS.sub("", repr(setting))
     return blake2b(b"%d %b %b" % (VERSION, text.encode(), conversation_hash), digest_size=12).hexdigest()
 
@@ -131,44 +124,49 @@ def replay_all(
     jobs: int = 1,
     progress: Progress = lambda _done, _all: None,
 ) -> list[Result]:
-    """Every policy over every conversation."""
     keys = {}
     for conversation in conversations:
         conversation_hash = hash_conversation(conversation)
         for trial in trials:
             name = trial.name, trial.price_model, conversation.name
             keys[name] = setting_key(conversation_hash, (trial, upstream))
-    known = ledger.read()
-    found = {pair: known[name] for pair, name in keys.items() if name in known}
-    left = list(_missing_jobs(conversations, trials, upstream, found))
-    done = len(conversations) - len(left)
+    stored_results = ledger.read()
+    results_by_name = {pair: stored_results[name] for pair, name in keys.items() if name in stored_results}
+    missing_jobs = list(_missing_jobs(conversations, trials, upstream, results_by_name))
+    done = len(conversations) - len(missing_jobs)
     progress(done, len(conversations))
-    for results in _run_jobs(left, jobs):
+    for results in _run_jobs(missing_jobs, jobs):
         rows = {(result.policy, result.prices, result.conversation): result for result in results}
         ledger.append((keys[pair], result) for pair, result in rows.items())
-        found |= rows
+        results_by_name |= rows
         done += 1
         progress(done, len(conversations))
-    return [found[trial.name, trial.price_model, each.name] for trial in trials for each in conversations]
+    return [
+        results_by_name[trial.name, trial.price_model, recording.name]
+        for trial in trials
+        for recording in conversations
+    ]
 
 
 def _missing_jobs(
     conversations: Iterable[Conversation],
     trials: Sequence[Trial],
     upstream: UpstreamModel,
-    found: Mapping[tuple[str, str, str], Result],
+    results_by_name: Mapping[tuple[str, str, str], Result],
 ) -> Iterator[Job]:
     for conversation in conversations:
-        missing = [trial for trial in trials if (trial.name, trial.price_model, conversation.name) not in found]
+        missing = [
+            trial for trial in trials if (trial.name, trial.price_model, conversation.name) not in results_by_name
+        ]
         if missing:
             yield Job(conversation, missing, upstream)
 
 
-def _run_jobs(left: Sequence[Job], jobs: int) -> Iterator[list[Result]]:
-    """The results of each conversation, in the order in which they are done."""
+def _run_jobs(missing_jobs: Sequence[Job], jobs: int) -> Iterator[list[Result]]:
+    """In the order in which they are done."""
     if jobs <= 1:
-        yield from map(replay_job, left)
+        yield from map(replay_job, missing_jobs)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(replay_job, job) for job in left]):
+        for future in as_completed([pool.submit(replay_job, job) for job in missing_jobs]):
             yield future.result()

@@ -8,16 +8,15 @@ what an agent in the field would see; that is what the recorded conversations ar
 import json
 from collections.abc import Iterator
 
-from proxy.lab.demo.demo_run import TOOLS, Run, sample
+from proxy.lab.demo.agent import TOOLS, Run, sample
 from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
 
 MODEL = "gpt-5.1"
 RUNS = ((2, 110), (5, 48), (7, 20))
-"""Seeds and turns."""
 _INTERRUPTION_REQUESTS = 22
-"""Every so often, in turns, another word of the user comes."""
+"""Turns between two words of the user."""
 _PACE, _PAUSE = 8.0, 640.0
-"""Seconds from answer to answer, and before each word of the user."""
+"""Seconds before an answer, and before each word of the user."""
 _WORDS = (
     "Before you go on: ticket HB-{number} says the same happens with refunds. Look at tests/test_refunds.py, too.",
     "The berth fees are off again: {number}.50 was charged in berth-{number}. Keep `tidewater/ledger.py` as it is.",
@@ -32,12 +31,12 @@ def conversations() -> list[Conversation]:
 
 def _conversation(seed: int, turns: int) -> Conversation:
     run = sample(turns, seed)
-    messages, recorded, now = list[Json](), dict[int, RecordedUsage](), 0.0
+    messages, usages, now = list[Json](), dict[int, RecordedUsage](), 0.0
     for number, turn in enumerate(_turns(run, seed)):
         pauses = number and any(message["role"] == "user" for message in turn)
         now += _PAUSE if pauses else _PACE
         messages += turn
-        recorded[len(messages)] = RecordedUsage(at=now)
+        usages[len(messages)] = RecordedUsage(at=now)
         messages.append(run.answer(number))
     return Conversation(
         name=f"sample {seed}, {turns} turns",
@@ -45,12 +44,11 @@ def _conversation(seed: int, turns: int) -> Conversation:
         messages=tuple(messages),
         tools=TOOLS,
         model=MODEL,
-        recorded=recorded,
+        recorded=usages,
     )
 
 
 def _turns(run: Run, seed: int) -> Iterator[list[Json]]:
-    """New messages of each request."""
     yield [json.loads(message) for message in run.opening]
     for number, step in enumerate(run.steps[:-1]):
         results = [run.result(run.call_id(number, place)) for place in range(len(step.acts))]
@@ -58,7 +56,7 @@ def _turns(run: Run, seed: int) -> Iterator[list[Json]]:
 
 
 def _interruption(turn: int, seed: int) -> list[Json]:
-    """Now and then the user says something; the first time it is a rule, too."""
+    """The user's first interruption comes with a rule."""
     if turn % _INTERRUPTION_REQUESTS:
         return []
     number = 20_000 + 131 * turn + seed

@@ -1,27 +1,71 @@
 """The scorecard: figures of each policy, as columns that the table, the JSON and the HTML page share.
 
 docs/replay-your-sessions.md defines every column. Shares are rounded only here, and half a digit goes to the even one,
-so the same scores give the same text.
+so the same scores give the same text. Intervals resample whole conversations: requests of one are not independent.
 """
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from proxy.lab.replay.intervals import Interval, find_interval
-from proxy.lab.replay.prices import (
+from proxy.lab.replay.replay_values import (
+    DIALECTS,
+    PICO_PER_DOLLAR,
     PRICES,
+    RECALLED,
+    Result,
+    Scores,
     cost_unchanged,
     cost_with_rereads,
     find_break_even,
     share,
     share_with_rereads,
 )
-from proxy.lab.replay.replay_values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
 from proxy.lab.replay.scoring import sum_scores
 from proxy.shorten.economics import Prices
+
+SAMPLES = 500
+SEED = 1
+_SHARE_OUTSIDE = 0.05
+
+
+class Interval(NamedTuple):
+    """95 of 100 samples lie within."""
+
+    low: float
+    high: float
+
+
+def find_interval(parts: Sequence[tuple[float, float]]) -> Interval | None:
+    """The interval of sum(part) / sum(whole); None without any."""
+    valid_parts = [(part, total) for part, total in parts if total]
+    if not valid_parts:
+        return None
+    dice = random.Random(SEED)  # noqa: S311 (no secret)
+    shares = sorted(_divide(dice.choices(valid_parts, k=len(valid_parts))) for _ in range(SAMPLES))
+    outside = int(SAMPLES * _SHARE_OUTSIDE / 2)
+    return Interval(shares[outside], shares[-1 - outside])
+
+
+class Share(NamedTuple):
+    value: float | None
+    """None: a share of nothing."""
+    interval: Interval | None
+
+
+def find_share(parts: Sequence[tuple[float, float]]) -> Share:
+    total = sum(whole for _, whole in parts)
+    if not total:
+        return Share(None, None)
+    return Share(_divide(parts), find_interval(parts))
+
+
+def _divide(parts: Sequence[tuple[float, float]]) -> float:
+    return sum(part for part, _ in parts) / sum(total for _, total in parts)
+
 
 Cell = Decimal | int | str
 NONE = "-"
@@ -30,8 +74,6 @@ NONE = "-"
 
 @dataclass(frozen=True)  # without slots: sums and intervals are computed once
 class Row:
-    """One policy at one price model, over some conversations."""
-
     conversations: Sequence[Scores]
     prices: Prices | None
     """None: each model's own."""
@@ -50,48 +92,26 @@ class Row:
 
     @cached_property
     def cost_with_rereads_interval(self) -> Interval | None:
-        prices = self.prices
-        return find_interval(
-            [
-                (cost_with_rereads(conversation, prices), cost_unchanged(conversation, prices))
-                for conversation in self.conversations
-            ]
-        )
-
-    @property
-    def spans(self) -> float | None:
-        needed = self.scores.needed
-        return needed.kept / needed.asked if needed.asked else None
+        parts = []
+        for conversation in self.conversations:
+            cost = cost_with_rereads(conversation, self.prices)
+            parts.append((cost, cost_unchanged(conversation, self.prices)))
+        return find_interval(parts)
 
     @cached_property
-    def spans_interval(self) -> Interval | None:
-        return find_interval(
-            [(conversation.needed.kept, conversation.needed.asked) for conversation in self.conversations]
-        )
-
-    @property
-    def spans_by_characters(self) -> float | None:
-        needed = self.scores.needed
-        return needed.kept_characters / needed.asked_characters if needed.asked else None
+    def spans(self) -> Share:
+        return find_share([(scores.needed.kept, scores.needed.asked) for scores in self.conversations])
 
     @cached_property
-    def spans_by_characters_interval(self) -> Interval | None:
-        return find_interval(
-            [
-                (conversation.needed.kept_characters, conversation.needed.asked_characters)
-                for conversation in self.conversations
-            ]
-        )
-
-    @property
-    def spans_per_conversation(self) -> float | None:
-        """The mean of the conversations' own shares: each counts alike, however many spans it has."""
-        shares = self._shares
-        return sum(shares) / len(shares) if shares else None
+    def spans_by_characters(self) -> Share:
+        needs = [scores.needed for scores in self.conversations]
+        return find_share([(needed.kept_characters, needed.asked_characters) for needed in needs])
 
     @cached_property
-    def spans_per_conversation_interval(self) -> Interval | None:
-        return find_interval([(each, 1) for each in self._shares])
+    def spans_per_conversation(self) -> Share:
+        """Each conversation counts alike."""
+        needs = [scores.needed for scores in self.conversations if scores.needed.asked]
+        return find_share([(needed.kept / needed.asked, 1) for needed in needs])
 
     @property
     def rewrites_per_100(self) -> float:
@@ -101,19 +121,9 @@ class Row:
     def break_even(self) -> float | None:
         return find_break_even(self.scores, self.prices)
 
-    @property
-    def _shares(self) -> Sequence[float]:
-        return [
-            conversation.needed.kept / conversation.needed.asked
-            for conversation in self.conversations
-            if conversation.needed.asked
-        ]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure: its heading, its meaning in a few words, and how it is read off a row."""
-
     name: str
     title: str
     of: Callable[[Row], Cell]
@@ -123,8 +133,8 @@ def round_share(value: float, digits: int) -> Decimal:
     return Decimal(f"{value:.{digits}f}")
 
 
-def _percent(part: float, whole: float) -> Cell:
-    return round_share(100 * part / whole, 1) if whole else NONE
+def _percent(part: float, total: float) -> Cell:
+    return round_share(100 * part / total, 1) if total else NONE
 
 
 def _share(value: float | None, digits: int = 3) -> Cell:
@@ -157,16 +167,16 @@ WORTH = (
         "the same with a step for each lost result, %",
         lambda row: _with_interval(row.cost_with_rereads, row.cost_with_rereads_interval, 1, 100),
     ),
-    Column("spans", "needed spans kept", lambda row: _with_interval(row.spans, row.spans_interval)),
+    Column("spans", "needed spans kept", lambda row: _with_interval(*row.spans)),
     Column(
         "by characters",
         "the same by characters",
-        lambda row: _with_interval(row.spans_by_characters, row.spans_by_characters_interval),
+        lambda row: _with_interval(*row.spans_by_characters),
     ),
     Column(
         "per conversation",
         "the same, each conversation alike",
-        lambda row: _with_interval(row.spans_per_conversation, row.spans_per_conversation_interval),
+        lambda row: _with_interval(*row.spans_per_conversation),
     ),
     Column("rewrites /100", "rewrites per 100 requests", lambda row: round_share(row.rewrites_per_100, 1)),
     Column("summaries", "calls for a summary", lambda row: row.scores.summary_calls),
@@ -194,11 +204,10 @@ SHAPE = (
 KEPT = tuple(map(_recall_column, RECALLED))
 OF_A_SOURCE = (SHAPE[0], *WORTH)
 TABLES = {"What is sent": SHAPE, "What is kept in the last request": KEPT}
-"""Tables beside the one of `WORTH` that each price model has."""
+"""Each price model has a table of `WORTH` besides."""
 
 
 def describe_prices(name: str) -> str:
-    """A price model in words."""
     prices = PRICES.get(name)
     if prices is None:
         return "each model's own prices"
@@ -206,12 +215,11 @@ def describe_prices(name: str) -> str:
 
 
 def list_prices(results: Iterable[Result]) -> list[str]:
-    """The price models of these results; all of the named ones if no policy reads prices."""
+    """All named price models, if no policy reads prices."""
     return list(dict.fromkeys(result.prices for result in results if result.prices)) or list(PRICES)
 
 
 def group_rows(results: Sequence[Result], prices: str) -> dict[str, Row]:
-    """The row of each policy at this price model."""
     groups: dict[str, list[Scores]] = {}
     for result in results:
         if result.prices in ("", prices):
@@ -220,21 +228,19 @@ def group_rows(results: Sequence[Result], prices: str) -> dict[str, Row]:
 
 
 def by_source(results: Sequence[Result], policy: str, prices: str) -> dict[str, Row]:
-    """One policy on each kind of agent."""
-    own = [result for result in results if result.policy == policy and result.prices in ("", prices)]
-    sources = dict.fromkeys(result.source for result in own)
-    return {
-        source: Row([each.scores for each in own if each.source == source], PRICES.get(prices)) for source in sources
-    }
+    groups: dict[str, list[Scores]] = {}
+    for result in results:
+        if result.policy == policy and result.prices in ("", prices):
+            groups.setdefault(result.source, []).append(result.scores)
+    return {source: Row(scores, PRICES.get(prices)) for source, scores in groups.items()}
 
 
 def fill_cells(rows: Mapping[str, Row], columns: Sequence[Column]) -> list[list[Cell]]:
-    """Lines of a table: a name, then its figures."""
     return [[name, *(column.of(row) for column in columns)] for name, row in rows.items()]
 
 
 def describe_estimate(scores: Scores) -> str:
-    """How far our count is off, in a sentence; empty if nothing was recorded."""
+    """Return an empty text if nothing was recorded."""
     estimate = scores.estimate
     if not estimate.recorded:
         return ""
@@ -246,7 +252,7 @@ def describe_estimate(scores: Scores) -> str:
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
-    """Everything: the figures of each policy at each price model, and the whole numbers they are made of."""
+    """Figures by policy and price model, and the whole numbers that they are made of."""
     policies: dict[str, dict[str, Any]] = {}
     for prices in list_prices(results):
         for policy, row in group_rows(results, prices).items():
@@ -261,17 +267,17 @@ def _list_figures(row: Row) -> dict[str, Any]:
     return {
         "cost": _round(row.cost),
         "cost_with_rereads": _round(row.cost_with_rereads),
-        "spans": _round(row.spans),
-        "spans_by_characters": _round(row.spans_by_characters),
-        "spans_per_conversation": _round(row.spans_per_conversation),
+        "spans": _round(row.spans.value),
+        "spans_by_characters": _round(row.spans_by_characters.value),
+        "spans_per_conversation": _round(row.spans_per_conversation.value),
         "rewrites_per_100": _round(row.rewrites_per_100),
         "summaries": scores.summary_calls,
         "lambda": _round(row.break_even),
         "intervals": {
             "cost_with_rereads": _round_interval(row.cost_with_rereads_interval),
-            "spans": _round_interval(row.spans_interval),
-            "spans_by_characters": _round_interval(row.spans_by_characters_interval),
-            "spans_per_conversation": _round_interval(row.spans_per_conversation_interval),
+            "spans": _round_interval(row.spans.interval),
+            "spans_by_characters": _round_interval(row.spans_by_characters.interval),
+            "spans_per_conversation": _round_interval(row.spans_per_conversation.interval),
         },
         "figures": {column.name: _plain(column.of(row)) for column in (*SHAPE, *KEPT)},
         "dollars": {
@@ -288,7 +294,9 @@ def _round(value: float | None) -> float | None:
 
 
 def _round_interval(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [round(end, 4) for end in interval]
+    if interval is None:
+        return None
+    return [round(end, 4) for end in interval]
 
 
 def _plain(cell: Cell) -> float | int | str:

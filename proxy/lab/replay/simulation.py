@@ -27,6 +27,7 @@ from proxy.path.actions import (
     Forwarding,
     Identify,
     Opening,
+    Refusal,
     Send,
     StartSummary,
     StoreBlock,
@@ -35,7 +36,6 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.program import run
-from proxy.path.recovery import Refusal
 from proxy.shorten.block import Block
 from proxy.shorten.economics import Prices
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
@@ -48,28 +48,26 @@ from proxy.wire.chat.chat_answers import CHAT_ANSWERS
 from proxy.wire.formats import ANSWER_FORMATS
 
 WAIT_SECONDS = 8.0
-"""How long a request that may not fit waits for its summary: the default of policies."""
+"""The default of policies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request as it was forwarded."""
-
     view: tuple[Message, ...]
     tools: bytes | None
     reason: str = ""
     before: tuple[SummaryRequest, ...] = ()
     """Calls for summaries that this request waited for."""
     after: tuple[SummaryRequest, ...] = ()
-    """Those that were made for later ones."""
+    """Calls for later requests."""
     failed: bool = False
     refusals: int = 0
-    """How often the upstream refused it before it accepted it, or for good."""
+    """How often the upstream refused it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One policy to be tried: its rules, its window and prices, and the model that writes its summaries."""
+    """One policy with its window, prices and summarizer."""
 
     name: str
     rules: Rules
@@ -77,19 +75,17 @@ class Trial:
     prices: Prices | None = None
     """None: the model's own, as in production."""
     price_model: str = ""
-    """Its name; empty for rules that read no prices."""
+    """Empty for rules that read no prices."""
     summarizer: ReplaySummarizer | None = None
     patience: float = WAIT_SECONDS
     times: bool = True
     """It knows how long a conversation has been idle."""
     refused_above: int | None = None
-    """The upstream refuses a history of more tokens than this, and says so. None: it refuses nothing."""
+    """None: the upstream refuses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the simulated store."""
-
     key: str
     value: bytes
     expires_at: float = float("inf")
@@ -97,22 +93,22 @@ class Value:
 
 @dataclass(slots=True)
 class SimulatedStore:
-    """The proxy's store, in the conversation's own time."""
+    """In the conversation's own time."""
 
     now: float = 0.0
     values: dict[str, Value] = field(default_factory=dict)
 
     def find(self, keys: Sequence[str]) -> Value | None:
-        known = (self.values.get(key) for key in keys)
-        return next((value for value in known if value is not None and value.expires_at > self.now), None)
+        values = (self.values.get(key) for key in keys)
+        return next((value for value in values if value is not None and value.expires_at > self.now), None)
 
     def look_up(self, keys: LookUp) -> FoundValues:
         return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries)))
 
     def put(self, block: StoreBlock) -> None:
-        """Store a block, unless the key has another one than the one that this replaces."""
-        stored = self.values.get(block.key)
-        if stored is None or stored.value == block.replaces:
+        """Keep another block than the one that this replaces."""
+        stored_value = self.values.get(block.key)
+        if stored_value is None or stored_value.value == block.replaces:
             self.values[block.key] = Value(block.key, block.block)
 
     def note(self, key: str, value: bytes, seconds: float) -> None:
@@ -121,8 +117,6 @@ class SimulatedStore:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSummary:
-    """A summary that is being written: when it will be ready, and what it will be."""
-
     key: str
     covers: int
     ready_at: float
@@ -135,14 +129,12 @@ read_block = lru_cache(maxsize=16)(Block.from_bytes)
 
 
 def build_rules(policy: Policy, name: str) -> Rules:
-    """The rules of a policy, with the tool for recalls where it offers one, in the form of chat completions."""
+    """Offer the recall tool in the form of chat completions."""
     rules = policy.rules(name)
     return replace(rules, recall_tool=CHAT_ANSWERS.RECALL_TOOL) if policy.recall == "on" else rules
 
 
 class Simulation:
-    """One conversation under one policy."""
-
     def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
         rules = trial.rules
         if rules.recall_tool:
@@ -180,24 +172,25 @@ class Simulation:
         return Sent(plan.view, plan.tools, plan.reason, before, after, refusals=refusals)
 
     def _open(self, forwarding: Forwarding, request: Request) -> Opening:
-        """The beginning of the upstream's answer."""
         limit, plan = self._trial.refused_above, forwarding.decision.plan
         if limit is None:
             return Opening()
-        pieces = [message.raw for message in request.messages] if plan is None else list_forwarded_pieces(plan)
+        pieces = [message.raw for message in request.messages]
+        if plan is not None:
+            pieces = list_forwarded_pieces(plan)
         size = sum(map(estimate_tokens, pieces))
         if size <= limit:
             return Opening()
         return Opening(is_good=False, refusal=Refusal("input", limit=limit, size=size, covers="input"))
 
     def _continue(self, request: Request) -> Request:
-        """The request with the values that were computed for its first messages, as in the running proxy."""
-        continued = replace(request)
+        """Keep the values that were computed for its first messages, as the running proxy does."""
+        next_request = replace(request)
         earlier = self._earlier
         if earlier is not None:
-            continued.columns.follow(earlier.columns, _count_shared(earlier.body, request.body))
-        self._earlier = continued
-        return continued
+            next_request.columns.follow(earlier.columns, _count_shared(earlier.body, request.body))
+        self._earlier = next_request
+        return next_request
 
     def context(self, turn: RequestTurn) -> Context:
         trial = self._trial
@@ -224,7 +217,7 @@ class Simulation:
     def start_summary(
         self, question: Question, identity: Identity, failures: int, turn: RequestTurn
     ) -> Sequence[SummaryRequest]:
-        """Ask for a summary; not while another one is being written, as in production."""
+        """Ask for one summary at a time, as in production."""
         summarizer = self._trial.summarizer
         if summarizer is None or self._pending is not None:
             return ()
@@ -256,21 +249,19 @@ class Simulation:
 
 
 def _count_shared(earlier: Sequence[Message], later: Sequence[Message]) -> int:
-    """The number of leading messages that two histories have in common."""
-    for place, (one, other) in enumerate(zip(earlier, later, strict=False)):
-        if one is not other and one != other:
+    """Count the leading messages that two histories share."""
+    for place, (message, later_message) in enumerate(zip(earlier, later, strict=False)):
+        if message is not later_message and message != later_message:
             return place
     return min(len(earlier), len(later))
 
 
 class TurnDriver:
-    """Performs the actions of one request in the simulation."""
+    """Performs the actions of one request."""
 
     def __init__(self, simulation: Simulation, turn: RequestTurn) -> None:
         self.calls: list[SummaryRequest] = []
-        """Calls for summaries, as they were made."""
         self.waited = False
-        """Whether the request waited for its summary."""
         self._simulation = simulation
         self._turn = turn
 

@@ -1,36 +1,141 @@
-"""Summarizers for replay: the stand-in, or a real model behind a URL.
+"""Summarizers for replay: a stand-in (extractive, deterministic, no model), or a real model behind a URL.
 
-Either way the question is that of production (`summary.question`): the conversation as last forwarded with one more
-instruction, or the old part retold if that does not fit. The answer is judged as in production, and its input is
-charged like any other request.
+Either way the question and the judgement of the answer are those of production (`summary.question`), and its input is
+charged like any other request. The stand-in answers at a summary's size, after a summary's time: the user's words under
+"Goals and constraints", calls under "Done", error lines under "Errors". Every table made with it says so.
 """
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
 from proxy.config import Upstream
 from proxy.history.messages import Message
-from proxy.lab.replay import standin
 from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn
 from proxy.lab.replay.replay_values import Tokens
+from proxy.shorten.call_labels import choose_argument
+from proxy.shorten.outcome import find_outcome
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary_check import SummaryReply
 from proxy.summary.call import SummaryCall, SummaryCost
 from proxy.summary.question import Question, Try, list_tries
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.headers import Headers
-from proxy.wire.paths import CHAT_PATH
+from proxy.wire.http_head import CHAT_PATH, Headers
 from proxy.wire.redaction import Redaction
+
+LABEL = "stand-in (extractive, no model)"
+SUMMARY_BYTES = 11_300
+"""The median of 64 recorded summaries of coding agents (half have from 9,500 to 15,000)."""
+_LINE_CHARACTERS = 320
+_ROWS_COUNT = 60
+_HEADINGS = ("Goal", "Progress", "Files", "Errors", "Next step")
+_NEWEST_WORDS = 3
+_PATHS = re.compile(r"(?<![\w/])[\w.~-]*/[\w./-]*\w\.\w{1,5}\b")
+_HEADING = re.compile(r"^#{1,3} +(\S.{0,60})$", re.MULTILINE)
+_HEADINGS_LIMIT = 12
+_FIRST, _READ_A_SECOND, _WRITTEN_A_SECOND = 1.5, 8_000, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    first: float = _FIRST
+    """Seconds to the first word."""
+    read: int = _READ_A_SECOND
+    """Uncached tokens a second."""
+    written: int = _WRITTEN_A_SECOND
+
+    def seconds(self, fresh_tokens: int, written_tokens: int) -> float:
+        return self.first + fresh_tokens / self.read + written_tokens / self.written
+
+
+def write_summary(messages: Sequence[Message], headings: Sequence[str] = (), most: int = SUMMARY_BYTES) -> str:
+    """`most`: bytes."""
+    sections = headings if any(map(_find_extract, headings)) else _HEADINGS
+    lines: list[str] = []
+    for number, heading in enumerate(sections):
+        room = most // (len(sections) - number) - len(f"## {heading}\n\n".encode())
+        extract = _find_extract(heading)
+        rows = extract(messages) if extract else ()
+        lines.append(f"## {heading}\n{_fit_rows(rows, room) or '-'}")
+        most -= len(lines[-1].encode("utf-8", "replace")) + len("\n\n")
+    return "\n\n".join(lines)
+
+
+def find_headings(demand: str) -> list[str]:
+    return list(dict.fromkeys(_HEADING.findall(demand)))[:_HEADINGS_LIMIT]
+
+
+def _user_words(messages: Iterable[Message]) -> list[str]:
+    texts = [_shorten(message.text) for message in messages if message.is_user]
+    return texts[:1] + texts[1:][-_ROWS_COUNT:]
+
+
+def _calls_made(messages: Sequence[Message]) -> list[str]:
+    calls = [f"{call.name}: {choose_argument(call)}" for message in messages for call in message.calls]
+    return list(dict.fromkeys(_shorten(label) for label in calls))[-_ROWS_COUNT:]
+
+
+def _files_touched(messages: Iterable[Message]) -> list[str]:
+    paths = (path for message in messages for call in message.calls for path in _PATHS.findall(call.arguments))
+    return list(dict.fromkeys(paths))[-_ROWS_COUNT:]
+
+
+def _failures(messages: Iterable[Message]) -> list[str]:
+    outcomes = (find_outcome(message.text) for message in messages if message.is_bulk)
+    failures = (outcome.error or outcome.render() for outcome in outcomes if outcome.has_failed)
+    return list(dict.fromkeys(map(_shorten, failures)))[-_ROWS_COUNT:]
+
+
+def _assistant_words(messages: Iterable[Message]) -> list[str]:
+    texts = [message.text for message in messages if message.role == "assistant"]
+    return [_shorten(text) for text in texts if text.strip()][-_ROWS_COUNT:]
+
+
+def _newest_words(messages: Iterable[Message]) -> list[str]:
+    return _assistant_words(messages)[-_NEWEST_WORDS:]
+
+
+_EXTRACTS: Sequence[tuple[tuple[str, ...], Callable[[Sequence[Message]], list[str]]]] = (
+    (("next", "active", "current", "last"), _newest_words),
+    (("goal", "aim", "constraint", "request", "task"), _user_words),
+    (("file",), _files_touched),
+    (("error", "fail", "problem"), _failures),
+    (("done", "progress", "state"), _calls_made),
+    (("decision",), _assistant_words),
+)
+"""By words of a heading; the first that fits."""
+
+
+def _find_extract(heading: str) -> Callable[[Sequence[Message]], list[str]] | None:
+    heading_words = heading.lower()
+    for words, extract in _EXTRACTS:
+        if any(word in heading_words for word in words):
+            return extract
+    return None
+
+
+def _fit_rows(rows: Iterable[str], room: int) -> str:
+    lines: list[str] = []
+    for row in reversed([*rows]):
+        room -= len(row.encode("utf-8", "replace")) + len("- \n")
+        if room < 0:
+            break
+        lines.insert(0, f"- {row}")
+    return "\n".join(lines)
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """One call for a summary: what it read, as pieces of a request, and wrote; or what its upstream said of both."""
+    """Pieces read and tokens written; or the usage that its upstream reported."""
 
     pieces: tuple[bytes, ...] = ()
     written: int = 0
@@ -39,7 +144,7 @@ class SummaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class SummaryAnswer:
-    """The summary (none: empty), the calls it took, and how long."""
+    """Empty text: no summary."""
 
     text: str
     calls: Sequence[SummaryRequest]
@@ -54,29 +159,30 @@ class ReplaySummarizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """Answers every question at once, in simulated time."""
-
-    pace: standin.Pace = field(default_factory=standin.Pace)
+    pace: Pace = field(default_factory=Pace)
 
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
         put = next(list_tries(question, room, estimate_tokens), None)
         if put is None:
             return SummaryAnswer("", (), 0.0)
         rules = question.rules
-        text = standin.write_summary(question.old, rules.headings, min(standin.SUMMARY_BYTES, 4 * rules.max_tokens))
+        text = write_summary(question.old, rules.headings, min(SUMMARY_BYTES, 4 * rules.max_tokens))
         verdict = question.verdict(SummaryReply(text), estimate_tokens)
-        written, fresh = estimate_tokens(text.encode()), sum(estimate_tokens(message.raw) for message in _new(put))
-        asked = SummaryRequest(tuple(history.ask(turn.request, put, rules.max_tokens)), written)
-        return SummaryAnswer(verdict.text, (asked,), self.pace.seconds(fresh, written))
+        written_tokens, fresh_tokens = (
+            estimate_tokens(text.encode()),
+            sum(estimate_tokens(message.raw) for message in _new(put)),
+        )
+        call = SummaryRequest(tuple(history.ask(turn.request, put, rules.max_tokens)), written_tokens)
+        return SummaryAnswer(verdict.text, (call,), self.pace.seconds(fresh_tokens, written_tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSummarizer:
-    """A real one: asked by the same code as in production, up to three times."""
+    """Asked by the code of production, up to three times."""
 
     url: str
     name: str = ""
-    """Another one than the conversation's own."""
+    """Empty: the conversation's own."""
     key: str = ""
 
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
@@ -106,11 +212,11 @@ class ModelSummarizer:
 
 
 def _new(put: Try) -> Sequence[Message]:
-    """Messages the upstream has not read yet: for a question appended to the conversation, the question."""
+    """Messages that the upstream has not read yet."""
     return put.messages[-1:] if put.aligned else put.messages
 
 
-def _calls(spent: SummaryCost) -> list[SummaryRequest]:
-    """Calls of one summary; the usage of all tries is counted with the first."""
-    usage = Tokens(spent.read - spent.cached, spent.cached, spent.written)
-    return [SummaryRequest(usage=usage if number == 0 else Tokens()) for number in range(spent.tries)]
+def _calls(cost: SummaryCost) -> list[SummaryRequest]:
+    """The usage of all tries is counted with the first."""
+    usage = Tokens(cost.read - cost.cached, cost.cached, cost.written)
+    return [SummaryRequest(usage=usage if number == 0 else Tokens()) for number in range(cost.tries)]

@@ -1,12 +1,8 @@
 """Replay of the same turns through a running proxy: this one or another.
 
-The proxy is given this recorder as its upstream. It answers each turn with what the record answers, so the agent's
-behaviour is the same behind every proxy, and remembers what it was sent, which goes to the same judge as what
-`shorten` forwards. Every other question it is asked (a proxy's own call for a summary) gets the stand-in's answer.
-
-A proxy may rewrite JSON: messages are recognised by what they say, whatever their spacing, and counted as written
-by one hand. Time is the conversation's own, so the cache's lifetime does not depend on how fast a proxy is. The
-recorder refuses nothing; what would not have fitted is counted.
+The proxy's upstream is this recorder. It answers each turn as recorded, and any other question (a proxy's own call for
+a summary) with the stand-in's answer. What it was sent goes to the same judge as a policy's. Messages are recognised by
+their content, whatever their spacing. Time is the conversation's own. The recorder refuses nothing.
 """
 
 import asyncio
@@ -22,32 +18,27 @@ from proxy.config import Upstream as Address
 from proxy.errors import ProxyError
 from proxy.history.messages import Message, read_message
 from proxy.history.request import Request
-from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
-from proxy.lab.replay import standin
-from proxy.lab.replay.cache import Cache
-from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn, encode
+from proxy.lab.demo.model import DemoUsage, ModelReply, refusal
+from proxy.lab.replay import summarizers
+from proxy.lab.replay.replay_history import Cache, ReplayHistory, RequestTurn, encode
 from proxy.lab.replay.replay_jobs import Progress, ResultFile, result_key
 from proxy.lab.replay.replay_values import Conversation, Json, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.headers import find_encoding
-from proxy.wire.paths import CHAT_PATH
+from proxy.wire.http_head import CHAT_PATH, find_encoding
 
 SETTLE_SECONDS = 0.02
-"""Seconds between two turns: what a proxy does behind an answer begins then."""
+"""Between two turns, for a proxy's work after an answer."""
 TELLING_CHARACTERS = 80
-"""Characters by which a text is recognised, however much was cut off behind them."""
+"""A text is recognised by its beginning, because the rest may be cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyTarget:
-    """The proxy to be tried, and how it is addressed."""
-
     url: str
     name: str
     key: str = "sk-replay"
@@ -56,38 +47,32 @@ class ProxyTarget:
 
 @dataclass(slots=True)
 class PlayedTurn:
-    """The turn that is being played, and what was heard of it so far."""
-
     history: ReplayHistory
     turn: RequestTurn
     originals: Mapping[str, Message]
     cache: Cache
     received: Request | None = None
-    """The turn as the upstream got it, each message replaced by the original that it says the same as."""
+    """Its messages are replaced by the originals that say the same."""
     before: tuple[SummaryRequest, ...] = ()
     after: tuple[SummaryRequest, ...] = ()
 
     def with_originals(self, request: Request) -> Request:
-        """The same request with originals in place of all messages and tools that say the same."""
+        """Put originals in place of messages and tools that say the same."""
         own = self.history.request.tools
         tools = request.tools and encode(json.loads(request.tools))
         messages = tuple(_find_original(message, self.originals) for message in request.messages)
         return replace(request, messages=messages, tools=own if own and tools == encode(json.loads(own)) else tools)
 
-    def charge_summary(self, asked: SummaryRequest) -> None:
-        """A question of the proxy's own; the turn waited for it if it was put before the turn arrived."""
+    def charge_summary(self, call: SummaryRequest) -> None:
+        """The turn waited for a question that was put before it arrived."""
         if self.received is None:
-            self.before += (asked,)
+            self.before += (call,)
         else:
-            self.after += (asked,)
+            self.after += (call,)
 
 
 class Recorder:
-    """The upstream that only repeats what was recorded.
-
-    Which request is the turn itself, and how a proxy's own question is answered, are methods: a recorder for proxies
-    with other habits overrides these two.
-    """
+    """Override `is_turn` and `summary` for proxies with other habits."""
 
     def __init__(self, upstream: UpstreamModel) -> None:
         self.upstream = upstream
@@ -98,7 +83,7 @@ class Recorder:
         return self.upstream.window
 
     def begin_turn(self, history: ReplayHistory, turn: RequestTurn) -> None:
-        """The next turn begins; what comes late from the one before is heard with it."""
+        """Late requests of the previous turn count with this one."""
         stage = self._stage
         if stage is None or stage.history is not history:
             originals = {_normalize(message.raw): message for message in reversed(history.request.messages)}
@@ -107,7 +92,7 @@ class Recorder:
             self._stage = PlayedTurn(history, turn, stage.originals, stage.cache)
 
     def read_sent(self, *, failed: bool) -> Sent:
-        """The request the upstream received for this turn; one that never arrived counts as the agent sent it."""
+        """A request that never arrived counts as sent."""
         stage = self._stage
         if stage is None:
             raise RuntimeError("no turn was opened")
@@ -122,7 +107,7 @@ class Recorder:
             return refusal(HTTPStatus.BAD_REQUEST, "That is no chat request.", "invalid_request_error", None)
         request = stage.with_originals(request)
         pieces = (*((request.tools,) if request.tools else ()), *(message.raw for message in request.messages))
-        tokens, cached = stage.cache.read(pieces, stage.turn.seconds)
+        tokens, cached_tokens = stage.cache.read(pieces, stage.turn.seconds)
         if self.is_turn(request, stage):
             stage.received = request
             message = stage.history.conversation.messages[stage.turn.place]
@@ -130,7 +115,7 @@ class Recorder:
             message = self.summary(request, stage)
             stage.charge_summary(SummaryRequest(pieces, estimate_tokens(encode(message))))
         finish = "tool_calls" if message.get("tool_calls") else "stop"
-        usage = DemoUsage(tokens, cached, estimate_tokens(encode(message)))
+        usage = DemoUsage(tokens, cached_tokens, estimate_tokens(encode(message)))
         return ModelReply(message={"content": None, **message}, finish=finish, usage=usage)
 
     def is_turn(self, request: Request, stage: PlayedTurn) -> bool:
@@ -141,16 +126,16 @@ class Recorder:
         return own.is_result or last.text[:TELLING_CHARACTERS] == own.text[:TELLING_CHARACTERS]
 
     def summary(self, request: Request, _stage: PlayedTurn) -> Json:
-        """The stand-in's answer to a question that follows its history."""
+        """The stand-in answers a question that follows its history."""
         demand = "\n".join(message.text for message in (request.messages[0], request.messages[-1]))
         return {
             "role": "assistant",
-            "content": standin.write_summary(request.messages[:-1], standin.find_headings(demand)),
+            "content": summarizers.write_summary(request.messages[:-1], summarizers.find_headings(demand)),
         }
 
 
 class AllFailedError(Exception):
-    """No request got the recorded answer; the message says why."""
+    """The message says why no request got the recorded answer."""
 
 
 async def replay_through(
@@ -161,14 +146,14 @@ async def replay_through(
     ledger: ResultFile,
     progress: Progress,
 ) -> list[Result]:
-    """Every conversation through the proxy, one after the other. AllFailedError: there is nothing to score."""
-    known, results, upstream = ledger.read(), list[Result](), recorder.upstream
+    """AllFailedError: there is nothing to score."""
+    stored_results, results, upstream = ledger.read(), list[Result](), recorder.upstream
     has_replied = False
     async with Client(Address(base_url=door.url, retries=0), lambda _: None) as client:
         for done, conversation in enumerate(conversations):
             progress(done, len(conversations))
             name = result_key(conversation, (door.url, door.name, upstream))
-            result = known.get(name)
+            result = stored_results.get(name)
             if result is None or _has_failed(result):  # earlier versions have written failed ones
                 case = ReplayCase(ReplayHistory(replace(conversation, own=None)), upstream)
                 result, has_case_replied = await _replay_case(client, door, recorder, case)
@@ -184,12 +169,12 @@ async def replay_through(
 
 
 def _has_failed(result: Result) -> bool:
-    """True where no request got the recorded answer."""
+    """Did no request get the recorded answer?"""
     return result.scores.failed == result.scores.requests > 0
 
 
 async def _replay_case(client: Client, door: ProxyTarget, recorder: Recorder, case: ReplayCase) -> tuple[Result, bool]:
-    """The result of one conversation, and whether there was a reply to any of its requests."""
+    """Return the result, and whether any request was answered."""
     judge, history, has_replied = Judge(case), case.history, False
     for turn in case.turns:
         recorder.begin_turn(history, turn)
@@ -198,13 +183,12 @@ async def _replay_case(client: Client, door: ProxyTarget, recorder: Recorder, ca
             answer = await _ask(client, door, history.body(turn.place), case.model)
             has_replied = True
         await asyncio.sleep(door.settle)
-        expected = history.conversation.messages[turn.place]
-        judge.score(turn, recorder.read_sent(failed=answer is None or _essence(answer) != _essence(expected)))
+        recorded_answer = history.conversation.messages[turn.place]
+        judge.score(turn, recorder.read_sent(failed=answer is None or _essence(answer) != _essence(recorded_answer)))
     return judge.result(door.name), has_replied
 
 
 async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Json | None:
-    """The message that came back; None for a reply without one. ProxyError: there was no reply."""
     headers = (("content-type", "application/json"), ("authorization", f"Bearer {door.key}"))
     async with client.send(Call("POST", CHAT_PATH, "", headers, body), model) as reply:
         raw = b"".join([chunk async for chunk in reply.chunks()])
@@ -215,44 +199,45 @@ async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Js
 
 def _message(raw: bytes) -> Json | None:
     try:
-        found = json.loads(raw)["choices"][0]["message"]
+        message = json.loads(raw)["choices"][0]["message"]
     except (ValueError, KeyError, IndexError, TypeError):
         return None
-    return found if isinstance(found, dict) else None
+    return message if isinstance(message, dict) else None
 
 
 def _essence(message: Json) -> tuple[str, list[tuple[str, str]]]:
-    """Text and calls of an answer, which is all that an agent acts on."""
+    """Text and calls are all that an agent acts on."""
     functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
     calls = [(str(function.get("name", "")), str(function.get("arguments", ""))) for function in functions]
     return str(message.get("content") or ""), calls
 
 
 def _find_original(message: Message, originals: Mapping[str, Message]) -> Message:
-    """The original that says the same, or else the message as we would write it."""
-    found = originals.get(_normalize(message.raw))
-    if found is not None:
-        return found
+    """Return the original that says the same, or the message as we would write it."""
+    original = originals.get(_normalize(message.raw))
+    if original is not None:
+        return original
     value = json.loads(message.raw)
     return read_message(value, encode(value))
 
 
 @lru_cache(maxsize=20_000)
 def _normalize(raw: bytes) -> str:
-    """A message in one spelling: without empty members and cache markers, a single text part as text."""
+    """Leave out empty members and cache markers; a single text part becomes text."""
     return json.dumps(_without_empty(json.loads(raw)), sort_keys=True)
 
 
 def _without_empty(value: Any) -> Any:  # noqa: ANN401 (any JSON)
     if isinstance(value, list):
-        only = value[0] if len(value) == 1 and isinstance(value[0], dict) else {}
-        return only["text"] if only.get("type") == "text" else [_without_empty(each) for each in value]
+        if len(value) == 1 and isinstance(value[0], dict) and value[0].get("type") == "text":
+            return value[0]["text"]
+        return list(map(_without_empty, value))
     if isinstance(value, dict):
-        return {
-            name: _without_empty(each)
-            for name, each in value.items()
-            if each not in (None, "", []) and name not in _MARKS
-        }
+        members = {}
+        for name, member in value.items():
+            if member not in (None, "", []) and name not in _MARKS:
+                members[name] = _without_empty(member)
+        return members
     return value
 
 

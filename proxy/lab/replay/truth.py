@@ -1,34 +1,81 @@
-r"""Truth of outcomes: does a shortened result still tell how its call ended?
+r"""What is in the last view: messages of people and pins, instruction documents, and how calls ended.
 
-Judged are results that a view shows shortened. Their labels come from what harnesses record and from what programs
-print at the end, never from the product's own reading of a result (`shorten.outcome`):
-
-failure    "Exit code 1" (Claude Code), "Process exited with code 1" (Codex), "[The command completed with exit code
-           1.]" (OpenHands), "Command exited with code 1" (pi), `"exit_code": 1` in a result that is JSON,
-           `"is_error": true`, `<tool_use_error>`, "Error: " as the first word, a traceback as the end of a command's
-           output, "CONFLICT (" with "Automatic merge failed"
-success    exit code 0 in the same words, or none in a conversation whose harness writes it for failures, if the command
-           is one whose exit code is its own (no pipe, no `;`, no `||`); anything read or searched (a reading tool,
-           a command of `READING_PROGRAMS` alone) without a failure: what it quotes is another's error
-end state  the last text that one of `END_STATES` matches, of a command that did not fail: "229 passed", a commit
-
-A failure is *told* if the placeholder's own sentence says so or if the label's evidence stands in it word for word:
+docs/replay-your-sessions.md defines the figures. Labels of outcomes come from what harnesses record and programs print,
+never from the product's own reading (`shorten.outcome`). A failure is *told* if the placeholder's own sentence says so,
+or if the label's evidence stands in it word for word:
 
     [Shortened by the context proxy: Bash(make), 90 lines, failed: exit code 2. ...]         told
     [Shortened by the context proxy: Bash(make), 90 lines. ...]\nmake: *** [all] Error 2     not told: exit code 2
-
-A told failure is a *false alarm* if the label is a success. Of a merge that failed every line with CONFLICT is asked
-for, by its path. Nobody sees these labels but this module: a placeholder cannot be written to them.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Literal
 
 from proxy.history.agents import find_command_line, find_kind, matches_any, split_commands
 from proxy.history.grouping import list_callers
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import HEAD, Message, ToolCall
+from proxy.history.pins import Pins
+from proxy.lab.replay.replay_values import Recall
+
+
+def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:
+    """`messages`: of the last request, the head included."""
+    body = tuple(dropwhile(lambda message: message.role in HEAD, messages))
+    user_texts = [message.text for message in body if message.is_user]
+    instructions = [message.text for message in body if message.role in HEAD]
+    view_text = "\n".join(message.text for message in view)
+    return {
+        "user messages": _count_present(user_texts, view_text),
+        "pins": _count_present([*instructions, *pins.passages(body)], view_text),
+    }
+
+
+def _count_present(things: Iterable[str], view_text: str) -> Recall:
+    texts = [thing for thing in dict.fromkeys(things) if thing.strip()]
+    return Recall(len(texts), sum(thing in view_text for thing in texts))
+
+
+PATHS = re.compile(
+    r"(?:^|[/\s\"'])(?:SKILL\.md|AGENTS(?:\.override)?\.md|CLAUDE(?:\.local)?\.md|GEMINI\.md|\.cursorrules"
+    r"|copilot-instructions\.md|(?:[^\s\"']*/)?(?:skills|memory|rules)/[^\s\"']*\.(?:md|mdc|txt))(?=$|[\s\"'),;|&])"
+)
+_READING_COMMAND = re.compile(r"(?:^|&&|;|\|\|)\s*(?:cat|sed -n|head|tail|less|bat|nl)\b([^|;&\n]*)")
+_SKILL = re.compile(r"\A\s*---\nname: [^\n]+\ndescription: ")
+_SKILL_TOOLS = ("*skill*",)
+_LEAST_CHARACTERS = 200
+"""Shorter results say that a skill was started, or that a file is missing."""
+
+
+def find_documents(messages: Sequence[Message]) -> list[Message]:
+    callers = list_callers(messages)
+    return [message for message, call in zip(messages, callers, strict=True) if _is_document(message, call)]
+
+
+def _is_document(message: Message, call: ToolCall | None) -> bool:
+    if call is None or not message.is_bulk:
+        return False
+    text = message.text
+    return len(text) >= _LEAST_CHARACTERS and (_reads_document(call) or _SKILL.match(text) is not None)
+
+
+def _reads_document(call: ToolCall) -> bool:
+    if matches_any(call.name, _SKILL_TOOLS):
+        return True
+    kind = find_kind(call.name, call.named)
+    if kind == "read":
+        return any(PATHS.search(value) for value in call.named.values() if isinstance(value, str))
+    if kind == "run":
+        return any(PATHS.search(words) for words in _READING_COMMAND.findall(find_command_line(call.named)))
+    return False
+
+
+def is_whole(document: Message, view: Sequence[Message]) -> bool:
+    text = document.text
+    return any(message.raw == document.raw or text in message.text for message in view if message.is_bulk)
+
 
 Aspect = Literal["failures told", "alarms true", "conflicts kept", "end states kept"]
 ASPECTS: tuple[Aspect, ...] = ("failures told", "alarms true", "conflicts kept", "end states kept")
@@ -84,8 +131,6 @@ _SAYS_FAILED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was asked of one shortened result."""
-
     aspect: Aspect
     is_good: bool
     evidence: str
@@ -95,54 +140,54 @@ class Finding:
 
 
 def judge_outcomes(messages: Sequence[Message], view: Sequence[Message]) -> Iterator[Finding]:
-    """The findings on each result that is shortened in this view of the messages of a request."""
-    shortened = {(each.start, each.answers): each for each in view if each.made and each.is_bulk}
+    """Judge each result that is shortened in this view."""
+    placeholders = {
+        (candidate.start, candidate.answers): candidate for candidate in view if candidate.made and candidate.is_bulk
+    }
     callers = list_callers(messages)
-    harness_marks_failures = any(_reads_exit(each.text) for each in messages if each.is_bulk)
+    harness_marks_failures = any(_reads_exit(candidate.text) for candidate in messages if candidate.is_bulk)
     for message, call in zip(messages, callers, strict=True):
         if not message.is_bulk:
             continue
-        placeholder = shortened.get((message.start, message.answers))
+        placeholder = placeholders.get((message.start, message.answers))
         if placeholder is not None and placeholder.made != "dedup_arrivals":
             yield from _judge(message, call, placeholder.text, harness_marks_failures=harness_marks_failures)
 
 
-def _judge(message: Message, call: ToolCall | None, shown: str, *, harness_marks_failures: bool) -> Iterator[Finding]:
+def _judge(
+    message: Message, call: ToolCall | None, shown_text: str, *, harness_marks_failures: bool
+) -> Iterator[Finding]:
     text = message.text
     evidence = find_failure(message, call)
-    says_failed = reads_as_failed(shown)
+    says_failed = reads_as_failed(shown_text)
     if evidence:
-        is_told = says_failed or any(piece.lower() in shown.lower() for piece in evidence)
-        yield Finding("failures told", is_told, evidence[0], text, shown, call)
+        is_told = says_failed or any(piece.lower() in shown_text.lower() for piece in evidence)
+        yield Finding("failures told", is_told, evidence[0], text, shown_text, call)
         for line in evidence if evidence[0].startswith("CONFLICT (") else ():
-            yield Finding("conflicts kept", line.rpartition(" ")[2] in shown, line, text, shown, call)
+            yield Finding("conflicts kept", line.rpartition(" ")[2] in shown_text, line, text, shown_text, call)
     elif call is not None:
         states = _find_end_states(text) if _is_command(call) else ()
         if states:
-            is_kept = any(state in shown for state in states)
-            yield Finding("end states kept", is_kept, states[-1], text, shown, call)
+            is_kept = any(state in shown_text for state in states)
+            yield Finding("end states kept", is_kept, states[-1], text, shown_text, call)
     if says_failed:
         is_false = (
             not evidence and call is not None and _has_worked(text, call, harness_marks_failures=harness_marks_failures)
         )
-        yield Finding("alarms true", not is_false, evidence[0] if evidence else "", text, shown, call)
+        yield Finding("alarms true", not is_false, evidence[0] if evidence else "", text, shown_text, call)
 
 
 def reads_as_failed(placeholder: str) -> bool:
-    """Whether the proxy's own sentence says behind the call that it failed.
-
-    The sentence may stand within JSON. "exit code 0, contains errors: ..." shows an error beside what the harness
-    recorded, and is no verdict.
-    """
+    """Does the proxy's own sentence say behind the call that it failed?"""
     match = _SENTENCE.search(placeholder)
     sentence = match[1] if match else placeholder.split("\n", 1)[0]
-    call_ends = [each.end() for each in _CALL_END.finditer(sentence)]
+    call_ends = [call_end.end() for call_end in _CALL_END.finditer(sentence)]
     behind_call = sentence[call_ends[0] if call_ends else 0 :]
     return _SAYS_FAILED.search(behind_call) is not None and _SAYS_WORKED.search(behind_call) is None
 
 
 def find_failure(message: Message, call: ToolCall | None) -> list[str]:
-    """The texts by which a result is unmistakably one of a failure, the plainest first; none if it is not."""
+    """Return the texts that prove a failure, the plainest first."""
     text = message.text
     conflicts = _CONFLICT.findall(text)
     if conflicts and _MERGE_FAILED in text:
@@ -162,7 +207,7 @@ def find_failure(message: Message, call: ToolCall | None) -> list[str]:
 
 
 def _reads_exit(text: str) -> int | None:
-    """The exit code that a harness has written into a result."""
+    """Read the exit code that a harness has written into a result."""
     ends = text
     if len(text) > 2 * _FRAME_CHARACTERS:
         ends = text[:_FRAME_CHARACTERS] + "\n" + text[-_FRAME_CHARACTERS:]
@@ -188,12 +233,12 @@ def _is_command(call: ToolCall) -> bool:
 
 
 def _find_end_states(text: str) -> list[str]:
-    """The texts of the pattern that matches last. Go writes a line for each package: one of them is enough."""
+    """Return the matches of the pattern that matches last."""
     end = text[-_END_CHARACTERS:]
     if _SOME_FAILED.search(end):
         return []
-    found = [matches for pattern in END_STATES if (matches := list(pattern.finditer(end)))]
-    if not found:
+    pattern_matches = [matches for pattern in END_STATES if (matches := list(pattern.finditer(end)))]
+    if not pattern_matches:
         return []
-    last = max(found, key=lambda matches: matches[-1].end())
+    last = max(pattern_matches, key=lambda matches: matches[-1].end())
     return [match[0].strip() for match in last]

@@ -1,7 +1,5 @@
 """Rules of upstreams: what a strict one would refuse in a request, written from its documents alone.
 
-    find_breaches(after) <= find_breaches(before)     nothing that was right has come out wrong
-
 Nothing here knows how the proxy works. Breaches are counted by kind, because some recorded histories bring theirs.
 Three dialects: OpenAI's chat completions; chat templates that want user and assistant to alternate; and what a
 translation to Anthropic's Messages must give.
@@ -19,58 +17,55 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 HEAD = ("system", "developer")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _FOLLOWS = {"": ("user",), "user": ("assistant",), "assistant": ("user",), "calls": ("tool",)}
-"""Who may speak next, where speakers alternate; after a tool, another one or the assistant."""
+"""Who may speak next, if speakers alternate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One message, as far as the rules ask."""
-
     role: str
     calls: tuple[str, ...] = ()
     answers: str = ""
     openai: tuple[str, ...] = ()
-    """What is wrong with it by itself, by OpenAI's rules."""
+    """Breaches of the message by itself."""
     anthropic: tuple[str, ...] = ()
 
 
 def find_breaches(messages: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Breaches of OpenAI's rules in these messages (JSON values)."""
+    """Check messages (JSON values) by OpenAI's rules."""
     return check_openai([_shape(message) for message in messages])
 
 
 @lru_cache(maxsize=50_000)
 def shape_of(raw: bytes) -> Shape:
-    """The shape of a message on the wire."""
     return _shape(json.loads(raw))
 
 
 def check_openai(shapes: Sequence[Shape]) -> Counter[str]:
-    wrong = (fault for shape in shapes for fault in shape.openai)
+    faults = (fault for shape in shapes for fault in shape.openai)
     ends = [shape for shape in shapes if shape.role not in HEAD][-1:]
     last = ["it ends with an answer"] if ends and ends[0].role == "assistant" else []
-    return Counter([*_check_beginning(shapes), *last, *wrong, *_check_pairs(shapes)])
+    return Counter([*_check_beginning(shapes), *last, *faults, *_check_pairs(shapes)])
 
 
 def check_alternation(shapes: Sequence[Shape]) -> Counter[str]:
-    found: list[str] = []
+    breaches: list[str] = []
     before = ""
-    for number, each in enumerate(shapes):
-        role = "tool" if each.role == "function" else each.role
+    for number, shape in enumerate(shapes):
+        role = "tool" if shape.role == "function" else shape.role
         if role in HEAD:
-            found += ["an instruction in the midst"] if number and shapes[number - 1].role not in HEAD else []
+            breaches += ["an instruction in the midst"] if number and shapes[number - 1].role not in HEAD else []
             continue
         if role not in _FOLLOWS.get(before, ("tool", "assistant")):
-            found.append(f"{role} after {before}" if before else "it does not begin with a user")
-        before = "calls" if each.calls else role
-    return Counter(found)
+            breaches.append(f"{role} after {before}" if before else "it does not begin with a user")
+        before = "calls" if shape.calls else role
+    return Counter(breaches)
 
 
 def check_anthropic(shapes: Sequence[Shape]) -> Counter[str]:
     ids = Counter(call for shape in shapes for call in shape.calls)
     twice = ("a call's id stands there twice" for times in ids.values() for _ in range(times - 1))
-    wrong = (fault for shape in shapes for fault in shape.anthropic)
-    return Counter([*_check_beginning(shapes), *wrong, *twice, *_check_pairs(shapes)])
+    faults = (fault for shape in shapes for fault in shape.anthropic)
+    return Counter([*_check_beginning(shapes), *faults, *twice, *_check_pairs(shapes)])
 
 
 BY_DIALECT: Mapping[str, Callable[[Sequence[Shape]], Counter[str]]] = {
@@ -82,7 +77,7 @@ BY_DIALECT: Mapping[str, Callable[[Sequence[Shape]], Counter[str]]] = {
 
 def _check_beginning(shapes: Sequence[Shape]) -> Iterator[str]:
     body = [shape for shape in shapes if shape.role not in HEAD]
-    if not any(each.role == "user" for each in body):
+    if not any(member.role == "user" for member in body):
         yield "nobody asks anything"
     if body and body[0].role != "user":
         yield "it does not begin with a user"
@@ -132,11 +127,14 @@ def _check_message(message: Mapping[str, Any]) -> Iterator[str]:
 
 def _check_translation(message: Mapping[str, Any], ids: Iterable[str]) -> Iterator[str]:
     content = message.get("content")
-    texts = content if isinstance(content, list) else [{"text": content}] if isinstance(content, str) else []
-    written = [part["text"] for part in texts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    if message.get("role") == "user" and any(not each.strip() for each in written):
+    texts = []
+    if isinstance(content, str):
+        texts = [content]
+    elif isinstance(content, list):
+        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if message.get("role") == "user" and not all(map(str.strip, texts)):
         yield "a text that says nothing"
-    yield from ("a call's id has other letters" for each in ids if not _ID.fullmatch(each))
+    yield from ("a call's id has other letters" for item in ids if not _ID.fullmatch(item))
     for call in message.get("tool_calls") or ():
         arguments = _arguments(call)
         if not (_is_json(arguments) and isinstance(json.loads(arguments), dict)):
@@ -144,9 +142,9 @@ def _check_translation(message: Mapping[str, Any], ids: Iterable[str]) -> Iterat
 
 
 def _arguments(call: Mapping[str, Any]) -> str:
-    """The arguments of a call; those of a custom tool are free text, and pass for an empty object."""
-    found = "{}" if isinstance(call.get("custom"), dict) else (call.get("function") or {}).get("arguments")
-    return found if isinstance(found, str) else ""
+    """Arguments of a custom tool are free text, and pass for an empty object."""
+    arguments = "{}" if isinstance(call.get("custom"), dict) else (call.get("function") or {}).get("arguments")
+    return arguments if isinstance(arguments, str) else ""
 
 
 def _is_json(text: str) -> bool:

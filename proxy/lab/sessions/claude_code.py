@@ -1,11 +1,8 @@
 """Claude Code: `~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files beside them.
 
-Lines follow one another by `parentUuid`: a rewind grows a branch, a sub-agent (`isSidechain`) is a tree of its own, and
-so is what follows a compaction, whose first message is the summary. An answer takes several lines, one for each of
-its blocks, and calls that ran side by side have results that hang on different lines of it: what belongs to an answer
-of the branch is taken along, wherever it hangs.
-
-The system prompt and the tools are not recorded: real requests were larger by what they take.
+Lines follow one another by `parentUuid`: a rewind grows a branch; a sub-agent (`isSidechain`) is a tree, and so are the
+messages after a compaction, whose first is the summary. An answer takes a line for each of its blocks, and results of
+parallel calls hang on different lines of it. The system prompt and the tools are not recorded.
 """
 
 from collections import Counter
@@ -14,25 +11,29 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.lab.replay.replay_values import Json, RecordedUsage
-from proxy.lab.sessions.branches import Branch, find_branches
 from proxy.lab.sessions.session_files import ParsedFile
-from proxy.lab.sessions.session_history import Chapter, RecordedMessage, make_answer, make_call, make_result
-from proxy.lab.sessions.shapes import (
+from proxy.lab.sessions.session_history import (
+    Branch,
+    Chapter,
+    Format,
+    RecordedMessage,
     as_arguments,
     as_object,
     as_objects,
     as_seconds,
     as_text,
-    iter_strings,
+    find_branches,
+    list_strings,
+    make_answer,
+    make_call,
     make_image,
     make_image_link,
+    make_result,
     read_usage,
     simplify_content,
 )
-from proxy.wire.paths import MESSAGES_PATH
+from proxy.wire.http_head import MESSAGES_PATH
 
-NAME = "Claude Code"
-LOOKS_FOR = 'lines with "uuid", "parentUuid", "sessionId" and "message" (Claude Code)'
 _ATTACHED = {
     "hook_additional_context": "content",
     "skill_listing": "content",
@@ -42,33 +43,33 @@ _ATTACHED = {
     "file": "content",
     "queued_command": "prompt",
 }
-"""What the agent puts beside the words of its person, by kind, and the key of its text."""
+"""Context that the agent adds, by kind, and the key of its text."""
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any({"uuid", "sessionId"} <= each.keys() and "parentUuid" in each for each in as_objects(list(values)))
+    return any({"uuid", "sessionId"} <= line.keys() and "parentUuid" in line for line in as_objects(list(values)))
 
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
     lines = {as_text(line.get("uuid")): line for line in as_objects(list(sheet.values)) if as_text(line.get("uuid"))}
     parents = {uuid: as_text(line.get("parentUuid")) for uuid, line in lines.items()}
     session = _Session(lines)
-    answered = [branch for branch in find_branches(parents) if session.has_own_answer(branch)]
+    branches = [branch for branch in find_branches(parents) if session.has_own_answer(branch)]
     order = {uuid: number for number, uuid in enumerate(lines)}
     notes = session.notes()
     names: Counter[str] = Counter()
-    for branch in sorted(answered, key=lambda branch: (order[branch.root], branch.begins > 0)):
+    for branch in sorted(branches, key=lambda branch: (order[branch.root], branch.begins > 0)):
         kind = session.kind(branch)
         number = names[kind]
         names[kind] += 1
-        name = kind if kind and not number else f"{kind or 'history'} {number + 1}" if number else ""
+        name = kind
+        if number:
+            name = f"{kind or 'history'} {number + 1}"
         yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes, path=MESSAGES_PATH)
         notes = {}
 
 
 class _Session:
-    """The lines of a file, by their ids and by the answers they belong to."""
-
     def __init__(self, lines: dict[str, Json]) -> None:
         self._lines = lines
         self._parts: dict[str, list[str]] = {}
@@ -81,10 +82,10 @@ class _Session:
                     self._results.setdefault(as_text(block.get("tool_use_id")), []).append(uuid)
 
     def has_own_answer(self, branch: Branch) -> bool:
-        """True where it has an answer that no branch before it had."""
+        """Has it an answer that no branch before it had?"""
         earlier = {_answer_of(self._lines[uuid]) for uuid in branch.path[: branch.begins]}
-        fresh = (self._lines[uuid] for uuid in branch.path[branch.begins :])
-        return any(_is_answer(line) and _answer_of(line) not in earlier for line in fresh)
+        fresh_lines = (self._lines[uuid] for uuid in branch.path[branch.begins :])
+        return any(_is_answer(line) and _answer_of(line) not in earlier for line in fresh_lines)
 
     def kind(self, branch: Branch) -> str:
         first = self._lines[branch.root]
@@ -108,42 +109,41 @@ class _Session:
         return dict(notes)
 
     def read_branch(self, branch: Branch) -> list[RecordedMessage]:
-        """The messages of a branch; each answer once, with all its blocks, and the results wherever they hang."""
-        carried, found = set(branch.path[: branch.begins]), []
+        """Read each answer once, with all its blocks, and the results wherever they hang."""
+        earlier_uuids, messages = set(branch.path[: branch.begins]), []
         done: set[str] = set()
         for uuid in self._with_kept(branch):
             line = self._lines[uuid]
-            again = uuid in carried or uuid not in branch.path
+            again = uuid in earlier_uuids or uuid not in branch.path
             if line.get("type") in ("user", "attachment") and uuid not in done:
                 done.add(uuid)
-                found += [replace(message, again=again) for message in _read_user_line(line)]
+                messages += [replace(message, again=again) for message in _read_user_line(line)]
             elif _is_answer(line) and _answer_of(line) not in done:
                 done.add(_answer_of(line))
                 lines = [self._lines[part] for part in self._parts[_answer_of(line)]]
                 message = _read_answer(lines)
                 blocks = tuple(block for line in lines for block in _blocks(line))
-                found.append(RecordedMessage(message, None if again else _read_usage(lines), again, blocks))
-                found += self._answers_to(message, done, again=again)
-        return found
+                messages.append(RecordedMessage(message, None if again else _read_usage(lines), again, blocks))
+                messages += self._answers_to(message, done, again=again)
+        return messages
 
     def _with_kept(self, branch: Branch) -> list[str]:
-        """The branch; behind the summary of a compaction what was kept of the messages before it."""
         path = list(branch.path)
         boundary = next((uuid for uuid in path if self._lines[uuid].get("subtype") == "compact_boundary"), None)
         meta = as_object(self._lines[boundary].get("compactMetadata")) if boundary else {}
-        kept = [
-            uuid for uuid in iter_strings(as_object(meta.get("preservedMessages")).get("uuids")) if uuid in self._lines
+        preserved_uuids = [
+            uuid for uuid in list_strings(as_object(meta.get("preservedMessages")).get("uuids")) if uuid in self._lines
         ]
         place = next((place for place, uuid in enumerate(path) if self._is_summary(uuid)), -1) + 1
-        return [*path[:place], *(uuid for uuid in kept if uuid not in path), *path[place:]]
+        return [*path[:place], *(uuid for uuid in preserved_uuids if uuid not in path), *path[place:]]
 
     def _answers_to(self, message: Json, done: set[str], *, again: bool) -> Iterator[RecordedMessage]:
         """Results that hang elsewhere; those on the branch come in their turn."""
-        for made in as_objects(message.get("tool_calls")):
-            for uuid in self._results.get(as_text(made.get("id")), ()):
+        for call in as_objects(message.get("tool_calls")):
+            for uuid in self._results.get(as_text(call.get("id")), ()):
                 if uuid not in done:
                     done.add(uuid)
-                    yield from (replace(each, again=again) for each in _read_user_line(self._lines[uuid]))
+                    yield from (replace(result, again=again) for result in _read_user_line(self._lines[uuid]))
 
     def _is_summary(self, uuid: str) -> bool:
         return self._lines[uuid].get("isCompactSummary") is True
@@ -158,7 +158,7 @@ def _answer_of(line: Json) -> str:
 
 
 def _is_answer(line: Json) -> bool:
-    """True for an answer of the model; what the agent writes in its place (an API error) is never sent."""
+    """API errors that the agent writes in an answer's place are never sent."""
     synthetic = as_object(line.get("message")).get("model") == "<synthetic>"
     return line.get("type") == "assistant" and not synthetic and line.get("isApiErrorMessage") is not True
 
@@ -179,12 +179,11 @@ def _read_answer(lines: Sequence[Json]) -> Json:
             calls.append(
                 make_call(as_text(block.get("name")), as_arguments(block.get("input")), as_text(block.get("id")))
             )
-    whole = as_text(as_object(lines[0].get("message")).get("content"))
-    return make_answer(whole or "\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
+    content = as_text(as_object(lines[0].get("message")).get("content"))
+    return make_answer(content or "\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
 
 
 def _read_user_line(line: Json) -> Iterator[RecordedMessage]:
-    """Results first, and then the text beside them."""
     if line.get("type") == "attachment":
         if reminder := _read_attachment(line):
             content = f"<system-reminder>\n{reminder}\n</system-reminder>"
@@ -208,17 +207,16 @@ def _read_user_line(line: Json) -> Iterator[RecordedMessage]:
 def _read_attachment(line: Json) -> str:
     what = as_object(line.get("attachment"))
     words = _words(what.get(_ATTACHED.get(as_text(what.get("type")), "")))
-    changed = what.get("type") == "edited_text_file"
-    return f"Note: {as_text(what.get('filename'))} was modified.\n{words}" if changed else words
+    is_edit = what.get("type") == "edited_text_file"
+    return f"Note: {as_text(what.get('filename'))} was modified.\n{words}" if is_edit else words
 
 
 def _words(value: object) -> str:
-    """All the text in a value that may hold it at several depths."""
     if isinstance(value, dict):
         value = value.get("text") or value.get("content") or value.get("file")
     if isinstance(value, list | dict):
-        each = value if isinstance(value, list) else [value]
-        return "\n".join(filter(None, map(_words, each)))
+        items = value if isinstance(value, list) else [value]
+        return "\n".join(filter(None, map(_words, items)))
     return as_text(value)
 
 
@@ -234,3 +232,8 @@ def _parts(content: object) -> str | list[Json]:
         elif words := as_text(block.get("text")):
             parts.append({"type": "text", "text": words})
     return simplify_content(parts)
+
+
+FORMATS = (
+    Format("Claude Code", 'lines with "uuid", "parentUuid", "sessionId" and "message" (Claude Code)', claims, chapters),
+)

@@ -1,27 +1,147 @@
-"""Codex CLI: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, one item of its history a line.
+"""Codex CLI: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, one item of the Responses API a line.
 
-The items are those of the Responses API. Its own compaction writes the history that takes the place of the old one
-(older versions: only the summary, behind the words of the user), a rollback drops the last turns: both begin a
-chapter. After each answer a `token_count` tells what it took.
+Several items of one answer (reasoning, words, calls) are gathered into one message until something else follows, or
+until the usage closes them. Its own compaction writes the history that takes the place of the old one (older versions:
+only the summary, behind the words of the user), a rollback drops the last turns: both begin a chapter.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from proxy.lab.replay.replay_values import Json
-from proxy.lab.sessions.responses import KINDS, Items
+from proxy.lab.replay.replay_values import Json, RecordedUsage
 from proxy.lab.sessions.session_files import ParsedFile
-from proxy.lab.sessions.session_history import Chapter, RecordedMessage, mark_repeated
-from proxy.lab.sessions.shapes import as_count, as_object, as_objects, as_seconds, as_text, read_usage
-from proxy.wire.paths import RESPONSES_PATH
+from proxy.lab.sessions.session_history import (
+    Chapter,
+    Format,
+    RecordedMessage,
+    as_arguments,
+    as_count,
+    as_object,
+    as_objects,
+    as_seconds,
+    as_text,
+    join_text,
+    make_answer,
+    make_call,
+    make_image_link,
+    make_result,
+    mark_repeated,
+    read_usage,
+    simplify_content,
+)
+from proxy.wire.http_head import RESPONSES_PATH
 
-NAME = "Codex"
-LOOKS_FOR = 'lines with "type" and "payload", the first a "session_meta" (Codex rollouts)'
+CALLS = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "local_shell_call": "action",
+    "tool_search_call": "arguments",
+}
+RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
+_HOSTED = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call")
+"""Run by the provider within an answer: chat completions have nothing like it."""
+_NOT_SENT = ("internal_chat_message_metadata_passthrough",)
+"""Members that Codex notes in its file only."""
+_ROLES = ("system", "developer", "user")
+
+
+@dataclass(slots=True)
+class Items:
+    messages: list[RecordedMessage] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+    _open: bool = False
+    """The last message is an answer that may go on."""
+
+    def add(self, item: Json, *, at: float | None = None, again: bool = False) -> None:
+        kind = as_text(item.get("type")) or "message"
+        own = ({key: value for key, value in item.items() if key not in _NOT_SENT},)
+        if kind in RESULTS:
+            self._open = False
+            result = make_result(as_text(item.get("call_id")), _output(item))
+            self.messages.append(RecordedMessage(result, again=again, own=own))
+        elif kind == "message" and item.get("role") in _ROLES:
+            self._open = False
+            message = {"role": item["role"], "content": _parts(item.get("content"))}
+            self.messages.append(RecordedMessage(message, again=again, own=own))
+        elif kind == "message" and item.get("role") == "assistant":
+            self._answers(make_answer(_parts(item.get("content"))), at, own, again=again)
+        elif kind == "reasoning":
+            self._answers(make_answer("", reasoning=_reasoning(item)), at, own, again=again)
+        elif kind in CALLS:
+            self._answers(make_answer("", [_call(item, kind)]), at, own, again=again)
+        else:
+            if kind in _HOSTED and self._open:
+                self._answers(make_answer(""), at, own, again=again)
+            self.notes[f"items of the kind {kind[:40]!r}, left out"] += 1
+
+    def note_usage(self, usage: RecordedUsage | None) -> None:
+        """Close the newest answer with its usage."""
+        for place in range(len(self.messages) - 1, -1, -1):
+            if self.messages[place].role == "assistant":
+                earlier = self.messages[place].recorded
+                if usage is not None and (earlier is None or earlier.tokens is None) and not self.messages[place].again:
+                    at = earlier.at if earlier else None
+                    self.messages[place] = replace(self.messages[place], recorded=replace(usage, at=at or usage.at))
+                break
+        self._open = False
+
+    def restart(self, messages: list[RecordedMessage]) -> None:
+        """Begin another history."""
+        self.messages, self._open = messages, False
+
+    def _answers(self, message: Json, at: float | None, own: tuple[Json, ...], *, again: bool) -> None:
+        if self._open and self.messages[-1].again == again:
+            last = self.messages[-1]
+            self.messages[-1] = replace(last, message=_join_answers(last.message, message), own=last.own + own)
+        else:
+            usage = None if at is None or again else RecordedUsage(at=at)
+            self.messages.append(RecordedMessage(message, usage, again, own))
+        self._open = True
+
+
+def _join_answers(first: Json, second: Json) -> Json:
+    words = [join_text(answer.get("content")) for answer in (first, second)]
+    reasoning = [as_text(answer.get("reasoning_content")) for answer in (first, second)]
+    calls = [*as_objects(first.get("tool_calls")), *as_objects(second.get("tool_calls"))]
+    return make_answer("\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
+
+
+def _call(item: Json, kind: str) -> Json:
+    name = as_text(item.get("name")) or kind.removesuffix("_call")
+    return make_call(name, as_arguments(item.get(CALLS[kind])), as_text(item.get("call_id")) or as_text(item.get("id")))
+
+
+def _output(item: Json) -> str | list[Json]:
+    """A text, a list of parts, or (of older versions) an object that holds either."""
+    output = item.get("output", item.get("tools"))
+    if isinstance(output, dict):
+        output = output.get("content", output)
+    return output if isinstance(output, str) else _parts(output) or as_arguments(output)
+
+
+def _parts(content: object) -> str | list[Json]:
+    if isinstance(content, str):
+        return content
+    parts: list[Json] = []
+    for part in as_objects(content):
+        if part.get("type") == "input_image":
+            parts.append(make_image_link(part.get("image_url")))
+        elif words := as_text(part.get("text")):
+            parts.append({"type": "text", "text": words})
+    return simplify_content(parts)
+
+
+def _reasoning(item: Json) -> str:
+    return join_text(item.get("content")) or join_text(item.get("summary"))
+
+
 _LINES = ("session_meta", "response_item", "turn_context", "event_msg", "compacted")
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(_is_line(each) or _is_early(each) for each in as_objects(list(values)[:50]))
+    return any(_is_line(row) for row in as_objects(list(values)[:50]))
 
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
@@ -35,14 +155,7 @@ def _is_line(row: Json) -> bool:
     return row.get("type") in _LINES and isinstance(row.get("payload"), dict)
 
 
-def _is_early(row: Json) -> bool:
-    """Until the middle of 2025 the items were the lines themselves, below a first line about the session."""
-    return "record_type" in row or (row.get("type") in KINDS[1:] and ("call_id" in row or "summary" in row))
-
-
 class _Rollout:
-    """A session, line by line."""
-
     def __init__(self) -> None:
         self._items = Items()
         self._model = ""
@@ -64,8 +177,6 @@ class _Rollout:
             yield from self._turn_over("after rollback", self._roll_back(as_count(payload.get("num_turns")) or 0))
         elif kind == "response_item":
             self._items.add(payload, at=as_seconds(line.get("timestamp")))
-        elif kind in KINDS:
-            self._items.add(line)
 
     def chapter(self) -> Chapter:
         name = f"{self._why} {self._chapters}" if self._chapters else ""
@@ -103,5 +214,10 @@ class _Rollout:
         return items.messages
 
     def _roll_back(self, turns: int) -> list[RecordedMessage]:
-        users = [place for place, each in enumerate(self._items.messages) if each.role == "user"]
+        users = [place for place, message in enumerate(self._items.messages) if message.role == "user"]
         return mark_repeated(self._items.messages[: users[-turns]] if 0 < turns <= len(users) else self._items.messages)
+
+
+FORMATS = (
+    Format("Codex", 'lines with "type" and "payload", the first a "session_meta" (Codex rollouts)', claims, chapters),
+)

@@ -12,25 +12,22 @@ from proxy.lab.sessions.session_files import ParsedFile
 from proxy.lab.sessions.session_history import (
     UNANSWERED,
     Chapter,
+    Format,
     RecordedMessage,
-    make_answer,
-    make_call,
-    make_result,
-    mark_repeated,
-)
-from proxy.lab.sessions.shapes import (
     as_arguments,
     as_object,
     as_objects,
     as_seconds,
     as_text,
+    make_answer,
+    make_call,
     make_image_link,
+    make_result,
+    mark_repeated,
     read_usage,
     simplify_content,
 )
 
-NAME = "opencode"
-LOOKS_FOR = '"info" and "messages" with "parts" (opencode export)'
 _ASKED = "What did we do so far?"
 _CLEARED = "results that the agent cleared itself, replayed whole"
 
@@ -46,22 +43,25 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 
 
 def _is_export(row: Json) -> bool:
-    return isinstance(row.get("info"), dict) and any("parts" in each for each in as_objects(row.get("messages")))
+    return isinstance(row.get("info"), dict) and any("parts" in message for message in as_objects(row.get("messages")))
 
 
 def _session(messages: Sequence[Json]) -> Iterator[Chapter]:
-    """A chapter for the first history, and for each that a compaction began."""
     read: list[RecordedMessage] = []
     name, compactions = "", 0
-    ordered = sorted(messages, key=_order)
-    summaries = {as_text(_info(each).get("parentID")): each for each in ordered if _info(each).get("summary") is True}
-    for place, message in enumerate(ordered):
+    sorted_messages = sorted(messages, key=_order)
+    summaries = {
+        as_text(_info(other_message).get("parentID")): other_message
+        for other_message in sorted_messages
+        if _info(other_message).get("summary") is True
+    }
+    for place, message in enumerate(sorted_messages):
         summary = summaries.get(as_text(_info(message).get("id")))
         if summary is not None and _compaction(message):
             yield _chapter(read, name, messages)
-            read, compactions = _read_compaction(ordered, place, summary), compactions + 1
+            read, compactions = _read_compaction(sorted_messages, place, summary), compactions + 1
             name = f"after compaction {compactions}"
-        elif not any(message is each for each in summaries.values()):
+        elif not any(message is other_message for other_message in summaries.values()):
             read += _read_message(message)
     yield _chapter(read, name, messages)
 
@@ -69,18 +69,22 @@ def _session(messages: Sequence[Json]) -> Iterator[Chapter]:
 def _chapter(read: Sequence[RecordedMessage], name: str, messages: Sequence[Json]) -> Chapter:
     models = (as_text(_info(message).get("modelID")) for message in reversed(messages))
     states = (as_object(part.get("state")) for message in messages for part in as_objects(message.get("parts")))
-    cleared = sum("compacted" in as_object(state.get("time")) for state in states)
-    return Chapter(read, name, next(filter(None, models), ""), notes={_CLEARED: cleared} if cleared else {})
+    cleared_count = sum("compacted" in as_object(state.get("time")) for state in states)
+    return Chapter(read, name, next(filter(None, models), ""), notes={_CLEARED: cleared_count} if cleared_count else {})
 
 
-def _read_compaction(ordered: Sequence[Json], place: int, summary: Json) -> list[RecordedMessage]:
-    """Messages after a compaction: the question, the summary that answers it, and the kept tail, if any."""
-    first = as_text(_compaction(ordered[place]).get("tail_start_id"))
-    starts = [as_text(_info(each).get("id")) for each in ordered[:place]]
-    tail = ordered[starts.index(first) : place] if first in starts else []
+def _read_compaction(sorted_messages: Sequence[Json], place: int, summary: Json) -> list[RecordedMessage]:
+    """The question, the summary that answers it, and the kept tail, if any."""
+    first = as_text(_compaction(sorted_messages[place]).get("tail_start_id"))
+    starts = [as_text(_info(message).get("id")) for message in sorted_messages[:place]]
+    tail = sorted_messages[starts.index(first) : place] if first in starts else []
     question = RecordedMessage({"role": "user", "content": _ASKED})
     return mark_repeated(
-        [question, *_read_message(summary), *(recorded for each in tail for recorded in _read_message(each))]
+        [
+            question,
+            *_read_message(summary),
+            *(tail_message for message in tail for tail_message in _read_message(message)),
+        ]
     )
 
 
@@ -89,7 +93,7 @@ def _read_message(message: Json) -> list[RecordedMessage]:
     if _info(message).get("role") == "user":
         words = _parts(parts)
         return [RecordedMessage({"role": "user", "content": words})] if words else []
-    return [recorded for step in _steps(parts) for recorded in _step(step, _info(message))]
+    return [step_message for step in _steps(parts) for step_message in _step(step, _info(message))]
 
 
 def _steps(parts: Sequence[Json]) -> list[list[Json]]:
@@ -102,16 +106,15 @@ def _steps(parts: Sequence[Json]) -> list[list[Json]]:
 
 
 def _step(parts: Sequence[Json], info: Json) -> Iterator[RecordedMessage]:
-    """One answer, and the results of what it called."""
     calls = [part for part in parts if part.get("type") == "tool"]
     words = "\n\n".join(filter(None, (as_text(part.get("text")) for part in parts if part.get("type") == "text")))
     thoughts = "\n\n".join(
-        filter(None, (as_text(each.get("text")) for each in parts if each.get("type") == "reasoning"))
+        filter(None, (as_text(thought.get("text")) for thought in parts if thought.get("type") == "reasoning"))
     )
     if not words and not calls:
         return
-    finished = [part for part in parts if part.get("type") == "step-finish"]
-    tokens = finished[-1].get("tokens") if finished else info.get("tokens")
+    ends = [part for part in parts if part.get("type") == "step-finish"]
+    tokens = ends[-1].get("tokens") if ends else info.get("tokens")
     at = as_seconds(as_object(info.get("time")).get("completed")) or as_seconds(
         as_object(info.get("time")).get("created")
     )
@@ -131,20 +134,24 @@ def _call(part: Json) -> Json:
 
 
 def _output(state: Json) -> str | list[Json]:
-    """The result with its images; an interrupted call has none."""
+    """An interrupted call has no result."""
     words = as_text(state.get("output")) or as_text(state.get("error"))
-    shown = [make_image_link(each.get("url")) for each in as_objects(state.get("attachments")) if _is_image(each)]
-    return [{"type": "text", "text": words}, *shown] if shown else words or UNANSWERED
+    images = [
+        make_image_link(attachment.get("url"))
+        for attachment in as_objects(state.get("attachments"))
+        if _is_image(attachment)
+    ]
+    return [{"type": "text", "text": words}, *images] if images else words or UNANSWERED
 
 
 def _parts(parts: Sequence[Json]) -> str | list[Json]:
-    found: list[Json] = []
+    content: list[Json] = []
     for part in parts:
         if part.get("type") == "text" and part.get("ignored") is not True and as_text(part.get("text")):
-            found.append({"type": "text", "text": as_text(part["text"])})
+            content.append({"type": "text", "text": as_text(part["text"])})
         elif part.get("type") == "file" and _is_image(part):
-            found.append(make_image_link(part.get("url")))
-    return simplify_content(found)
+            content.append(make_image_link(part.get("url")))
+    return simplify_content(content)
 
 
 def _is_image(part: Json) -> bool:
@@ -161,3 +168,6 @@ def _info(message: Json) -> Json:
 
 def _order(message: Json) -> tuple[float, str]:
     return as_seconds(as_object(_info(message).get("time")).get("created")) or 0.0, as_text(_info(message).get("id"))
+
+
+FORMATS = (Format("opencode", '"info" and "messages" with "parts" (opencode export)', claims, chapters),)

@@ -9,31 +9,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.lab.replay.replay_values import Json
-from proxy.lab.sessions.branches import find_branches
 from proxy.lab.sessions.session_files import ParsedFile
 from proxy.lab.sessions.session_history import (
     Chapter,
+    Format,
     RecordedMessage,
-    make_answer,
-    make_call,
-    make_result,
-    mark_repeated,
-)
-from proxy.lab.sessions.shapes import (
     as_arguments,
-    as_count,
     as_object,
     as_objects,
     as_seconds,
     as_text,
+    find_branches,
     join_text,
+    make_answer,
+    make_call,
     make_image,
+    make_result,
+    mark_repeated,
     read_usage,
     simplify_content,
 )
 
-NAME = "pi"
-LOOKS_FOR = 'a first line of "type": "session" with "cwd", then lines with "type": "message" (pi)'
 _COMPACTED = "The conversation history before this point was compacted into the following summary:"
 _BRANCHED = "The following is a summary of a branch that this conversation came back from:"
 
@@ -45,7 +41,8 @@ def claims(values: Sequence[Any]) -> bool:
 
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
-    entries = _entries(as_objects(list(sheet.values)))
+    rows = as_objects(list(sheet.values))
+    entries = {as_text(row["id"]): row for row in rows if row.get("type") != "session" and as_text(row.get("id"))}
     parents = {name: as_text(entry.get("parentId")) for name, entry in entries.items()}
     for number, branch in enumerate(find_branches(parents)):
         path = [entries[name] for name in branch.path]
@@ -56,22 +53,9 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
                 yield _chapter(messages, name, path)
                 messages, compactions = _read_compaction(path, place), compactions + 1
                 name = f"{f'branch {number} ' if number else ''}after compaction {compactions}"
-            elif (recorded := _read_entry(entry, carried=place < branch.begins)) is not None:
-                messages.append(recorded)
+            elif (message := _read_entry(entry, carried=place < branch.begins)) is not None:
+                messages.append(message)
         yield _chapter(messages, name, path)
-
-
-def _entries(rows: Sequence[Json]) -> dict[str, Json]:
-    """By their ids; of the first version, which had none, by their place."""
-    if any(as_text(row.get("id")) for row in rows if row.get("type") != "session"):
-        return {as_text(row["id"]): row for row in rows if row.get("type") != "session" and as_text(row.get("id"))}
-    named = {str(place): {**row, "id": str(place)} for place, row in enumerate(rows) if row.get("type") != "session"}
-    before = ""
-    for name, row in named.items():
-        row["parentId"], before = before, name
-        if (kept := as_count(row.get("firstKeptEntryIndex"))) is not None:
-            row["firstKeptEntryId"] = str(kept)
-    return named
 
 
 def _chapter(messages: Sequence[RecordedMessage], name: str, path: Sequence[Json]) -> Chapter:
@@ -84,17 +68,16 @@ def _chapter(messages: Sequence[RecordedMessage], name: str, path: Sequence[Json
 
 
 def _read_compaction(path: Sequence[Json], place: int) -> list[RecordedMessage]:
-    """Messages after a compaction: its summary, and the kept entries."""
     first = as_text(path[place].get("firstKeptEntryId"))
     names = [as_text(entry.get("id")) for entry in path[:place]]
     tail = path[names.index(first) : place] if first in names else []
-    kept = [_read_entry(entry, carried=True) for entry in tail if entry.get("type") != "compaction"]
+    tail_messages = [_read_entry(entry, carried=True) for entry in tail if entry.get("type") != "compaction"]
     words = f"{_COMPACTED}\n\n<summary>\n{as_text(path[place].get('summary'))}\n</summary>"
-    return mark_repeated([RecordedMessage({"role": "user", "content": words}), *filter(None, kept)])
+    return mark_repeated([RecordedMessage({"role": "user", "content": words}), *filter(None, tail_messages)])
 
 
 def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
-    """An entry as it goes to the model; None for one that does not."""
+    """Return None for an entry that is not sent."""
     message, role = as_object(entry.get("message")), _role(entry)
     if role == "toolResult":
         return RecordedMessage(
@@ -103,18 +86,15 @@ def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
     if role == "assistant":
         at = as_seconds(entry.get("timestamp")) or as_seconds(message.get("timestamp"))
         answer = _answer(as_objects(message.get("content")))
-        there = answer["content"] or "tool_calls" in answer
-        return (
-            RecordedMessage(answer, None if carried else read_usage(message.get("usage"), at=at), carried)
-            if there
-            else None
-        )
+        if not answer["content"] and "tool_calls" not in answer:
+            return None
+        usage = None if carried else read_usage(message.get("usage"), at=at)
+        return RecordedMessage(answer, usage, carried)
     words = _read_user_words(entry, message)
     return RecordedMessage({"role": "user", "content": words}, again=carried) if words else None
 
 
 def _read_user_words(entry: Json, message: Json) -> str | list[Json]:
-    """Content that is sent to the model as the user's."""
     role = _role(entry)
     if role in ("user", "custom", "hookMessage"):
         return _parts(message.get("content"))
@@ -149,3 +129,10 @@ def _parts(content: object) -> str | list[Json]:
         elif words := as_text(part.get("text")):
             parts.append({"type": "text", "text": words})
     return simplify_content(parts)
+
+
+FORMATS = (
+    Format(
+        "pi", 'a first line of "type": "session" with "cwd", then lines with "type": "message" (pi)', claims, chapters
+    ),
+)

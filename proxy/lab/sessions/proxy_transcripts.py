@@ -9,17 +9,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.lab.replay.replay_values import Json
-from proxy.lab.sessions.branches import find_branches
 from proxy.lab.sessions.session_files import ParsedFile
-from proxy.lab.sessions.session_history import Chapter, RecordedMessage
-from proxy.lab.sessions.shapes import as_object, as_objects, as_seconds, as_text, iter_strings, read_usage
-
-NAME = "transcripts"
-LOOKS_FOR = 'lines with "v", "at" and "after" (this proxy\'s own transcripts)'
+from proxy.lab.sessions.session_history import (
+    Chapter,
+    Format,
+    RecordedMessage,
+    as_object,
+    as_objects,
+    as_seconds,
+    as_text,
+    find_branches,
+    list_strings,
+    read_usage,
+)
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any("v" in each and ("head" in each or {"at", "after"} <= each.keys()) for each in as_objects(list(values)))
+    return any("v" in line and ("head" in line or {"at", "after"} <= line.keys()) for line in as_objects(list(values)))
 
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
@@ -33,7 +39,7 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
         path = [by_place[at] for at in branch.path]
         head = [
             RecordedMessage(heads[name], again=branch.begins > 0)
-            for name in iter_strings(path[-1].get("under"))
+            for name in list_strings(path[-1].get("under"))
             if name in heads
         ]
         messages = [_read_line(line, answers, again=place < branch.begins) for place, line in enumerate(path)]
@@ -45,8 +51,8 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 
 def _read_line(line: Json, answers: Mapping[str, Json], *, again: bool) -> RecordedMessage:
     message = as_object(line.get("message"))
-    answered = answers.get(as_text(line.get("after"))) if message.get("role") == "assistant" else None
-    answer = answered or {}
+    answer_line = answers.get(as_text(line.get("after"))) if message.get("role") == "assistant" else None
+    answer = answer_line or {}
     return RecordedMessage(
         message, read_usage(answer.get("usage"), at=as_seconds(answer.get("seen") or line.get("seen"))), again
     )
@@ -56,3 +62,14 @@ def _read_answer(line: Json) -> RecordedMessage:
     return RecordedMessage(
         as_object(line.get("message")), read_usage(line.get("usage"), at=as_seconds(line.get("seen")))
     )
+
+
+FORMATS = (
+    Format(
+        "transcripts",
+        'lines with "v", "at" and "after" (this proxy\'s own transcripts)',
+        claims,
+        chapters,
+        is_folder=True,
+    ),
+)

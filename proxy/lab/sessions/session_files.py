@@ -1,7 +1,7 @@
-"""Files as they lie about: whole JSON, JSON lines, packed or not, alone or as the many small files of one session.
+"""Saved text as JSON: session files of any packing, and saved conversations as the request that would send them.
 
-What a file is called says nothing here: its bytes are looked at. A line that is no JSON is counted, for sessions are
-cut off when a machine goes down, and the rest of one is still worth reading.
+A file is recognised by its bytes, not by its name. A line that is no JSON is counted: sessions are cut off when a
+machine goes down, and the rest of one is still worth reading.
 """
 
 import gzip
@@ -12,47 +12,99 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.lab.saved import UnreadableError
+
+class UnreadableError(ValueError):
+    """No conversation in any known form."""
+
+
+def request_of(text: str, model: str) -> bytes:
+    """A request body keeps its bytes; other forms are encoded."""
+    value = _whole(text)
+    if isinstance(value, dict) and (api := _find_other_api(value)):
+        raise UnreadableError(f"a request of the {api} API: only chat conversations are read here")
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        return text.encode("utf-8", "surrogatepass")
+    messages = value if isinstance(value, list) else _lines(text)
+    if not messages or not all(isinstance(message, dict) and "role" in message for message in messages):
+        raise UnreadableError("neither a request, nor a list of messages, nor one message a line")
+    body = {"model": model, "messages": messages}
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _find_other_api(request: dict[str, Any]) -> str:
+    """Return the name of an API that is not chat completions."""
+    if "input" in request and "messages" not in request:
+        return "Responses"
+    messages = request.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict) and block.get("type") in ("tool_use", "tool_result"):
+                return "Messages"
+    return "Messages" if "system" in request else ""
+
+
+def _whole(text: str) -> Any:  # noqa: ANN401 (any JSON)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _lines(text: str) -> list[Any]:
+    try:
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as fault:
+        raise UnreadableError(f"not JSON: {fault}") from None
+    except RecursionError:
+        raise UnreadableError("the JSON is nested too deeply") from None
+    messages = []
+    for value in values:
+        if isinstance(value, dict) and "answer" in value:
+            continue
+        if isinstance(value, dict) and "message" in value:
+            messages.append(value["message"])
+        else:
+            messages.append(value)
+    return messages
+
 
 FILE_BYTES_LIMIT = 2 * 1024**3
-"""Bytes: what is larger is no session."""
+"""Larger files are no sessions."""
 _PACKED = b"\x1f\x8b"
 _GLANCE_BYTES = 4096
-"""Bytes by which a database beside the sessions is known, so that it is not read whole."""
+"""Enough to recognise a database beside the sessions."""
 _SKIPPED = (".git", "node_modules", "__pycache__", ".venv")
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """JSON values of a file, or of the small files of one session."""
-
     place: Path
     values: tuple[Any, ...]
     broken: int = 0
-    """Lines that are no JSON."""
 
 
 def parse_file(place: Path) -> ParsedFile:
-    """A file, read; a file that holds no JSON at all is an error."""
+    """UnreadableError: the file holds no JSON at all."""
     source = _read_bytes(place)
     text = source.decode("utf-8-sig", "replace")
-    if (whole := _parse_json(text)) is not None:
-        return ParsedFile(place, (whole[0],))
+    if (value := _parse_json(text)) is not None:
+        return ParsedFile(place, (value[0],))
     values, broken = [], 0
     for line in text.split("\n"):
         if not line.strip():
             continue
-        if (found := _parse_json(line)) is None:
+        if (line_value := _parse_json(line)) is None:
             broken += 1
         else:
-            values.append(found[0])
+            values.append(line_value[0])
     if not values:
         raise UnreadableError(f"{place}: neither JSON nor JSON lines ({len(source):,} bytes)")
     return ParsedFile(place, tuple(values), broken)
 
 
 def walk_files(folder: Path) -> Iterator[Path]:
-    """Every file under a folder, in a fixed order: first those that lie in it, then folder after folder."""
+    """In a fixed order: first the files of a folder, then its folders."""
     entries = sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name))
     for entry in entries:
         if entry.is_symlink() or entry.name in _SKIPPED:
@@ -73,8 +125,8 @@ def _read_bytes(place: Path) -> bytes:
                 if b"\0" in first:
                     raise UnreadableError(f"{place}: no text")
                 return first + file.read()
-        with gzip.open(place) as packed:
-            source = packed.read(FILE_BYTES_LIMIT + 1)
+        with gzip.open(place) as archive:
+            source = archive.read(FILE_BYTES_LIMIT + 1)
     except (OSError, EOFError, zlib.error) as fault:
         why = getattr(fault, "strerror", None) or fault
         raise UnreadableError(f"{place}: cannot be read: {why}") from None
@@ -84,7 +136,7 @@ def _read_bytes(place: Path) -> bytes:
 
 
 def _parse_json(text: str) -> tuple[Any] | None:
-    """The value in a tuple of one, because `null` is JSON too. None: not JSON."""
+    """Return a tuple of one, because `null` is JSON too; None if it is not JSON."""
     try:
         return (json.loads(text),)
     except (ValueError, RecursionError):

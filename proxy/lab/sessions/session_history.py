@@ -1,20 +1,159 @@
 """Histories as readers return them, and how they become conversations that a client could have sent.
 
-A *chapter* is one history in its order: sessions are cut into chapters where their client started a
-new history (its own compaction, a fork, a sub-agent), because from there on its requests carried another history. The
-messages that a chapter took over are marked: their requests were counted where they were made.
-
-Calls and results are paired here, once for all formats. Agents write results down when they come, which may be between
-two halves of one answer, or never; an API wants every call answered right behind the message that made it.
+A *chapter* is one history in its order: sessions are cut into chapters where their client started a new history (its
+own compaction, a fork, a sub-agent). The messages that a chapter took over are marked: their requests were counted
+where they were made. Calls and results are paired here, because agents write results down when they come or never, and
+an API wants every call answered right behind the message that made it.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from proxy.lab.replay.replay_values import Conversation, Json, OwnHistory, RecordedUsage
-from proxy.lab.sessions.shapes import as_objects, as_text, join_text
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+
+_MILLISECONDS = 1e11
+"""Seconds reach this number in the year 5138, milliseconds did in 1973."""
+
+
+def as_text(value: Any) -> str:  # noqa: ANN401 (any JSON, here and below)
+    return value if isinstance(value, str) else ""
+
+
+def as_object(value: Any) -> Json:  # noqa: ANN401
+    return value if isinstance(value, dict) else {}
+
+
+def as_objects(value: Any) -> list[Json]:  # noqa: ANN401
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, dict)]
+
+
+def as_count(value: Any) -> int | None:  # noqa: ANN401
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def as_seconds(value: Any) -> float | None:  # noqa: ANN401
+    """Read an ISO time, or a number of seconds or milliseconds since 1970."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MILLISECONDS**2:
+        return value / 1000 if value > _MILLISECONDS else float(value)
+    try:
+        read = datetime.fromisoformat(as_text(value))
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def as_arguments(value: Any) -> str:  # noqa: ANN401
+    """Text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def join_text(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, str):
+        return value
+    return "\n".join(filter(None, (as_text(part.get("text")) for part in as_objects(value))))
+
+
+def make_image(mime: Any, data: Any) -> Json:  # noqa: ANN401
+    return make_image_link(f"data:{as_text(mime) or 'image/png'};base64,{as_text(data)}")
+
+
+def make_image_link(url: Any) -> Json:  # noqa: ANN401
+    return {"type": "image_url", "image_url": {"url": as_text(url)}}
+
+
+def simplify_content(parts: list[Json]) -> str | list[Json]:
+    """Parts that are all text become one text."""
+    if all(part.get("type") == "text" for part in parts):
+        return join_text(parts)
+    return parts
+
+
+def read_usage(value: Any, *, at: float | None = None) -> RecordedUsage | None:  # noqa: ANN401
+    """The `input` of Anthropic, pi and opencode leaves out cached tokens; that of OpenAI and Codex has them."""
+    usage = as_object(value)
+    apart = _first_count(usage, "cache_read_input_tokens", "cacheRead")
+    if apart is None and isinstance(usage.get("cache"), dict):
+        apart = as_count(usage["cache"].get("read"))
+    if apart is not None:
+        written_there = _first_count(usage, "cache_creation_input_tokens", "cacheWrite") or as_count(
+            as_object(usage.get("cache")).get("write")
+        )
+        fresh_tokens = _first_count(usage, "input_tokens", "input")
+        tokens = None if fresh_tokens is None else fresh_tokens + apart + (written_there or 0)
+        return _record_of(tokens, apart, _first_count(usage, "output_tokens", "output"), at)
+    details = as_object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
+    cached_tokens = _first_count(usage, "cached_input_tokens", "cache_read_tokens")
+    cached_tokens = as_count(details.get("cached_tokens")) if cached_tokens is None else cached_tokens
+    tokens = _first_count(usage, "prompt_tokens", "input_tokens", "input")
+    return _record_of(tokens, cached_tokens, _first_count(usage, "completion_tokens", "output_tokens", "output"), at)
+
+
+def chat_tools(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
+    return tuple(tool for tool in as_objects(tools) if isinstance(tool.get("function"), dict))
+
+
+def list_strings(value: Any) -> list[str]:  # noqa: ANN401
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, str)]
+
+
+def _record_of(
+    tokens: int | None, cached_tokens: int | None, output: int | None, at: float | None
+) -> RecordedUsage | None:
+    """A prompt of no tokens is a placeholder."""
+    if tokens:
+        return RecordedUsage(tokens, cached_tokens, output, at)
+    if at is not None:
+        return RecordedUsage(at=at)
+    return None
+
+
+def _first_count(usage: Mapping[str, Any], *names: str) -> int | None:
+    return next((count for name in names if (count := as_count(usage.get(name))) is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    path: tuple[str, ...]
+    begins: int
+    """How many of its entries are in a branch before it."""
+
+    @property
+    def root(self) -> str:
+        return self.path[0]
+
+
+def find_branches(parents: Mapping[str, str]) -> Iterator[Branch]:
+    """Yield the branches of the newest leaves first. An entry without a known parent begins a tree."""
+    followed_entries = {parent for entry, parent in parents.items() if parent != entry}
+    leaves = [entry for entry in parents if entry not in followed_entries]
+    seen_entries: set[str] = set()
+    for leaf in reversed(leaves):
+        path = _path(leaf, parents)
+        is_fresh = [entry not in seen_entries for entry in path]
+        seen_entries.update(path)
+        if any(is_fresh):
+            yield Branch(path, is_fresh.index(True))
+
+
+def _path(leaf: str, parents: Mapping[str, str]) -> tuple[str, ...]:
+    """A circle is cut where it closes."""
+    entries: dict[str, None] = {}
+    here = leaf
+    while here in parents and here not in entries:
+        entries[here] = None
+        here = parents[here]
+    return tuple(entries)[::-1]
+
 
 UNANSWERED = "[No result of this call was recorded.]"
 _UNANSWERED_NOTE = "calls without a recorded result, answered by a fixed text"
@@ -23,14 +162,12 @@ _ORPHAN_NOTE = "results without their call, left out"
 
 @dataclass(frozen=True, slots=True)
 class RecordedMessage:
-    """One message as an OpenAI client sends it; of an answer, what was recorded of the request."""
-
     message: Json
     recorded: RecordedUsage | None = None
     again: bool = False
-    """True where an earlier chapter has it."""
+    """An earlier chapter has it."""
     own: tuple[Json, ...] = ()
-    """The content blocks or items of the agent's own API that it was made of; empty: they say no more than it."""
+    """Content blocks or items of the agent's own API; empty: they say no more than the message."""
 
     @property
     def role(self) -> str:
@@ -39,23 +176,30 @@ class RecordedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One history, as it was recorded."""
-
     messages: Sequence[RecordedMessage]
     name: str = ""
     """Tells it from the others of its file."""
     model: str = ""
     tools: tuple[Json, ...] = ()
     source: str = ""
-    """Where the file tells more of it than its kind; the conversation is named after it, too."""
+    """More exact than the format; the conversation is named after it, too."""
     path: str = CHAT_PATH
-    """The path of the API that the agent speaks."""
+    """Of the API that the agent speaks."""
     notes: Mapping[str, int] = field(default_factory=dict)
-    """What was left out of it, and how often."""
+    """What was left out, and how often."""
+
+
+class Format(NamedTuple):
+    name: str
+    looks_for: str
+    claims: Callable[[Sequence[Any]], bool]
+    """By the values of a file."""
+    chapters: Callable[[ParsedFile], Iterable[Chapter]]
+    is_folder: bool = False
+    """The files of a folder are one session."""
 
 
 def mark_repeated(messages: Iterable[RecordedMessage]) -> list[RecordedMessage]:
-    """The same messages, carried over into another chapter."""
     return [replace(message, recorded=None, again=True) for message in messages]
 
 
@@ -64,7 +208,6 @@ def make_call(name: str, arguments: str, known_by: str) -> Json:
 
 
 def make_answer(words: str | list[Json], calls: Sequence[Json] = (), reasoning: str = "") -> Json:
-    """An assistant message; what is not there has no key."""
     message: Json = {"role": "assistant", "content": words or None}
     if reasoning:
         message["reasoning_content"] = reasoning
@@ -78,11 +221,17 @@ def make_result(known_by: str, words: str | list[Json]) -> Json:
 
 
 def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation | None, Counter[str]]:
-    """The conversation that a chapter makes, and what had to be mended; None where it holds no request."""
+    """Return None if the chapter holds no request, and notes on repairs."""
     messages, notes = pair_results(chapter.messages)
-    begins = max((place + 1 for place, each in enumerate(messages) if each.again), default=0)
-    requests = [place for place, each in enumerate(messages) if place and place >= begins and each.role == "assistant"]
-    if not requests:
+    begins = max((index + 1 for index, message in enumerate(messages) if message.again), default=0)
+    recorded = {}
+    has_request = False
+    for index, message in enumerate(messages):
+        if index and index >= begins and message.role == "assistant":
+            has_request = True
+            if message.recorded is not None:
+                recorded[index] = message.recorded
+    if not has_request:
         return None, notes
     return Conversation(
         name=f"{chapter.source or place} {chapter.name}".strip(),
@@ -90,71 +239,68 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
         messages=tuple(message.message for message in messages),
         tools=chapter.tools,
         model=chapter.model,
-        recorded={place: found for place in requests if (found := messages[place].recorded) is not None},
+        recorded=recorded,
         begins=begins,
         own=None if chapter.path == CHAT_PATH else build_own_history(chapter.path, messages),
     ), notes
 
 
 def pair_results(messages: Sequence[RecordedMessage]) -> tuple[list[RecordedMessage], Counter[str]]:
-    """Every call answered right behind its message, in the order the results came, and no result without a call."""
+    """Put each result behind its call, and leave out results without a call."""
     notes: Counter[str] = Counter()
-    results, unanswered = _find_results(messages, notes)
-    found: list[RecordedMessage] = []
-    for place, each in enumerate(messages):
-        if each.role == "tool":
+    results, open_calls = _find_results(messages, notes)
+    paired_messages: list[RecordedMessage] = []
+    for place, message in enumerate(messages):
+        if message.role == "tool":
             continue
-        found.append(each)
-        found += (replace(there, again=each.again) for there in results.get(place, ()))
-        for known_by in unanswered.get(place, ()):
+        paired_messages.append(message)
+        paired_messages += (replace(there, again=message.again) for there in results.get(place, ()))
+        for known_by in open_calls.get(place, ()):
             notes[_UNANSWERED_NOTE] += 1
-            found.append(RecordedMessage(make_result(known_by, UNANSWERED), again=each.again))
-    return found, notes
+            paired_messages.append(RecordedMessage(make_result(known_by, UNANSWERED), again=message.again))
+    return paired_messages, notes
 
 
 def _find_results(
     messages: Sequence[RecordedMessage], notes: Counter[str]
 ) -> tuple[dict[int, list[RecordedMessage]], dict[int, list[str]]]:
-    """By the place of a message: the results that answer its calls, and the calls that nothing answers.
-
-    Ids may repeat in a conversation: a result answers the nearest message before it that still waits for one of its id.
-    """
+    """Ids may repeat: a result answers the nearest message before it that still waits for one."""
     waiting: dict[int, list[str]] = {}
     results: dict[int, list[RecordedMessage]] = {}
-    for place, each in enumerate(messages):
-        if calls := [as_text(made.get("id")) for made in _calls(each)]:
+    for place, message in enumerate(messages):
+        if calls := [as_text(call.get("id")) for call in _calls(message)]:
             waiting[place] = calls
-        if each.role != "tool":
+        if message.role != "tool":
             continue
-        known_by = as_text(each.message.get("tool_call_id"))
-        asked = next((there for there in reversed(waiting) if known_by in waiting[there]), None)
-        if asked is None:
+        known_by = as_text(message.message.get("tool_call_id"))
+        asking_place = next((there for there in reversed(waiting) if known_by in waiting[there]), None)
+        if asking_place is None:
             notes[_ORPHAN_NOTE] += 1
             continue
-        results.setdefault(asked, []).append(each)
-        waiting[asked].remove(known_by)
-        if not waiting[asked]:
-            del waiting[asked]
+        results.setdefault(asking_place, []).append(message)
+        waiting[asking_place].remove(known_by)
+        if not waiting[asking_place]:
+            del waiting[asking_place]
     return results, waiting
 
 
-def _calls(recorded: RecordedMessage) -> Iterator[Json]:
-    yield from as_objects(recorded.message.get("tool_calls")) if recorded.role == "assistant" else ()
+def _calls(message: RecordedMessage) -> Iterator[Json]:
+    yield from as_objects(message.message.get("tool_calls")) if message.role == "assistant" else ()
 
 
 # --- in the agent's own API -------------------------------------------------------------------------------------------
 
 _MAX_TOKENS = 32_000
-"""Of an answer: what Claude Code asks for; its files do not tell."""
+"""Claude Code asks for this many; its files do not tell."""
 
 
 def build_own_history(path: str, messages: Sequence[RecordedMessage]) -> OwnHistory:
-    """The history as the agent sends it: its own blocks and items, and in their form what a reader put between."""
+    """Write what a reader put between in the form of that API."""
     return _build_messages(messages) if path == MESSAGES_PATH else _build_items(messages)
 
 
 def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
-    """Results are put together, and the text behind them in the same message."""
+    """Results are put together, with the text behind them in the same message."""
     elements, starts = list[Json](), list[int]()
     is_open = False
     for message in messages:
@@ -172,9 +318,9 @@ def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
     return OwnHistory(MESSAGES_PATH, members, tuple(elements), tuple(starts))
 
 
-def _write_block(recorded: RecordedMessage) -> Json:
-    message = recorded.message
-    if recorded.role == "tool":
+def _write_block(recorded_message: RecordedMessage) -> Json:
+    message = recorded_message.message
+    if recorded_message.role == "tool":
         return {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
     return {"type": "text", "text": join_text(message.get("content"))}
 
@@ -183,20 +329,20 @@ def _build_items(messages: Sequence[RecordedMessage]) -> OwnHistory:
     """The first instructions, which a session file holds apart, are a member of the request."""
     members: Json = {"store": False}
     elements, starts = list[Json](), list[int]()
-    for place, each in enumerate(messages):
+    for place, message in enumerate(messages):
         starts.append(len(elements))
-        if not place and each.role == "system" and not each.own:
-            members["instructions"] = each.message["content"]
+        if not place and message.role == "system" and not message.own:
+            members["instructions"] = message.message["content"]
         else:
-            elements += each.own or [_write_item(each, elements)]
+            elements += message.own or [_write_item(message, elements)]
     return OwnHistory(RESPONSES_PATH, members, tuple(elements), tuple(starts))
 
 
-def _write_item(recorded: RecordedMessage, before: Sequence[Json]) -> Json:
-    message = recorded.message
-    if recorded.role == "tool":
+def _write_item(recorded_message: RecordedMessage, before: Sequence[Json]) -> Json:
+    message = recorded_message.message
+    if recorded_message.role == "tool":
         known_by = message["tool_call_id"]
         call = next((item for item in reversed(before) if item.get("call_id") == known_by), {"type": "function_call"})
         return {"type": f"{call['type']}_output", "call_id": known_by, "output": message["content"]}
     part = {"type": "input_text", "text": join_text(message.get("content"))}
-    return {"type": "message", "role": recorded.role, "content": [part]}
+    return {"type": "message", "role": recorded_message.role, "content": [part]}

@@ -49,7 +49,7 @@ class DropMiddle:
     """How many tokens of the assistant's newest answers to the user stay verbatim."""
     conclusions: int = 3_000
     """Bytes of the assistant's other texts, a line each, turn by turn."""
-    ledger: int = 6_000
+    ledger: int = 8_000
     """Bytes of ledger in all."""
     exempt: tuple[str, ...] = STATEFUL
     """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""

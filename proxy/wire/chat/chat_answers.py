@@ -5,24 +5,254 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.history import splice
+from proxy.history.messages import read_message
 from proxy.recall.own_tools import OwnTool
-from proxy.wire.answer_format import AnswerFormat
-from proxy.wire.chat.chat_rounds import SIGNED_MEMBER, ChatRounds
-from proxy.wire.lenient import write_json
-from proxy.wire.outline import find_values
-from proxy.wire.rounds import Round, Rounds, extend_request
-from proxy.wire.sse import write_event
+from proxy.wire.answer_assembly import Assembly
+from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request
+from proxy.wire.event_streams import read_event, write_event
+from proxy.wire.json_body import as_object, find_values, read_object, write_json
+
+_CUT = frozenset({"length", "content_filter"})
+"""The last call may be truncated."""
+_NAMELESS = frozenset({"index", "id", "type", "function"})
+"""A piece with these members only may be one of a call of the proxy's own tools."""
+_TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
+SIGNED_MEMBER = "reasoning_details"
+"""Left out of later rounds: it is signed for a history that the client never sends."""
+PARAGRAPH = "\n\n"
+"""Put between the texts of two rounds."""
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """More of its pieces may come."""
+
+    id: object
+    client_index: int | None
+    """None: a call of the proxy's own tools."""
+
+
+class ChatRounds(Rounds):
+    def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
+        super().__init__(own_tools, stream=stream)
+        self._identity: dict[str, Any] = {}
+        self._earlier_endings: dict[str, str] = {}
+        """The last character of each text member."""
+
+    def _reset(self, *, is_last: bool) -> None:
+        super()._reset(is_last=is_last)
+        self._assembly = Assembly("text/event-stream" if self._stream else "application/json")
+        self._calls: dict[int, _OpenCall] = {}
+        self._nameless: dict[int, list[dict[str, Any]]] = {}
+        """First pieces of calls whose name comes later."""
+        self._newest_index = -1
+        self._calls_own = False
+        self._endings: dict[str, str] = {}
+
+    def feed(self, chunk: bytes) -> bytes:
+        self._assembly.feed(chunk)
+        return super().feed(chunk)
+
+    def begin_round(self, *, is_last: bool) -> None:
+        self._earlier_endings |= self._endings
+        super().begin_round(is_last=is_last)
+
+    def _find_round(self) -> Round | None:
+        choices = self._assembly.answer(ended=True).choices
+        if self._is_last or not choices or self._finish is None or self._finish in _CUT:
+            return None
+        raw = choices[0].message
+        message = read_message(json.loads(raw), raw)
+        if not any(call.name in self._own for call in message.calls):
+            return None
+        return Round((raw,), message.calls)
+
+    @property
+    def _waits(self) -> bool:
+        """The answer ended for a call of the proxy's own tools: the client's end is still to come."""
+        return self._calls_own and not self._is_last and self._finish is not None and self._finish not in _CUT
+
+    def _show(self, event: bytes) -> bytes:
+        chunk = read_event(event)
+        if chunk is None or "error" in chunk:
+            if self._waits and b"[DONE]" in event:
+                return b""
+            return event
+        if self._is_first and not self._identity:
+            self._identity = {key: chunk[key] for key in ("id", "created") if key in chunk}
+        choice: dict[str, Any] = {}
+        listed = chunk.get("choices")
+        if isinstance(listed, list) and listed:
+            choice = as_object(listed[0])
+        is_changed = self._change_choice(choice)
+        is_changed |= self._change_usage(chunk)
+        if self._is_first and not is_changed:
+            return event
+        if choice.get("delta") or choice.get("finish_reason") or isinstance(chunk.get("usage"), dict):
+            return write_event(chunk | self._identity)
+        return b""
+
+    def _change_usage(self, chunk: dict[str, Any]) -> bool:
+        """True if the chunk may not show its own usage."""
+        usage = chunk.get("usage")
+        if not isinstance(usage, dict):
+            return False
+        self._round_usage = usage
+        if self._waits:
+            del chunk["usage"]
+            return True
+        if self._usage:
+            chunk["usage"] = add_usage(self._usage, usage)
+        return False
+
+    def _change_choice(self, choice: dict[str, Any]) -> bool:
+        finish = choice.get("finish_reason")
+        is_changed = False
+        delta = choice.get("delta")
+        if isinstance(delta, dict):
+            is_changed = self._change_calls(delta, is_end=bool(finish))
+            if not self._is_first:
+                delta.pop("role", None)
+                delta.pop(SIGNED_MEMBER, None)
+            self._separate_texts(delta)
+        if isinstance(finish, str):
+            self._finish = finish
+            choice["finish_reason"] = None
+            if not self._waits:
+                choice["finish_reason"] = self._name_finish(finish)
+            is_changed |= choice["finish_reason"] != finish
+        return is_changed
+
+    def _change_calls(self, delta: dict[str, Any], *, is_end: bool) -> bool:
+        if is_end and self._nameless:
+            delta.setdefault("tool_calls", [])
+        pieces = delta.get("tool_calls")
+        if not isinstance(pieces, list):
+            return False
+        shown_pieces: list[dict[str, Any]] = []
+        for piece in pieces:
+            if isinstance(piece, dict):
+                shown_pieces += self._show_call(piece)
+        if is_end:  # no name will come
+            for nameless_pieces in self._nameless.values():
+                shown_pieces += nameless_pieces
+        is_changed = self._calls_own or shown_pieces != pieces
+        delta["tool_calls"] = shown_pieces
+        if not shown_pieces:
+            del delta["tool_calls"]
+        return is_changed
+
+    def _show_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
+        """None before the name has come, none of an own tool."""
+        function = as_object(piece.get("function") or piece.get("custom"))
+        name, call_id, index = function.get("name"), piece.get("id"), piece.get("index")
+        if not isinstance(index, int):
+            index = self._newest_index + bool(name)
+        call = self._calls.get(index)
+        if call is None and not name and _NAMELESS.issuperset(piece):
+            self._nameless.setdefault(index, []).append(piece)
+            return []
+        pieces = [*self._nameless.pop(index, ()), piece]
+        if name and (call is None or (call_id and call_id != call.id)):  # some servers give all calls the same index
+            call = self._open_call(name, pieces)
+            self._calls[index] = call
+        self._newest_index = index
+        if call is None:
+            return pieces
+        if call.client_index is None:
+            return []
+        if self._calls_own or not self._is_first:
+            for shown_piece in pieces:
+                if "index" in shown_piece:
+                    shown_piece["index"] = call.client_index
+        return pieces
+
+    def _open_call(self, name: str, pieces: list[dict[str, Any]]) -> _OpenCall:
+        ids = [piece["id"] for piece in pieces if piece.get("id")]
+        call = _OpenCall(ids[0] if ids else None, None)
+        if name in self._own:
+            self._calls_own = True
+        else:
+            call.client_index = self._client_calls
+            self._client_calls += 1
+        return call
+
+    def _separate_texts(self, delta: dict[str, Any]) -> None:
+        for member in _TEXT_MEMBERS:
+            text = delta.get(member)
+            if isinstance(text, str) and text:
+                if member not in self._endings:
+                    delta[member] = _find_separator(self._earlier_endings.get(member, ""), text) + text
+                self._endings[member] = text[-1:]
+
+    def _name_finish(self, finish: str) -> str:
+        if finish in _CUT or (self._is_first and not self._calls_own):
+            return finish
+        if self._client_calls:
+            return finish if self._is_first else "tool_calls"
+        if finish == "tool_calls":
+            return "stop"
+        return finish
+
+    def _read_body(self) -> None:
+        answer = self._assembly.answer(ended=True)
+        self._round_usage = dict(answer.usage or {}) or None
+        self._finish = answer.choices[0].finish if answer.choices else None
+
+    def _choose_shown(self) -> list[dict[str, Any]]:
+        answer = self._assembly.answer(ended=True)
+        message: dict[str, Any] = json.loads(answer.choices[0].message)
+        calls = [
+            call for call in message.get("tool_calls") or () if call.get("function", {}).get("name") not in self._own
+        ]
+        self._client_calls += len(calls)
+        message["tool_calls"] = calls
+        return [message]
+
+    def _join_bodies(self) -> bytes | None:
+        body = read_object(self._body)
+        if body is None or (self._is_first and not self._names_own(self._body)):
+            return None
+        try:
+            [message], choice = self._choose_shown(), body["choices"][0]
+        except (LookupError, TypeError, ValueError):
+            return None
+        for earlier in reversed(self._shown):
+            _prepend(message, earlier)
+        if not message["tool_calls"]:
+            del message["tool_calls"]
+        if not self._is_first:
+            message.pop(SIGNED_MEMBER, None)
+            body["usage"] = add_usage(self._usage, body.get("usage"))
+        choice |= {"message": message, "finish_reason": self._name_finish(str(choice.get("finish_reason")))}
+        return write_json(body)
+
+
+def _prepend(message: dict[str, Any], earlier: dict[str, Any]) -> None:
+    for member in _TEXT_MEMBERS:
+        before, text = earlier.get(member) or "", message.get(member) or ""
+        if before and isinstance(before, str) and isinstance(text, str):
+            if text:
+                before += _find_separator(before, text)
+            message[member] = before + text
+    message["tool_calls"] = earlier["tool_calls"] + message["tool_calls"]
+
+
+def _find_separator(before: str, text: str) -> str:
+    """A paragraph, unless one of them has a blank there."""
+    if not before or before[-1:].isspace() or text[:1].isspace():
+        return ""
+    return PARAGRAPH
+
 
 _NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
 class ChatAnswers(AnswerFormat):
-    """Answers of chat completions."""
-
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}

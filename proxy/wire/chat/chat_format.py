@@ -9,8 +9,7 @@ refuses, too, is not understood (None), and the caller relays it as it is.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,11 +17,9 @@ import msgspec
 from proxy.history import splice
 from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
-from proxy.summary.question import Try
 from proxy.wire import marks
-from proxy.wire.known_prefix import Prefix, list_named
-from proxy.wire.outline import Places, find_values, locate, read_elements
-from proxy.wire.request_format import RequestFormat, keep_members, set_bounds
+from proxy.wire.api_format import RequestFormat
+from proxy.wire.json_body import Places, Prefix, find_values, list_members, locate, read_elements, read_member
 
 _NULL = msgspec.Raw(b"null")
 
@@ -51,68 +48,41 @@ class _Message(msgspec.Struct):
 _message_decoder = msgspec.json.Decoder(_Message)
 
 
-_ASKS_FOR_MORE = frozenset(
-    {
-        "tool_choice",
-        "function_call",
-        "response_format",
-        "n",
-        "stop",
-        "logprobs",
-        "top_logprobs",
-        "prediction",
-        "modalities",
-        "audio",
-        "store",
-        "web_search_options",
-    }
-)
-"""Members that would make a model answer with anything but one text."""
-_TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
-
-
 class ChatFormat(RequestFormat):
-    """Requests of chat completions, the form that the core works on."""
-
     NAME = ""
-    FIRST_MESSAGE = list_named("messages")
+    LIST = "messages"
     BOUNDS = ("max_completion_tokens", "max_tokens")
-    _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+    ASKS_FOR_MORE = frozenset(
         {
-            "model",
-            "messages",
+            *("tool_choice", "function_call", "response_format", "n", "stop", "logprobs", "top_logprobs"),
+            *("prediction", "modalities", "audio", "store", "web_search_options"),
+        }
+    )
+    TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
+    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+        {
+            *("model", "messages", "stream", "stream_options", "temperature", "top_p", "seed", "reasoning_effort"),
             *BOUNDS,
-            *_TOOLS,
-            "stream",
-            "stream_options",
-            "temperature",
-            "top_p",
-            "seed",
-            "reasoning_effort",
+            *TOOLS,
         }
     )
 
-    def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
-        try:
-            if prefix is not None:
-                request = _read_after_prefix(source, prefix)
-                if request is not None:
-                    return request
-            source.decode()
-            return _build_request(source, find_values(source))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
+        return _build_request(source, places, prefix)
+
+    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
+        earlier = prefix.request.offsets[: prefix.count]
+        moved_bytes = prefix.start - earlier[0]
+        if moved_bytes:
+            earlier = tuple(offset + moved_bytes for offset in earlier)
+        return {"offsets": earlier + tuple(offset + removed_bytes for offset in request.offsets)}
 
     def why_relayed(self, source: bytes, /) -> str:
         # LiteLLM passes this member on to models that speak Responses:
         # <https://docs.litellm.ai/docs/response_api>.
         if b'"previous_response_id"' not in source:
             return ""
-        try:
-            place = find_values(source).get("previous_response_id")
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return ""
-        if place is None or source[slice(*place)] == b"null":
+        if "previous_response_id" not in list_members(source):
             return ""
         return "history-elsewhere"
 
@@ -126,17 +96,6 @@ class ChatFormat(RequestFormat):
         if request.tools_at > request.offsets[0]:
             start += len(body) - len(request.source)
         return splice.replace_bytes(body, start, start + len(request.tools), tools)
-
-    def render_question(
-        self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
-    ) -> bytes:
-        source = self.render(request, question.messages, question.tools)
-        if foreign:
-            source = keep_members(source, self._KEYS_FOR_OTHER_UPSTREAMS)
-        removed_keys = _ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
-        if not question.aligned:
-            removed_keys |= _TOOLS
-        return set_bounds(splice.remove_members(source, removed_keys), bounds, model)
 
     def find_bounds(self, source: bytes, /) -> tuple[str, ...]:
         return tuple(
@@ -177,41 +136,20 @@ CHAT_FORMAT = ChatFormat()
 
 
 def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
-    """The body with this view; untouched neighbours keep the spacing between them."""
     source, count = request.source, len(request.messages)
     if not request.is_changed_by(view):
         return source
     comma = b","
     if count > 1:
         comma = source[request.find_end(1) : request.offsets[1]]
-    if _is_evenly_spaced(request, comma):
-        pieces = [message.raw for message in view]
-    else:
-        pieces = list(_cut_stretches(request, view))
-    return b"".join((source[: request.offsets[0]], comma.join(pieces), source[request.find_end(count) :]))
+    stretches = comma.join(_cut_stretches(request, view))
+    return b"".join((source[: request.offsets[0]], stretches, source[request.find_end(count) :]))
 
 
-def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
-    """True if the same bytes are between all of the client's messages."""
-    source, offsets, head_size, body = request.source, request.offsets, request.head_size, request.body
-
-    def follows_comma(number: int) -> bool:
-        return number == 0 or source[request.find_end(number) : offsets[number]] == comma
-
-    def compare_new(so_far: Sequence[bool]) -> Iterator[bool]:
-        is_even = all(map(follows_comma, range(head_size)))
-        if so_far:
-            is_even = so_far[-1]
-        for number in range(head_size + len(so_far), head_size + len(body)):
-            is_even = is_even and follows_comma(number)
-            yield is_even
-
-    return all(request.columns.extend("even spacing", len(body), compare_new)[-1:])
-
-
-def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:
-    """Stretches of untouched neighbours in one piece, with the spacing between them, and each other message."""
+def _cut_stretches(request: Request, view: Sequence[Message]) -> list[bytes]:
+    """Untouched neighbours in one piece, with the spacing between them, and each other message."""
     source, messages, offsets = request.source, request.messages, request.offsets
+    pieces: list[bytes] = []
     number = 0
     while number < len(view):
         first = number
@@ -221,50 +159,52 @@ def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]
         while length < longest and view[number + length] is messages[first + length]:
             length += 1
         if length:
-            yield source[offsets[first] : request.find_end(first + length)]
+            pieces.append(source[offsets[first] : request.find_end(first + length)])
         else:
-            yield view[number].raw
+            pieces.append(view[number].raw)
         number += max(length, 1)
+    return pieces
 
 
-def _build_request(source: bytes, places: Places, earlier: tuple[Message, ...] = ()) -> Request | None:
-    """The request with these values; `earlier`: known messages that its own follow."""
+def _build_request(source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
     start, stop = places.get("messages", (0, 0))
     if source[start : start + 1] != b"[":
         return None
+    earlier: tuple[Message, ...] = ()
+    if prefix is not None:
+        earlier = prefix.request.messages[: prefix.count]
     messages, offsets = _read_history(source, start, stop, earlier)
-    if not earlier and not messages:
+    if not messages:
         return None
     tools, tools_at = None, 0
     if "tools" in places:
         tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
-    user = _read_value(source, places, "safety_identifier", str) or _read_value(source, places, "user", str)
-    max_output = _read_value(source, places, "max_completion_tokens", int)
+    user = read_member(source, places, "safety_identifier", str) or read_member(source, places, "user", str)
+    max_output = read_member(source, places, "max_completion_tokens", int)
     if not max_output:
-        max_output = _read_value(source, places, "max_tokens", int)
-    stream_options = _read_value(source, places, "stream_options", dict) or {}
+        max_output = read_member(source, places, "max_tokens", int)
+    stream_options = read_member(source, places, "stream_options", dict) or {}
     # Gateways pass this member on to Anthropic's API.
-    thinking = _read_value(source, places, "thinking", dict) or {}
+    thinking = read_member(source, places, "thinking", dict) or {}
     return Request(
         source,
         messages,
         offsets,
-        model=_read_value(source, places, "model", str) or "",
+        model=read_member(source, places, "model", str) or "",
         tools=tools,
         tools_at=tools_at,
         forced_tool=_find_forced_tool(source, places),
         user=user or "",
-        session=_read_value(source, places, "prompt_cache_key", str) or "",
+        session=read_member(source, places, "prompt_cache_key", str) or "",
         max_output=max_output,
-        stream=bool(_read_value(source, places, "stream", bool)),
+        stream=bool(read_member(source, places, "stream", bool)),
         asks_usage=bool(stream_options.get("include_usage")),
         has_thinking_budget=thinking.get("type") == "enabled",
     )
 
 
 def _find_forced_tool(source: bytes, places: Places) -> str:
-    """The tool that `tool_choice`, or the older `function_call`, names."""
-    choice = _read_value(source, places, "tool_choice", dict) or _read_value(source, places, "function_call", dict)
+    choice = read_member(source, places, "tool_choice", dict) or read_member(source, places, "function_call", dict)
     if choice is None:
         return ""
     tool = choice.get(choice.get("type"), choice)
@@ -273,21 +213,11 @@ def _find_forced_tool(source: bytes, places: Places) -> str:
     return ""
 
 
-def _read_value(source: bytes, places: Places, key: str, kind: type) -> Any:  # noqa: ANN401 - JSON
-    """The value of this member if it is of this type, else None."""
-    if key not in places:
-        return None
-    value = json.loads(source[slice(*places[key])])
-    if type(value) is not kind:
-        return None
-    return value
-
-
 def _read_history(
     source: bytes, start: int, stop: int, earlier: tuple[Message, ...]
 ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
-    """The messages and where each begins. Messages of the head have no place in the body."""
-    messages: list[Message] = []
+    """The messages and where each begins; those of the head have no place in the body."""
+    messages = list(earlier)
     is_head, body_size = True, 0
     if earlier:
         is_head, body_size = False, earlier[-1].stop
@@ -304,7 +234,6 @@ def _read_history(
 
 
 def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], str]:
-    """The fields of a message, by the fast parser if it has the usual shape."""
     try:
         fields = _message_decoder.decode(raw)
     except msgspec.MsgspecError:
@@ -332,31 +261,3 @@ def _convert_calls(fields: _Message) -> tuple[ToolCall, ...]:
     if fields.function_call is not None:
         calls.append(ToolCall("", fields.function_call.name, fields.function_call.arguments, "legacy"))
     return tuple(calls)
-
-
-def _read_after_prefix(source: bytes, prefix: Prefix) -> Request | None:
-    """The request that begins with this prefix; None if it does not after all."""
-    earlier, count = prefix.request, prefix.count
-    rest = prefix.remove_from(source)
-    places = find_values(rest)
-    if not prefix.is_followed(source, rest, places.get("messages")):
-        return None
-    new_request = _build_request(rest, places, earlier.messages[:count])
-    if new_request is None:
-        return None
-    removed_bytes, moved_bytes = len(source) - len(rest), prefix.start - earlier.offsets[0]
-    offsets = earlier.offsets[:count]
-    if moved_bytes:
-        offsets = tuple(offset + moved_bytes for offset in offsets)
-    tools_at = new_request.tools_at
-    if tools_at > prefix.start:
-        tools_at += removed_bytes
-    request = replace(
-        new_request,
-        source=source,
-        messages=earlier.messages[:count] + new_request.messages,
-        offsets=offsets + tuple(offset + removed_bytes for offset in new_request.offsets),
-        tools_at=tools_at,
-    )
-    request.columns.follow(earlier.columns, count - earlier.head_size)
-    return request

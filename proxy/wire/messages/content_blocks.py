@@ -1,24 +1,27 @@
-"""Content blocks of Messages: a message of this API as the chat messages that say the same, and back.
+"""Content blocks of Messages as the chat messages that say the same, and a view of chat messages as a list of messages.
 
-    {"role": "user", "content": [{"type": "tool_result", ...}, {"type": "text", ...}]}
-    ->  {"role": "tool", ...}, {"role": "user", ...}
-
-Each chat message remembers the blocks that it came from (`Piece`), and an untouched one leaves in their bytes.
+1. Blocks that came in one message and are kept leave in one message, results first.
+2. Consecutive words of the user leave in one message, unless the client had parted them.
+3. System messages within the conversation come before an answer, or last: the API refuses them before a user's message.
+4. A message of which nothing was touched leaves in the client's bytes.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, islice
+from operator import is_
 from typing import Any
 
 import msgspec
 
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall, read_message
-from proxy.wire.lenient import as_text
-from proxy.wire.outline import read_elements
-from proxy.wire.pieces import Piece
-from proxy.wire.struct_reader import TextFields, build_reader
+from proxy.history.request import Columns
+from proxy.wire import marks
+from proxy.wire.json_body import TextFields, as_text, build_reader, read_elements
+from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
 _NULL = msgspec.Raw(b"null")
 
@@ -29,7 +32,7 @@ class _MessageFields(msgspec.Struct):
 
 
 class Block(TextFields):
-    """One block. In a block of another type, a member may be of another kind."""
+    """In a block of another type, a member may be of another kind."""
 
     TEXTS = ("id", "name", "tool_use_id")
     type: str = ""
@@ -48,13 +51,12 @@ decode_block = build_reader(Block)
 def split_messages(
     containers: Sequence[bytes], first: int, _known_pieces: Sequence[Piece | None], /
 ) -> Iterator[tuple[Message, Piece]]:
-    """The chat messages that these messages are, the first of which has this number in the client's list."""
+    """`first`: the number of the first in the client's list."""
     for number, container in enumerate(containers, first):
         yield from _split(container, number)
 
 
 def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:
-    """The chat messages of one message of this API: each tool result by itself, then its other blocks."""
     fields = decode_message(container)
     role, content = fields.role, bytes(fields.content)
     if content[:1] != b"[":
@@ -104,16 +106,10 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
             written_calls.append(_write_call(call, bytes(block.caller)))
         else:
             content_blocks.append(raw)
-    content, tool_calls = b"null", b""
-    if content_blocks:
-        content = b"[" + b",".join(content_blocks) + b"]"
-    if calls:
-        tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls)
-    return Message(b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls))
+    return build_answer(content_blocks, calls, written_calls)
 
 
 def _write_call(call: ToolCall, caller: bytes) -> bytes:
-    """The call as chat completions have it."""
     member = b""
     if caller != b"null":
         member = b',"caller":' + caller
@@ -122,12 +118,11 @@ def _write_call(call: ToolCall, caller: bytes) -> bytes:
 
 
 def write_blocks(raw: bytes) -> tuple[bytes, ...]:
-    """The content blocks of this chat message."""
     return tuple(_iterate_blocks(read_message(json.loads(raw), raw)))
 
 
 def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
-    """The blocks of an answer that are left in this chat message, in their order; changed words come first.
+    """The blocks that are left, in their order; changed words come first.
 
     What the chat message does not hold of a call (a caller, a cache mark, unknown keys) stays in its block.
     """
@@ -156,7 +151,7 @@ def _change_input(block: bytes, call: ToolCall) -> bytes:
 
 
 def _iterate_blocks(message: Message) -> Iterator[bytes]:
-    """The content blocks of this chat message. No text is empty: the API refuses that."""
+    """No text is empty: the API refuses that."""
     if message.is_result:
         yield _write_result(message)
         return
@@ -186,3 +181,224 @@ def _write_result(message: Message) -> bytes:
         members = b"," + members
     fields = splice.quote(message.answers), message.content, members
     return b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % fields
+
+
+LOOK_BACK_BLOCKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenMessage:
+    raw: bytes
+    role: str
+    blocks: Sequence[bytes]
+    changed_blocks: int = 0
+    """Up to the last that the proxy wrote."""
+    shortened_blocks: int = 0
+    """The same, without those still to be shortened."""
+
+
+def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
+    return b'{"role":%b,"content":[%b]}' % (splice.quote(role), b",".join(blocks))
+
+
+def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blocks: int) -> list[WrittenMessage]:
+    """Marks the end of what was shortened, if the client leaves some of its four.
+
+    The API looks back over twenty blocks from a mark, and the end lies before that. First are the `shared_blocks`.
+    """
+    starts = [0, *accumulate(len(message.blocks) for message in messages)]
+    end = _find_end(starts, [message.shortened_blocks for message in messages])
+    if not end:
+        end = _find_end(starts, [message.changed_blocks for message in messages])
+    if not end:
+        return messages
+    client_marks = request.source.count(marks.KEY)
+    if not 0 < client_marks < marks.MARKS_MAX:
+        return messages
+    ends = [number for number in (shared_blocks, *range(end, 0, -LOOK_BACK_BLOCKS)) if number]
+    for number in islice(dict.fromkeys(ends), marks.MARKS_MAX - client_marks):
+        place = bisect_right(starts, number - 1) - 1
+        _mark_block(messages, place, number - 1 - starts[place])
+    return messages
+
+
+def _find_end(starts: Sequence[int], counts: Sequence[int]) -> int:
+    """Blocks up to the last that is counted."""
+    for place in reversed(range(len(counts))):
+        if counts[place]:
+            return starts[place] + counts[place]
+    return 0
+
+
+def _mark_block(messages: list[WrittenMessage], place: int, block_number: int) -> None:
+    message = messages[place]
+    block = message.blocks[block_number]
+    mark = _find_next_mark(messages, place, block_number)
+    if not mark or marks.KEY in block or decode_block(block).type in marks.REASONING:
+        return
+    blocks = list(message.blocks)
+    blocks[block_number] = block.rstrip()[:-1] + b',"cache_control":' + mark + b"}"
+    messages[place] = replace(message, raw=write_message(message.role, blocks), blocks=blocks)
+
+
+def _find_next_mark(messages: Sequence[WrittenMessage], place: int, block_number: int) -> bytes:
+    """One that lives longer may not follow one that lives shorter."""
+    later_blocks = list(messages[place].blocks[block_number:])
+    for message in messages[place + 1 :]:
+        later_blocks += message.blocks
+    for block in later_blocks:
+        if marks.KEY in block:
+            mark = splice.find_member(block, "cache_control")
+            if mark is not None:
+                return block[mark.start : mark.stop]
+    return b""
+
+
+_CHANGED_AMONG_NEW = frozenset({"", "strip_reasoning", "clip_output", "dedup_arrivals"})
+"""They change messages that are still to be shortened."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStep:
+    """The messages that one more chat message completes."""
+
+    complete: Sequence[WrittenMessage] = ()
+    is_checkpoint: bool = False
+    """Writing can resume here."""
+
+
+def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> Iterator[bytes]:
+    """What was written for the request before is not written again."""
+    head, body = view[: request.head_size], view[request.head_size :]
+    columns = Columns()
+    if all(map(is_, head, request.head)):
+        columns = request.columns.find_view(body)
+
+    def write_new(steps: Sequence[WriteStep]) -> Iterator[WriteStep]:
+        start = _find_checkpoint(steps)
+        writer = _start_writer(request, head)
+        return islice(map(writer.add, body[start:]), len(steps) - start, None)
+
+    steps: Sequence[WriteStep] = columns.extend("written", len(body), write_new)
+    writer = _start_writer(request, head)
+    for message in body[_find_checkpoint(steps) :]:
+        writer.add(message)
+    messages = [*chain.from_iterable(step.complete for step in steps), *writer.close()]
+    shared_blocks = _count_blocks(request, head, view[request.head_size : shared])
+    for written_message in mark_fold(request, messages, shared_blocks):
+        yield written_message.raw
+
+
+def _start_writer(request: PiecedRequest, head: Sequence[Message]) -> "_Writer":
+    writer = _Writer(request)
+    for message in head:
+        writer.add(message)
+    return writer
+
+
+def _count_blocks(request: PiecedRequest, head: Sequence[Message], messages: Sequence[Message]) -> int:
+    if not messages:
+        return 0
+    writer = _start_writer(request, head)
+    blocks = 0
+    for message in messages:
+        blocks += sum(len(written_message.blocks) for written_message in writer.add(message).complete)
+    return blocks + sum(len(written_message.blocks) for written_message in writer.close())
+
+
+def _find_checkpoint(steps: Sequence[WriteStep]) -> int:
+    for place in reversed(range(len(steps))):
+        if steps[place].is_checkpoint:
+            return place
+    return 0
+
+
+class _Writer:
+    """The newest message stays open, because the next may belong to it."""
+
+    def __init__(self, request: PiecedRequest) -> None:
+        self._request = request
+        self._system_messages: list[WrittenMessage] = []
+        """Waiting for an answer."""
+        self._role = ""
+        self._container: int | None = None
+        """The client's message that the open one is, if any."""
+        self._last_container: int | None = None
+        """The one that the last block is from."""
+        self._blocks: list[bytes] = []
+        """Of the open message."""
+        self._changed_blocks = self._shortened_blocks = 0
+        self._is_touched = False
+        self._ends_with_result = False
+
+    def add(self, message: Message) -> WriteStep:
+        """Adds to the open message, or completes it and opens another."""
+        piece, is_unchanged = self._request.find_origin(message)
+        if is_unchanged and piece is None:
+            return WriteStep()  # the system prompt, which is not in the list
+        blocks = _find_blocks(piece, message, is_unchanged=is_unchanged)
+        if not blocks:
+            return WriteStep()
+        role, container = message.role, None
+        if piece is not None:
+            role, container = piece.role, piece.container
+        elif message.is_result:
+            role = "user"
+        step = WriteStep()
+        if not self._blocks or role != self._role or not self._continues(role, container, message):
+            step = WriteStep((*self._complete(), *self._take_system_messages(role)), role == "assistant")
+            self._role, self._container, self._is_touched = role, container, False
+            self._changed_blocks = self._shortened_blocks = 0
+        self._blocks += blocks
+        if not is_unchanged:
+            self._changed_blocks = len(self._blocks)
+            if message.made not in _CHANGED_AMONG_NEW:
+                self._shortened_blocks = len(self._blocks)
+        self._is_touched |= not is_unchanged or container != self._container
+        self._ends_with_result = message.is_result
+        self._last_container = container
+        return step
+
+    def close(self) -> Iterator[WrittenMessage]:
+        yield from self._complete()
+        yield from self._system_messages
+
+    def _continues(self, role: str, container: int | None, message: Message) -> bool:
+        if container is not None and container == self._last_container:
+            return True
+        if message.is_result and self._ends_with_result:
+            return True
+        is_parted = container is not None and self._last_container is not None and container == self._last_container + 1
+        return role == "user" and not is_parted
+
+    def _take_system_messages(self, role: str) -> Sequence[WrittenMessage]:
+        if role != "assistant":
+            return ()
+        system_messages, self._system_messages = self._system_messages, []
+        return system_messages
+
+    def _complete(self) -> Sequence[WrittenMessage]:
+        blocks, self._blocks = self._blocks, []
+        if not blocks:
+            return ()
+        container = self._container
+        if container is None or self._is_touched or len(blocks) != self._request.count_blocks(container):
+            raw = write_message(self._role, blocks)
+        else:
+            raw = self._request.source[slice(*self._request.spans[container])]
+        written_message = WrittenMessage(raw, self._role, blocks, self._changed_blocks, self._shortened_blocks)
+        if self._role == "system":
+            self._system_messages.append(written_message)
+            return ()
+        return (written_message,)
+
+
+def _find_blocks(piece: Piece | None, message: Message, *, is_unchanged: bool) -> Sequence[bytes]:
+    """A changed one is read from its bytes: what was read of it before is outdated."""
+    if piece is None:
+        return write_blocks(message.raw)
+    if is_unchanged:
+        return piece.blocks
+    if message.role == "assistant" and piece.blocks:
+        return change_answer(piece.blocks, message.raw)
+    return write_blocks(message.raw)

@@ -1,7 +1,4 @@
-"""Answers of Messages.
-
-<https://platform.claude.com/docs/en/build-with-claude/streaming>
-"""
+"""Answers of Messages: <https://platform.claude.com/docs/en/build-with-claude/streaming>."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -9,12 +6,153 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.history import splice
+from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import OwnTool
-from proxy.wire.answer_format import AnswerFormat
-from proxy.wire.lenient import as_object, read_object, write_json
-from proxy.wire.messages.messages_rounds import THINKING, MessagesRounds
-from proxy.wire.rounds import Round, Rounds, extend_request
-from proxy.wire.sse import write_event
+from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
+from proxy.wire.event_streams import read_event, write_event
+from proxy.wire.json_body import as_object, read_object, write_json
+from proxy.wire.marks import REASONING
+
+_CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
+_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+_TOOL_USE = "tool_use"
+
+Block = dict[str, Any]
+
+
+class MessagesRounds(Rounds):
+    """Thinking is sent back unchanged. Of later rounds the client does not get it: it is signed for another history."""
+
+    _LIST = "content"
+    _FINISH = "stop_reason"
+
+    def _reset(self, *, is_last: bool) -> None:
+        super()._reset(is_last=is_last)
+        self._growing: dict[int, dict[str, list[str]]] = {}
+        """Pieces of the members that come in pieces."""
+
+    def _find_round(self) -> Round | None:
+        if self._finish is None or not self._waits:
+            return None
+        blocks: list[Block] = []
+        calls: list[ToolCall] = []
+        for index in sorted(self._items):
+            block = self._close_block(index)
+            if block.get("type") == "text" and not str(block.get("text")).strip():
+                continue  # the API refuses an empty text
+            blocks.append(block)
+            if block.get("type") == _TOOL_USE:
+                calls.append(ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input"))))
+        return Round((b'{"role":"assistant","content":%b}' % write_json(blocks),), tuple(calls))
+
+    @property
+    def _waits(self) -> bool:
+        return not self._is_last and self._finish not in _CUT and any(map(self._is_own, self._items.values()))
+
+    def _show(self, event: bytes) -> bytes:
+        value = read_event(event) or {}
+        kind = value.get("type")
+        if kind == "message_delta":
+            return self._show_end(event, value)
+        if kind in ("content_block_start", "content_block_delta", "content_block_stop"):
+            return self._show_block_event(event, value)
+        if kind == "message_start":
+            self._round_usage = as_object(as_object(value.get("message")).get("usage"))
+        if (kind == "message_start" and not self._is_first) or (kind == "message_stop" and self._waits):
+            return b""
+        return event
+
+    def _show_block_event(self, event: bytes, value: Mapping[str, Any]) -> bytes:
+        if value["type"] == "content_block_start":
+            self._open_block(value)
+        elif value["type"] == "content_block_delta":
+            self._grow(_get_index(value), as_object(value.get("delta")))
+        client_index = self._client_indexes.get(_get_index(value))
+        if client_index is None:
+            return b""
+        if client_index == value["index"]:
+            return event
+        return write_event({**value, "index": client_index}, named=True)
+
+    def _open_block(self, value: Mapping[str, Any]) -> None:
+        block, index = dict(as_object(value.get("content_block"))), _get_index(value)
+        self._items[index] = block
+        self._client_indexes.pop(index, None)
+        if self._is_shown(block):
+            self._client_indexes[index] = self._next_index
+            self._next_index += 1
+            self._client_calls += block.get("type") == _TOOL_USE
+
+    def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
+        block, kind = self._items.setdefault(index, {}), str(delta.get("type"))
+        if kind in _GROWING:
+            name = _GROWING[kind]
+            pieces = self._growing.setdefault(index, {}).setdefault(name, [str(block.get(name) or "")])
+            pieces.append(str(delta.get(name) or ""))
+        elif kind == "signature_delta":
+            block["signature"] = delta.get("signature")
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+
+    def _close_block(self, index: int) -> Block:
+        """As it is sent back."""
+        block = dict(self._items[index])
+        for name, pieces in self._growing.get(index, {}).items():
+            text = "".join(pieces)
+            if name == "partial_json":
+                block["input"] = read_object(text.encode("utf-8", "surrogatepass")) or {}
+            else:
+                block[name] = text
+        return block
+
+    def _is_own(self, block: Block) -> bool:
+        return block.get("type") == _TOOL_USE and block.get("name") in self._own
+
+    def _is_shown(self, block: Block) -> bool:
+        return not self._is_own(block) and (self._is_first or block.get("type") not in REASONING)
+
+    def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
+        delta = as_object(value.get("delta"))
+        # The counts at the end are of the whole answer, and replace those of the beginning:
+        # <https://platform.claude.com/docs/en/build-with-claude/streaming>.
+        end_usage = as_object(value.get("usage"))
+        usage = (self._round_usage or {}) | {name: count for name, count in end_usage.items() if count is not None}
+        self._round_usage = usage
+        stop_reason = delta.get("stop_reason")
+        self._finish = stop_reason if isinstance(stop_reason, str) else None
+        if self._waits:
+            return b""
+        client_reason = self._name_stop(stop_reason)
+        if self._is_first and client_reason == stop_reason:
+            return event
+        delta = {**delta, "stop_reason": client_reason}
+        return write_event({**value, "delta": delta, "usage": add_usage(self._usage, usage)}, named=True)
+
+    def _name_stop(self, stop_reason: object) -> object:
+        if stop_reason in _CUT or stop_reason is None:
+            return stop_reason
+        if self._client_calls and not self._is_first:
+            return _TOOL_USE
+        if not self._client_calls and stop_reason == _TOOL_USE:
+            return "end_turn"
+        return stop_reason
+
+    def _choose_shown(self) -> list[Block]:
+        blocks = [block for block in self._items.values() if self._is_shown(block)]
+        self._client_calls += sum(block.get("type") == _TOOL_USE for block in blocks)
+        return blocks
+
+    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
+        body["stop_reason"] = self._name_stop(self._finish)
+        return body
+
+
+def _get_index(event: Mapping[str, Any]) -> int:
+    index = event.get("index")
+    if isinstance(index, int):
+        return index
+    return -1
+
 
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -27,8 +165,6 @@ _FINISH_REASONS = {
 
 
 class MessagesAnswers(AnswerFormat):
-    """Answers of Messages."""
-
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
         definition = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
@@ -45,7 +181,7 @@ class MessagesAnswers(AnswerFormat):
                 return _read_block_delta(event)
             case "message_delta":
                 stop_reason = as_object(event.get("delta")).get("stop_reason")
-                return {**_make_chunk({}, stop_reason), "usage": event.get("usage")}
+                return {**make_chunk({}, _name_finish(stop_reason)), "usage": event.get("usage")}
         return event
 
     def read_body(self, body: bytes) -> bytes:
@@ -59,11 +195,7 @@ class MessagesAnswers(AnswerFormat):
                 calls.append(_make_call(block, json.dumps(block.get("input"))))
             else:
                 content.append(block)
-        message: dict[str, Any] = {"role": "assistant", "content": content}
-        if calls:
-            message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "finish_reason": _name_finish(answer.get("stop_reason"))}
-        return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
+        return write_completion(answer, content, calls, _name_finish(answer.get("stop_reason")))
 
     def render_answer(self, text: str, model: str, _created: int, /, *, stream: bool) -> bytes:
         usage = {"input_tokens": 0, "output_tokens": 0}
@@ -101,7 +233,7 @@ class MessagesAnswers(AnswerFormat):
     def remove_reasoning(self, answer: Round) -> Round:
         messages = [json.loads(raw) for raw in answer.elements]
         for message in messages:
-            message["content"] = [block for block in message["content"] if block.get("type") not in THINKING]
+            message["content"] = [block for block in message["content"] if block.get("type") not in REASONING]
         return replace(answer, elements=tuple(map(write_json, messages)))
 
 
@@ -111,25 +243,21 @@ MESSAGES_ANSWERS = MessagesAnswers()
 def _read_block_start(event: Mapping[str, Any]) -> dict[str, Any]:
     block = as_object(event.get("content_block"))
     if block.get("type") == "tool_use":
-        return _make_chunk({"tool_calls": [{"index": event.get("index"), **_make_call(block, "")}]})
-    return _make_chunk({"content": [{"index": event.get("index"), **block}]})
+        return make_chunk({"tool_calls": [{"index": event.get("index"), **_make_call(block, "")}]})
+    return make_chunk({"content": [{"index": event.get("index"), **block}]})
 
 
 def _read_block_delta(event: Mapping[str, Any]) -> dict[str, Any]:
     delta = dict(as_object(event.get("delta")))
     if delta.pop("type", None) == "input_json_delta":
         function = {"arguments": delta.get("partial_json")}
-        return _make_chunk({"tool_calls": [{"index": event.get("index"), "function": function}]})
-    return _make_chunk({"content": [{"index": event.get("index"), **delta}]})
+        return make_chunk({"tool_calls": [{"index": event.get("index"), "function": function}]})
+    return make_chunk({"content": [{"index": event.get("index"), **delta}]})
 
 
 def _make_call(block: Mapping[str, Any], arguments: str) -> dict[str, Any]:
     function = {"name": block.get("name"), "arguments": arguments}
     return {"id": block.get("id"), "type": "function", "function": function}
-
-
-def _make_chunk(delta: dict[str, Any], stop_reason: object = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": _name_finish(stop_reason)}]}
 
 
 def _name_finish(stop_reason: object) -> str | None:

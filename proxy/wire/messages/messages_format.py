@@ -1,52 +1,138 @@
-"""Requests of Messages: <https://platform.claude.com/docs/en/api/messages>."""
+"""Requests of Messages: <https://platform.claude.com/docs/en/api/messages>.
+
+A thread is a history that the provider holds, so that a client sends only what is new. It cannot be shortened here, but
+it may be lost at any time; clients that then send the whole history are told that it is lost:
+<https://platform.claude.com/docs/en/build-with-claude/message-threads>.
+"""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-
-import msgspec
+from typing import Any, Literal
 
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import marks
-from proxy.wire.known_prefix import Prefix, list_named
-from proxy.wire.lenient import as_object, as_text
-from proxy.wire.messages.content_blocks import decode_message, split_messages
-from proxy.wire.messages.list_writer import write_list
-from proxy.wire.messages.threads import remove_thread
-from proxy.wire.outline import Places, find_values
-from proxy.wire.piece_reader import find_raw, has_type, list_holding, read_body, read_list, read_value
-from proxy.wire.pieces import PiecedRequest, replace_list
-from proxy.wire.request_format import RequestFormat, bound_answer, keep_members, set_bounds
+from proxy.wire.api_format import bound_answer
+from proxy.wire.http_head import Headers, find_header
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_object, as_text, find_raw, find_values, read_member
+from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
+from proxy.wire.pieces import (
+    PiecedFormat,
+    PiecedRequest,
+    has_type,
+    list_holding,
+    read_list,
+    replace_list,
+)
+
+ThreadUse = Literal["create", "continue", ""]
+_THREAD = "thread"
+_THREAD_MEMBER = b'"thread"'
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadClient:
+    """It sends its whole history when told that its thread cannot be used."""
+
+    header: str
+    word: str
+    """Found in the value of the header."""
+    example: str
+    refused: tuple[ThreadUse, ...]
+    """What else it sends holds the whole history."""
+    status: int
+    error_type: str
+    error_code: str
+
+
+THREAD_CLIENTS = (
+    # Anthropic's libraries, for threads and tool runners. By default a thread of theirs raises an exception at
+    # `thread_unsupported_request`, and only a tool runner goes on. At `thread_not_found` all of them go on.
+    ThreadClient(
+        header="x-stainless-helper",
+        word="message-thread",
+        example="message-thread, BetaToolRunner",
+        refused=("continue",),
+        status=404,
+        error_type="not_found_error",
+        error_code="thread_not_found",
+    ),
+    # Sends this turn again without a thread, and no more threads in its session.
+    ThreadClient(
+        header="user-agent",
+        word="claude-cli/",
+        example="claude-cli/2.1.332 (external, cli)",
+        refused=("create", "continue"),
+        status=400,
+        error_type="invalid_request_error",
+        error_code="thread_unsupported_request",
+    ),
+)
+
+
+def find_thread_client(headers: Headers) -> ThreadClient | None:
+    """None: it may not send its whole history."""
+    return next(
+        (client for client in THREAD_CLIENTS if client.word in (find_header(headers, client.header) or "")), None
+    )
+
+
+def find_thread_use(source: bytes) -> ThreadUse:
+    """Empty: it uses no thread, or cannot be understood."""
+    if _THREAD_MEMBER not in source:
+        return ""
+    try:
+        thread = json.loads(find_raw(source, find_values(source), _THREAD) or b"null")
+    except UNREADABLE:
+        return ""
+    kind = thread.get("type") if isinstance(thread, dict) else None
+    if kind == "create":
+        return "create"
+    return "continue" if thread is not None else ""
+
+
+def remove_thread(source: bytes) -> bytes:
+    """The provider would hold what the client has not sent."""
+    return splice.remove_members(source, frozenset({_THREAD})) if find_thread_use(source) else source
+
+
+def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
+    """At this answer the client sends its whole history."""
+    error = {
+        "type": client.error_type,
+        "message": "The compaction proxy needs the whole history of this conversation: send it without a thread.",
+        "details": {"error_code": client.error_code},
+    }
+    return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
+
 
 _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
-_ASKS_FOR_MORE = frozenset(
-    {"stop_sequences", "output_format", "context_management", "mcp_servers", "container", "thread"}
-)
-"""Members that make a model answer with anything but one text, or the provider change the history by itself."""
-_KEYS_FOR_OTHER_UPSTREAMS = frozenset({"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"})
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
-"""The type of an edit that the request asks for, or of a block that the provider sent before."""
+"""Of an edit that is asked for, or of a block that the provider sent before."""
 
 
-class MessagesFormat(RequestFormat):
-    """Requests of Messages."""
-
+class MessagesFormat(PiecedFormat):
     NAME = "messages"
-    FIRST_MESSAGE = list_named("messages")
+    LIST = "messages"
     BOUNDS = ("max_tokens",)
+    ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "container", _THREAD})
+    TOOLS = frozenset({"tools", "tool_choice", "thinking"})
+    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+        {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
+    )
 
-    def parse(self, source: bytes, prefix: Prefix | None = None) -> PiecedRequest | None:
-        return read_body(source, prefix, _read_request)
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+        return _read_request(source, places, prefix)
 
     def why_relayed(self, source: bytes, /) -> str:
-        """`provider-compacts` if the request is for a compaction by the provider, or comes after one."""
+        """It asks for a compaction by the provider, or comes after one."""
         # First by its bytes, which takes a tenth of the time. The arguments of a tool call may hold such a type, too.
         if b'"compact' not in source:
             return ""
@@ -64,27 +150,22 @@ class MessagesFormat(RequestFormat):
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
-        assert isinstance(request, PiecedRequest)  # noqa: S101 - `parse` made it
-        source = self._replace_history(request, question)
-        if foreign:
-            source = keep_members(source, _KEYS_FOR_OTHER_UPSTREAMS)
-        removed_keys = set(_ASKS_FOR_MORE)
-        if b'"mcp_toolset"' in (question.tools or b"") and not foreign:
-            removed_keys.remove("mcp_servers")  # the API refuses a toolset without its server
-        if not question.aligned:
-            removed_keys |= {"tools", "tool_choice", "thinking"}
-        places = find_values(source)
-        if as_object(read_value(source, places, "tool_choice")).get("type") in ("any", "tool"):
-            removed_keys.add("tool_choice")
-        max_tokens = bounds["max_tokens"]
-        thinking = as_object(read_value(source, places, "thinking"))
+        thinking = as_object(read_member(request.source, find_values(request.source), "thinking"))
         budget = thinking.get("budget_tokens")
-        if question.aligned and thinking.get("type") == "enabled" and isinstance(budget, int):
-            max_tokens += budget  # the answer is what the budget leaves of the bound
-        return set_bounds(splice.remove_members(source, removed_keys), {"max_tokens": max_tokens}, model)
+        if question.aligned and not foreign and request.has_thinking_budget and isinstance(budget, int):
+            bounds = {"max_tokens": bounds["max_tokens"] + budget}  # the answer is what the budget leaves of the bound
+        return super().render_question(request, question, bounds, model, foreign=foreign)
+
+    def _list_unwanted(self, source: bytes, _request: Request, question: Try, /) -> AbstractSet[str]:
+        unwanted_keys: set[str] = set()
+        if b'"mcp_toolset"' not in (question.tools or b""):
+            unwanted_keys.add("mcp_servers")  # the API refuses a toolset without its server
+        if as_object(read_member(source, find_values(source), "tool_choice")).get("type") in ("any", "tool"):
+            unwanted_keys.add("tool_choice")
+        return unwanted_keys
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        """The request for an answer of at most so many tokens, thinking included."""
+        """Thinking included."""
         return bound_answer(_bound_thinking(source, max_tokens), self.BOUNDS, max_tokens)
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
@@ -102,14 +183,13 @@ class MessagesFormat(RequestFormat):
                 changes.append((*places["system"], system))
         return splice.replace_spans(source, sorted(changes))
 
-    def _replace_history(self, request: PiecedRequest, question: Try) -> bytes:
-        """The request with these messages. A system prompt other than the client's own replaces that."""
+    def _replace_history(self, request: Request, question: Try) -> bytes:
+        """A system prompt other than the client's own replaces that."""
         head = [message for message in question.messages if message.role in ("system", "developer")]
         if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
             return self.render(request, question.messages, question.tools)
         without_system = self.parse(splice.remove_members(request.source, frozenset({"system"})))
-        if without_system is None:
-            raise ValueError("a request without its system prompt is still a request")
+        assert isinstance(without_system, PiecedRequest)  # noqa: S101 - `_read` made it
         view = [message for message in question.messages if message not in head]
         source = self.render(replace(without_system, head_places={}), view, question.tools)
         if not head:
@@ -123,20 +203,16 @@ MESSAGES_FORMAT = MessagesFormat()
 
 
 def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-    system = None
-    if "system" in places:
-        system = source[slice(*places["system"])]
+    system = find_raw(source, places, "system")
     request = read_list(source, places, "messages", split_messages, system=system, prefix=prefix)
     if request is None:
         return None
-    max_output = read_value(source, places, "max_tokens")
-    if type(max_output) is not int:
-        max_output = None
-    thinking = as_object(read_value(source, places, "thinking"))
+    max_output = read_member(source, places, "max_tokens", int)
+    thinking = as_object(read_member(source, places, "thinking"))
     least_thinking = 0
     if _find_budget(thinking, max_output):
         least_thinking = _LEAST_BUDGET_TOKENS
-    user, session = _read_account(as_object(read_value(source, places, "metadata")))
+    user, session = _read_account(as_object(read_member(source, places, "metadata")))
     return replace(
         request,
         user=user,
@@ -149,7 +225,7 @@ def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> Piece
 
 
 def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
-    """The user that the client names, without the session, and the session: a resumed history is recognized.
+    """The user without the session, so that a resumed history is recognized, and the session.
 
     Claude Code sends both in one JSON text: {"device_id": "...", "account_uuid": "...", "session_id": "..."}.
     """
@@ -164,7 +240,7 @@ def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _is_compacting(source: bytes) -> bool:
-    """True if the request asks for a compaction, or an edit or a block of the history is of such a type."""
+    """A compaction is asked for, or an edit or a block of the history is of such a type."""
     try:
         places = find_values(source)
         if find_raw(source, places, "compaction") not in (b"", b"null"):
@@ -174,12 +250,12 @@ def _is_compacting(source: bytes) -> bool:
             return True
         messages = list_holding(find_raw(source, places, "messages"), _COMPACTING)
         return any(has_type(bytes(decode_message(message).content), _COMPACTING) for message in messages)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return False  # it cannot be understood
 
 
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
-    """The budget for thinking, if it is a part of the answer's bound; with thinking between calls it may be larger."""
+    """If it is a part of the answer's bound; with thinking between calls it may be larger."""
     if thinking.get("type") != "enabled":
         return None
     budget = thinking.get("budget_tokens")
@@ -189,10 +265,10 @@ def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
 
 
 def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
-    """The request with less thinking, in proportion, if its budget is not below the bound: the API refuses that."""
+    """Less thinking, in proportion: the API refuses a budget that is not below the bound."""
     places = find_values(source)
-    wanted_tokens = read_value(source, places, "max_tokens")
-    budget = _find_budget(as_object(read_value(source, places, "thinking")), wanted_tokens)
+    wanted_tokens = read_member(source, places, "max_tokens")
+    budget = _find_budget(as_object(read_member(source, places, "thinking")), wanted_tokens)
     if budget is None or not _LEAST_BUDGET_TOKENS < max_tokens <= budget:
         return source
     member = splice.find_member(source, "budget_tokens", places["thinking"][0])

@@ -1,10 +1,9 @@
-"""Items of Responses, read as the chat messages that say the same.
+"""Items of Responses as the chat messages that say the same, and chat messages as the items of a request.
 
     reasoning, message, function_call (one response of the model)  ->  one message of the assistant
     function_call_output                                           ->  one message of a tool
 
-Each chat message remembers the items that it came from (`Piece`).
-<https://platform.openai.com/docs/api-reference/responses/create>
+Each kind of call has an output of its own kind, and the API refuses another one.
 """
 
 import json
@@ -15,11 +14,37 @@ from typing import Any
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import Message, ToolCall
-from proxy.wire.lenient import as_text
-from proxy.wire.pieces import Piece
-from proxy.wire.responses.call_items import ACTIONS, CALLS, LOCAL_SHELL, OUTPUTS, SHELL_OUTPUT, is_call
-from proxy.wire.struct_reader import TextFields, build_reader
+from proxy.history.messages import Message, ToolCall, read_message
+from proxy.wire.json_body import TextFields, as_text, build_reader
+from proxy.wire.pieces import Piece, PiecedRequest, build_answer
+
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The member that holds what the model wrote."""
+ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
+"""The API itself defines these tools: what the model wrote is an object, and left as it is."""
+LOCAL_SHELL = "local_shell_call"
+SHELL_OUTPUT = "shell_call_output"
+OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
+_NO_END = {"type": "timeout"}
+
+
+def is_call(kind: str) -> bool:
+    return kind in CALLS or kind in ACTIONS
+
+
+def write_output(call: str, id_: str, text: str) -> bytes:
+    """The answer to a call which has not come to an end."""
+    quoted_id, output = splice.quote(id_), splice.quote(text)
+    if call == LOCAL_SHELL:  # it names its call by `id`, and has no `call_id`
+        return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted_id, output)
+    other_members = b""
+    if call == "shell_call":
+        output = b"[" + json.dumps({"stdout": text, "stderr": "", "outcome": _NO_END}).encode() + b"]"
+    elif call == "apply_patch_call":
+        other_members = b',"status":"failed"'
+    kind = call if is_call(call) else "function_call"
+    return b'{"type":"%b_output","call_id":%b,"output":%b%b}' % (kind.encode(), quoted_id, output, other_members)
+
 
 _NULL = msgspec.Raw(b"null")
 ANSWER_TYPES = frozenset(
@@ -33,16 +58,16 @@ ANSWER_TYPES = frozenset(
         "mcp_list_tools",
     }
 )
-"""Items that a model makes, apart from messages and calls. An unknown item stays where it is."""
+"""A model makes these too. An unknown item stays where it is."""
 _CLIENT_ENDINGS = ("_output", "_response")
-"""The types of items by which a client answers end so."""
+"""A client's answers end so."""
 NAMED_BY = "named_by"
-"""A member that a result gets here if its item names the call by this member and has no `call_id`."""
+"""Of a result whose item names the call by this member and has no `call_id`."""
 _TEXT_PART = b'{"type":"text","text":%b}'
 
 
 class Item(TextFields):
-    """One item. In an item of another type, a member may be of another kind."""
+    """In an item of another type, a member may be of another kind."""
 
     TEXTS = ("role", "call_id", "name", "arguments", "input")
     type: str = "message"
@@ -59,7 +84,7 @@ class Item(TextFields):
 
     @property
     def pairing_id(self) -> str:
-        """The id that pairs a call with its output. The output of a local shell has the id of its call as its `id`."""
+        """The output of a local shell has the id of its call as its `id`."""
         return self.call_id or as_text(self.id)
 
 
@@ -67,17 +92,14 @@ decode_item = build_reader(Item)
 
 
 def as_user_item(text: bytes) -> bytes:
-    """The item that the API reads from an input that is only a text."""
+    """What the API reads from an input that is only a text."""
     return b'{"type":"message","role":"user","content":%b}' % text
 
 
 def read_items(
     items: Sequence[bytes], first: int, known_pieces: Sequence[Piece | None]
 ) -> Iterator[tuple[Message, Piece]]:
-    """The chat messages of these items, the first of which has this number in the client's list.
-
-    Consecutive items of the model are one response.
-    """
+    """Consecutive items of the model are one response. `first`: the number of the first in the client's list."""
     calls = _CallIndex(known_pieces)
     response: list[tuple[bytes, Item]] = []
     for number, raw in enumerate(items, first):
@@ -94,10 +116,7 @@ def read_items(
 
 
 def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: int) -> Iterator[tuple[Message, Piece]]:
-    """The messages of these items of one response, the last of which stands before `stop`.
-
-    The items from `needed` on are a message of their own that is never shortened, because the next item needs them.
-    """
+    """From `needed` on they are a message that is never shortened, because the next item needs them."""
     removable, fixed_items = response[:needed], response[needed:]
     if removable:
         piece = Piece(stop - len(fixed_items) - 1, "assistant", tuple(raw for raw, _ in removable))
@@ -108,9 +127,7 @@ def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: in
 
 
 def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int:
-    """The place in the response from which on items stay because the next item stays.
-
-    The API refuses an item without the reasoning of its response, and reasoning without the item after it:
+    """The API refuses an item without the reasoning of its response, and reasoning without the item after it:
     <https://platform.openai.com/docs/guides/reasoning#keeping-reasoning-items-in-context>.
     """
     types = [item.type for _, item in response]
@@ -125,23 +142,18 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
 
 
 class _CallIndex:
-    """The ids of the calls so far, by each name that outputs may use for them.
-
-    In the public schema the output of a local shell has only an `id`, and a call of one has an `id` and a `call_id`.
-    Clients and servers do not agree on which of the two is meant.
-    """
+    """Pairing ids by each name that outputs may use: not all agree on the name of a local shell's call."""
 
     def __init__(self, known_pieces: Sequence[Piece | None]) -> None:
         self._known_pieces = reversed(known_pieces)
-        """Read when a name is not found among the new items, the newest first: hardly any output needs it."""
+        """Read when a name is not among the new items: hardly any output needs it."""
         self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: Item) -> None:
-        """Add a call, the newest so far."""
         self._pairing_ids.update((name, item.pairing_id) for name in self._list_names(item))
 
     def find(self, name: str) -> str:
-        """The pairing id of the newest call of this name; the name itself if there is none."""
+        """Of the newest call of this name; the name itself if there is none."""
         if not name or name in self._pairing_ids:
             return self._pairing_ids.get(name, name)
         for piece in self._known_pieces:
@@ -164,7 +176,6 @@ class _CallIndex:
 
 
 def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
-    """The message of an item that is not the model's."""
     if item.type in OUTPUTS:
         return _read_output(raw, item, calls.find(item.pairing_id))
     if item.type == "message" and item.role:
@@ -191,7 +202,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
 
 
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
-    """The output of several commands as parts of text, and how the last command ended."""
+    """Several commands as parts of text, and how the last one ended."""
     commands = json.loads(output)
     if not isinstance(commands, list):
         commands = []
@@ -208,7 +219,6 @@ def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
 
 
 def _read_answer(items: Sequence[tuple[bytes, Item]]) -> Message:
-    """One message of the assistant with the texts and calls of these items."""
     parts: list[bytes] = []
     calls: list[ToolCall] = []
     for raw, item in items:
@@ -218,13 +228,7 @@ def _read_answer(items: Sequence[tuple[bytes, Item]]) -> Message:
             parts += _read_parts(bytes(item.content))
         else:
             parts.append(raw)
-    content, tool_calls = b"null", b""
-    if parts:
-        content = b"[" + b",".join(parts) + b"]"
-    if calls:
-        tool_calls = b',"tool_calls":[%b]' % b",".join(map(_write_call, calls))
-    raw = b'{"role":"assistant","content":%b%b}' % (content, tool_calls)
-    return Message(raw, "assistant", content, tuple(calls))
+    return build_answer(parts, calls, list(map(_write_call, calls)))
 
 
 def _read_call(item: Item) -> ToolCall:
@@ -247,9 +251,121 @@ def _read_parts(content: bytes) -> list[bytes]:
 
 
 def _write_call(call: ToolCall) -> bytes:
-    """The call as chat completions have it."""
     kind, member = b"function", b"arguments"
     if call.kind == "custom":
         kind, member = b"custom", b"input"
     fields = splice.quote(call.id), kind, kind, splice.quote(call.name), member, splice.quote(call.arguments)
     return b'{"id":%b,"type":"%b","%b":{"name":%b,"%b":%b}}' % fields
+
+
+def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
+    """The items of one message are one piece."""
+    head, body = view[: request.head_size], view[request.head_size :]
+
+    def write(messages: Sequence[Message]) -> Iterator[bytes]:
+        for message in messages:
+            yield b",".join(_write_message(request, message))
+
+    def write_new(fields: Sequence[bytes]) -> Iterator[bytes]:
+        return write(body[len(fields) :])
+
+    return filter(None, (*write(head), *request.columns.find_view(body).extend("written", len(body), write_new)))
+
+
+def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
+    piece, is_unchanged = request.find_origin(message)
+    if is_unchanged:
+        return piece.blocks if piece is not None else ()
+    if message.made == "repair":
+        return [_write_missing_output(request, message)]
+    # A changed message is read from its bytes: what was read of it before (a redacted call, say) is outdated.
+    changed_message = read_message(json.loads(message.raw), message.raw)
+    if piece is not None and message.role == "assistant":
+        return list(_change_response(piece, changed_message))
+    if piece is not None and message.role in ("system", "developer") and message.content[:1] == b"[":
+        return piece.blocks
+    return _write_new_items(changed_message)
+
+
+def _write_new_items(message: Message) -> Sequence[bytes]:
+    if message.is_result:
+        return [_write_output(message)]
+    if message.role == "assistant" and not message.text.strip():
+        return []
+    return [_write_text(message)]
+
+
+def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
+    """`repair` adds it after the message that calls."""
+    place = request.head_size + message.start - 1
+    if 0 <= place < len(request.pieces):
+        piece = request.pieces[place]
+        if piece is not None:
+            for item in map(decode_item, piece.blocks):
+                if is_call(item.type) and item.pairing_id == message.answers:
+                    return write_output(item.type, message.answers, message.text)
+    return write_output("function_call", message.answers, message.text)
+
+
+def _write_output(message: Message) -> bytes:
+    read_here = {"role", "tool_call_id", "content", "name", "outcome", NAMED_BY}
+    members = splice.remove_members(message.raw, read_here)[1:-1].strip()
+    kind, name, comma = b"", b"", b""
+    if b'"type"' not in members:
+        kind = b'"type":"function_call_output",'
+    if members:
+        comma = b","
+    if splice.find_member(message.raw, NAMED_BY) is None and splice.find_member(message.raw, "call_id") is None:
+        name = b'"call_id":%b,' % splice.quote(message.answers)
+    content = _as_input(message.content)
+    outcome = splice.find_member(message.raw, "outcome")
+    if outcome is not None:  # a shell's: all is the output of one command
+        fields = splice.quote(message.text), message.raw[outcome.start : outcome.stop]
+        content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % fields
+    return b'{%b%b%b%b"output":%b}' % (kind, members, comma, name, content)
+
+
+def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
+    calls = {call.id: call for call in message.calls}
+    for raw in piece.blocks:
+        item = decode_item(raw)
+        call = calls.get(item.pairing_id)
+        if item.type == "reasoning":
+            # With an id it stays: the API refuses the items that name it without it.
+            if item.id is not None or raw in message.content:
+                yield raw
+        elif item.type in CALLS:
+            if call is not None:
+                yield _change_call(raw, CALLS[item.type], item.input or item.arguments, call)
+        elif item.type not in ACTIONS or call is not None:
+            yield raw
+
+
+def _change_call(raw: bytes, member: str, arguments: str, call: ToolCall) -> bytes:
+    place = splice.find_member(raw, member)
+    if place is None or call.arguments == arguments:
+        return raw
+    return splice.replace_bytes(raw, place.start, place.stop, splice.quote(call.arguments))
+
+
+def _write_text(message: Message) -> bytes:
+    content = message.content
+    if content[:1] == b'"':
+        kind = b"output_text" if message.role == "assistant" else b"input_text"
+        content = b'[{"type":"%b","text":%b}]' % (kind, content)
+    elif message.role != "assistant":
+        content = _as_input(content)
+    return b'{"type":"message","role":%b,"content":%b}' % (splice.quote(message.role), content)
+
+
+def _as_input(content: bytes) -> bytes:
+    if content[:1] != b"[" or b'"text"' not in content:
+        return content
+    return splice.replace_elements(content, 0, _as_input_part)
+
+
+def _as_input_part(part: bytes) -> bytes:
+    kind = splice.find_member(part, "type")
+    if kind is None or part[kind.start : kind.stop] != b'"text"':
+        return part
+    return splice.replace_bytes(part, kind.start, kind.stop, b'"input_text"')

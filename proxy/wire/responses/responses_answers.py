@@ -1,24 +1,164 @@
-"""Answers of Responses.
-
-<https://platform.openai.com/docs/api-reference/responses-streaming>
-"""
+"""Answers of Responses: <https://platform.openai.com/docs/api-reference/responses-streaming>."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import OwnTool
-from proxy.wire.answer_format import AnswerFormat
-from proxy.wire.lenient import as_object, read_object, write_json
-from proxy.wire.outline import find_values
-from proxy.wire.responses.call_items import CALLS, is_call, write_output
-from proxy.wire.responses.responses_rounds import ENDED, ResponsesRounds
-from proxy.wire.rounds import Round, Rounds, extend_request
-from proxy.wire.sse import write_event
+from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
+from proxy.wire.event_streams import has_name, read_event, write_event
+from proxy.wire.json_body import as_object, find_values, read_object, write_json
+from proxy.wire.responses.items import CALLS, is_call, write_output
+
+_BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
+ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+Item = dict[str, Any]
+
+
+class ResponsesRounds(Rounds):
+    """The API refuses reasoning without the item after it. So reasoning is shown once the next item is known, and never
+    if it led to a call of the proxy's own tools.
+    """
+
+    _LIST = "output"
+    _FINISH = "status"
+
+    def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
+        super().__init__(own_tools, stream=stream)
+        self._sequence_number = -1
+        """Of the last event that was shown."""
+        self._is_changed = False
+        """An event was left out: later events have other numbers."""
+
+    def _reset(self, *, is_last: bool) -> None:
+        super()._reset(is_last=is_last)
+        self._reasoning: list[tuple[bytes, dict[str, Any]]] = []
+        """Their next item is not known yet."""
+
+    def begin_round(self, *, is_last: bool) -> None:
+        super().begin_round(is_last=is_last)
+        self._is_changed = True
+
+    def _find_round(self) -> Round | None:
+        if not self._waits:
+            return None
+        items = [item for _, item in sorted(self._items.items())]
+        calls = [_as_tool_call(item) for item in items if is_call(str(item.get("type")))]
+        return Round(tuple(map(write_json, items)), tuple(calls))
+
+    @property
+    def _waits(self) -> bool:
+        return not self._is_last and self._finish == "completed" and any(map(self._is_own, self._items.values()))
+
+    def _show(self, event: bytes) -> bytes:
+        value = read_event(event)
+        if value is None or not isinstance(value.get("type"), str):
+            return event
+        if value["type"] in _BEGUN and not self._is_first:
+            return b""
+        if value["type"] in ENDED:
+            return self._show_end(event, value)
+        index = value.get("output_index")
+        if value["type"] in _BEGUN or not isinstance(index, int):
+            return self._number(event, value)
+        return self._show_item(event, value, index)
+
+    def _show_item(self, event: bytes, value: dict[str, Any], index: int) -> bytes:
+        ready = b""
+        if value["type"] == "response.output_item.added":
+            ready = self._open_item(index, as_object(value.get("item")))
+        elif value["type"] == "response.output_item.done":
+            self._items[index] = as_object(value.get("item"))
+        item = self._items.get(index, {})
+        if self._is_own(item):
+            self._is_changed = True
+            return ready
+        if self._reasoning or (item.get("type") == "reasoning" and index not in self._client_indexes):
+            self._reasoning.append((event, value))
+            return ready
+        return ready + self._show_item_event(event, value)
+
+    def _open_item(self, index: int, item: Item) -> bytes:
+        self._items[index] = item
+        if not self._is_own(item):
+            return self._show_reasoning()
+        if self._reasoning:
+            self._is_changed = True
+            self._reasoning = []
+        return b""
+
+    def _show_reasoning(self) -> bytes:
+        reasoning, self._reasoning = self._reasoning, []
+        return b"".join([self._show_item_event(event, value) for event, value in reasoning])
+
+    def _show_item_event(self, event: bytes, value: dict[str, Any]) -> bytes:
+        index = value["output_index"]
+        if index not in self._client_indexes:
+            self._client_indexes[index] = self._next_index
+            self._next_index += 1
+        if value["type"] == "response.output_item.done":
+            self._shown.append(as_object(value.get("item")))
+        return self._number(event, {**value, "output_index": self._client_indexes[index]})
+
+    def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
+        response = as_object(value.get("response"))
+        self._finish, self._round_usage = str(response.get("status")), as_object(response.get("usage")) or None
+        if self._waits:
+            return b""
+        ready = self._show_reasoning()
+        if self._is_changed:
+            response["output"] = self._shown
+            response["usage"] = add_usage(self._usage, self._round_usage)
+        return ready + self._number(event, value)
+
+    def _number(self, event: bytes, value: dict[str, Any]) -> bytes:
+        """With its number among those that the client gets."""
+        number = value.get("sequence_number")
+        if self._is_changed and isinstance(number, int):
+            self._sequence_number += 1
+            value["sequence_number"] = self._sequence_number
+        elif not self._is_changed:
+            if isinstance(number, int):
+                self._sequence_number = number
+            if not self._names_own(event):
+                return event
+        return write_event(self._remove_own_tools(value), named=has_name(event))
+
+    def _is_own(self, item: Mapping[str, Any]) -> bool:
+        return item.get("type") == "function_call" and item.get("name") in self._own
+
+    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._remove_own_tools(body)
+
+    def _choose_shown(self) -> list[Item]:
+        items: list[Item] = []
+        for item in self._items.values():
+            if not self._is_own(item):
+                items.append(item)
+            elif items and items[-1].get("type") == "reasoning":
+                items.pop()
+        return items
+
+    def _remove_own_tools(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The API repeats the list of tools."""
+        response = value.get("response", value)
+        if isinstance(response, dict) and isinstance(response.get("tools"), list):
+            response["tools"] = [tool for tool in response["tools"] if as_object(tool).get("name") not in self._own]
+        return value
+
+
+def _as_tool_call(item: Item) -> ToolCall:
+    call_id, name = str(item.get("call_id") or item.get("id")), str(item.get("name") or item["type"])
+    arguments = str(item.get(CALLS.get(item["type"], "")) or "")
+    if item["type"] == "custom_tool_call":
+        return ToolCall(call_id, name, arguments, "custom")
+    return ToolCall(call_id, name, arguments)
 
 
 class ResponsesAnswers(AnswerFormat):
-    """Answers of Responses, which binds no reasoning to the history before it."""
+    """The API binds no reasoning to the history before it."""
 
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
@@ -29,15 +169,15 @@ class ResponsesAnswers(AnswerFormat):
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = str(event.get("type"))
         if kind == "response.output_text.delta":
-            return _make_chunk({"content": event.get("delta")})
+            return make_chunk({"content": event.get("delta")})
         if kind == "response.output_item.done":
             call = _read_call(as_object(event.get("item")))
             if call is None:
-                return _make_chunk({})
-            return _make_chunk({"tool_calls": [call]})
+                return make_chunk({})
+            return make_chunk({"tool_calls": [call]})
         if kind in ENDED:
             response = as_object(event.get("response"))
-            chunk = _make_chunk({}, _name_finish(response))
+            chunk = make_chunk({}, _name_finish(response))
             chunk |= {"model": response.get("model"), "usage": response.get("usage"), "error": response.get("error")}
             return chunk
         if kind.startswith("response."):
@@ -56,11 +196,7 @@ class ResponsesAnswers(AnswerFormat):
             call = _read_call(item)
             if call is not None:
                 calls.append(call)
-        message: dict[str, Any] = {"role": "assistant", "content": content}
-        if calls:
-            message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "finish_reason": _name_finish(answer)}
-        return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
+        return write_completion(answer, content, calls, _name_finish(answer))
 
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
         part = {"type": "output_text", "text": text, "annotations": []}
@@ -115,7 +251,7 @@ class ResponsesAnswers(AnswerFormat):
         return extend_request(source, "input", (*elements, *outputs))
 
     def allows_rounds(self, source: bytes, /) -> bool:
-        """False if the answer is made in the background: the client fetches it later, and no round can follow."""
+        """An answer made in the background is fetched later, and no round can follow."""
         places = find_values(source)
         return "background" not in places or source[slice(*places["background"])] in (b"false", b"null")
 
@@ -124,7 +260,7 @@ RESPONSES_ANSWERS = ResponsesAnswers()
 
 
 def _make_sendable(elements: tuple[bytes, ...], items: Sequence[dict[str, Any]]) -> tuple[bytes, ...]:
-    """The items of an answer that is not stored: the API does not know their ids, nor reasoning in plain text."""
+    """If it is not stored, the API does not know the ids, nor reasoning in plain text."""
     reasoning = [item for item in items if item.get("type") == "reasoning"]
     if all(item.get("encrypted_content") for item in reasoning):
         return elements
@@ -140,10 +276,6 @@ def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     function = {"name": item.get("name"), "arguments": item.get(member)}
     return {"id": item.get("call_id"), "type": "function", "function": function}
-
-
-def _make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
 def _name_finish(response: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proxy.models.token_encodings import read_ranks
+from proxy.models.tokenizer import read_ranks
 from tests.end_to_end.agents.install import environment_of, is_installed, pins_of, programs_of
 from tests.end_to_end.agents.model import Habits
 from tests.end_to_end.agents.task import make_repository

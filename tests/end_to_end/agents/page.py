@@ -36,8 +36,6 @@ IN_FULL = (
     "tools",
     "without the proxy",
     "through it",
-    "requests",
-    "refused",
     "largest request: sent, forwarded",
     "tokens in all: sent, forwarded",
     "rewrites",
@@ -66,8 +64,6 @@ def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
         *_manner(agent, forwarded),
         "done, by summaries of its own" if refused.done else "overflows",
         "done" if forwarded.done else "not done",
-        str(len(forwarded.seen)),
-        str(forwarded.refused),
         f"{sent.peak:,}, {forwarded.peak:,}",
         f"{sent.total:,}, {forwarded.total:,}",
         str(forwarded.rewrites),
@@ -115,6 +111,8 @@ def _recipe(agent: Agent) -> Iterator[str]:
     start = agent.start(BASE_URL)
     yield f"### {agent.name}"
     yield f"\n{textwrap.fill(agent.about, LINE_LENGTH, break_long_words=False, break_on_hyphens=False)}\n"
+    if re.sub("-(responses|messages)$", "", agent.name) in {other.name for other in AGENTS} - {agent.name}:
+        return  # the same agent by another API: what it says is all that differs
     for name, text in start.files.items():
         yield f"`~/{name}`:\n\n```\n{text.strip()}\n```\n"
     yield f"```sh\n{_command(start)}\n```"

@@ -57,13 +57,11 @@ In addition, at second
 
 {told}
 
-A connection that fails before a response has begun is retried at the next replica, as client libraries and load
-balancers do. A response that had begun when its replica was killed is cut, and the agent asks again. No other request
-may fail.
+A connection that fails before a response has begun is retried at the next replica. A response that had begun when its
+replica was killed is cut, and the agent asks again. No other request may fail.
 
-`transcripts.required` is on: originals are on the replica's disk before anything is left out, so a kill loses none.
-At the end, each conversation that was shortened is looked up in the bucket and in the spools of the replicas. It has to
-be there as a whole, under one name.
+`transcripts.required` is on, so a kill loses no original. At the end, each conversation that was shortened has to be in
+the bucket or in the spools as a whole, under one name.
 
 `python -m tests.end_to_end.fleet --markdown docs/fleet.md` writes this page (`make soak` runs it).
 """

@@ -25,15 +25,11 @@ TITLE = "# Generated histories"
 ABOUT = (
     "{histories:,} histories of {conversations:,} generated conversations were sent turn by turn through two workers "
     "of the proxy, under every included policy and four more, before windows of {windows} tokens. A third of the "
-    "conversations is not sound: calls without results, arguments that are no JSON, repeated keys. The workers share "
-    "a state and are restarted in the middle of every conversation. The upstream refuses what is over its window, and "
-    "six of ten summaries that it writes are of no use. The judge is written from the documentation of the API, "
-    "without code of the proxy (`tests/support/history_judge.py`); a test plants faults that it must find."
+    "conversations is not sound: calls without results, arguments that are no JSON, repeated keys. The workers are "
+    "restarted in the middle of every conversation, and six of ten summaries are of no use. The judge is written from "
+    "the documentation of the API, without code of the proxy (`tests/support/history_judge.py`)."
 )
-MADE_BY = (
-    "`make soak` plays them, CI a tenth of them. With `--slices DIR`, a run that was stopped goes on where it ended. "
-    "This page is made by"
-)
+MADE_BY = "`make soak` plays them, CI a tenth of them. This page is made by"
 # In the words of this page: what was looked for, and how the run and the judge name a fault of that kind.
 CHECKS = (
     ("forwarded histories that were less valid than what the client sent", ("made invalid",)),
@@ -53,10 +49,8 @@ CHECKS = (
 
 OTHER_APIS = "## Messages and Responses"
 ABOUT_APIS = (
-    "The same kind of conversations, the sound ones, in the other two APIs (`tests/end_to_end/growing/apis.py`), under "
-    "all policies but those that take tools away or repair histories. Half of them stream; there, Responses says that "
-    "a prompt is too long within the stream. The judges are written from the documentation of each API "
-    "(`tests/support/messages_api.py`, `tests/support/responses_api.py`)."
+    "The sound ones of these conversations in the other two APIs, half of them as streams "
+    "(`tests/end_to_end/growing/apis.py`)."
 )
 CHECKS_OF_APIS = (
     ("forwarded histories that the API rejects, where it took what came", apis.INVALID),

@@ -6,15 +6,7 @@ import gzip
 import pytest
 
 from tests.support import http_client
-from tests.support.proxy_client import (
-    chat,
-    encode_chunked,
-    fault_of,
-    log_of,
-    open_line,
-    request,
-    until,
-)
+from tests.support.proxy_client import chat, encode_chunked, fault_of, log_of, open_line, request, until
 from tests.support.scripted_upstream import delta, hang, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,0 +1,99 @@
+"""The page of events: the configuration in force, warnings and faults of this machine, its audit log."""
+
+import json
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from proxy import __version__
+from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
+from proxy.config import Config, InvalidConfig
+from proxy.telemetry import audit
+
+ADMIN_ACT = "admin"
+"""Operators' acts are shown from the audit log."""
+INCIDENT_COLUMNS = "at, severity, name, conversation, details, dollars"
+SEVERITIES = ("info", "warning", "error")
+
+
+class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    least: Annotated[str, Meta(pattern="^(info|warning|error)$")] = "warning"
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+def list_events(context: AdminContext, request: AdminRequest) -> Json:
+    severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
+    marks = ", ".join("?" * len(severities))
+    query = (
+        f"select {INCIDENT_COLUMNS} from incidents where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
+    )
+    rows = context.activity_log.query(query, [*severities, ADMIN_ACT, request.query.limit])
+    return {"events": [read_incident(row) for row in rows]}
+
+
+def read_incident(row: dict[str, Any]) -> Json:
+    return {**row, "details": json.loads(row["details"])}
+
+
+def list_acts(context: AdminContext, request: AdminRequest) -> Json:
+    context.audit.flush()  # the newest act may still wait to be written
+    path = Path(context.config().state.dir) / audit.FILE
+    return {"acts": audit.read_newest(path, request.query.limit)}
+
+
+_LAST_RELOAD = """
+select name, at, details from incidents
+where name in ('config-refused', 'config-reloaded', 'listening', 'draining') order by at desc limit 1
+"""
+
+
+def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
+    config = context.config()
+    fields = {"name", "base_url", "models", "policy"}
+    return {
+        "release": __version__,
+        "file": str(context.file) if context.file else None,
+        "version": compute_version(config),
+        "refused": _find_refused_reload(context),
+        "upstreams": [upstream.model_dump(mode="json", include=fields) for upstream in config.upstreams],
+        "transcripts": config.transcripts.keep,
+        "state": config.state.dir,
+    }
+
+
+def compute_version(config: Config) -> str:
+    """Return a hash of all values, the same on any machine. It holds no secrets."""
+    values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
+    return blake2b(values.encode(), digest_size=6).hexdigest()
+
+
+def _find_refused_reload(context: AdminContext) -> Json | None:
+    """Return the last reload if it was refused, and its sources are still invalid."""
+    for row in context.activity_log.query(_LAST_RELOAD):
+        if row["name"] != "config-refused":
+            continue
+        try:
+            context.read()
+        except InvalidConfig:
+            return {"at": row["at"], "why": json.loads(row["details"])["why"]}
+    return None
+
+
+def show_visitor(_: AdminContext, request: AdminRequest) -> Json:
+    visitor = request.visitor
+    return {"who": visitor.who, "role": visitor.role, "team": visitor.team, "release": __version__}
+
+
+ROUTES = (
+    Route("GET", "/events", list_events, EventsQuery),
+    Route("GET", "/audit", list_acts, AuditQuery),
+    Route("GET", "/me", show_visitor, for_teams=True),
+    Route("GET", "/configuration", show_configuration),
+)

@@ -1,0 +1,393 @@
+"""What each API has a class for: its requests, its answers, and the rounds of a request.
+
+A model may call a tool of `recall.own_tools`, which the proxy answers itself: the upstream is asked again, with what
+the model said and the result behind the history. The client gets the words of all rounds as one message, and never
+sees the tool. An answer without such a call keeps its bytes.
+"""
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from proxy.history import splice
+from proxy.history.messages import Message, ToolCall
+from proxy.history.request import Request
+from proxy.recall.own_tools import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
+from proxy.summary.question import Try
+from proxy.wire.event_streams import EventReader
+from proxy.wire.json_body import (
+    UNREADABLE,
+    Places,
+    Prefix,
+    as_object,
+    as_text,
+    find_first_element,
+    find_values,
+    list_named,
+    read_object,
+    write_json,
+)
+
+_STREAM_MEMBERS = frozenset({"stream", "stream_options"})
+
+
+class RequestFormat(ABC):
+    """`source` is always the body of a request: what a method changes is replaced there, all other bytes stay."""
+
+    NAME: ClassVar[str]
+    LIST: ClassVar[str]
+    """The member that holds the history."""
+    BOUNDS: ClassVar[tuple[str, ...]]
+    """The members that bound an answer; the last of them is set if a request has none."""
+    ASKS_FOR_MORE: ClassVar[frozenset[str]]
+    """Members that make a model answer with anything but one text, or the provider do more than answer."""
+    TOOLS: ClassVar[frozenset[str]]
+    """Members that a question without the client's history does not need."""
+    KEYS_FOR_OTHER_UPSTREAMS: ClassVar[frozenset[str]]
+    FIRST_MESSAGE: ClassVar[re.Pattern[bytes]]
+
+    def __init_subclass__(cls) -> None:
+        if hasattr(cls, "LIST"):
+            cls.FIRST_MESSAGE = list_named(cls.LIST)
+
+    def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
+        """The request, or None if it cannot be understood. The messages of a known prefix are not read again."""
+        try:
+            if prefix is not None:
+                request = self._read_after(prefix, source)
+                if request is not None:
+                    return request
+            source.decode()
+            return self._read(source, find_values(source), None)
+        except UNREADABLE:
+            return None
+
+    def _read_after(self, prefix: Prefix, source: bytes) -> Request | None:
+        """None: it does not begin so after all."""
+        rest = prefix.remove_from(source)
+        places = find_values(rest)
+        if not prefix.is_followed(source, rest, places.get(self.LIST)):
+            return None
+        request = self._read(rest, places, prefix)
+        if request is None:
+            return None
+        removed_bytes = len(source) - len(rest)
+        changes = self._move_behind(prefix, request, removed_bytes)
+        if request.tools_at > prefix.start:
+            changes["tools_at"] = request.tools_at + removed_bytes
+        whole_request = replace(request, source=source, **changes)
+        whole_request.columns.follow(prefix.request.columns, prefix.count - prefix.request.head_size)
+        return whole_request
+
+    @abstractmethod
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
+        """With a prefix, the list in `source` holds the elements after it."""
+
+    @abstractmethod
+    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
+        """The fields with places, if so many bytes stand before the new elements."""
+
+    @abstractmethod
+    def render(
+        self, request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0, /
+    ) -> bytes:
+        """With `view` for its messages; the first `shared` of them are those that the upstream read last."""
+
+    def render_question(
+        self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
+    ) -> bytes:
+        """The request with other messages, asking for a text and nothing else.
+
+        `bounds`: the tokens of the answer, by member. `foreign`: another upstream gets no member that names an account.
+        """
+        source = self._replace_history(request, question)
+        removed_keys = self.ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
+        removed_keys |= self._list_unwanted(source, request, question)
+        if not question.aligned:
+            removed_keys |= self.TOOLS
+        if foreign:
+            removed_keys |= {member.key for member in splice.iterate_members(source)} - self.KEYS_FOR_OTHER_UPSTREAMS
+        members = {name: b"%d" % tokens for name, tokens in bounds.items()}
+        if model:
+            members["model"] = splice.quote(model)
+        return splice.set_members(splice.remove_members(source, removed_keys), members)
+
+    def _replace_history(self, request: Request, question: Try) -> bytes:
+        return self.render(request, question.messages, question.tools)
+
+    def _list_unwanted(self, _source: bytes, _request: Request, _question: Try, /) -> AbstractSet[str]:
+        """More members that this question must not have."""
+        return frozenset()
+
+    def find_first_message(self, source: bytes) -> int:
+        return find_first_element(source, self.FIRST_MESSAGE)
+
+    def why_relayed(self, _source: bytes, /) -> str:
+        """A code for `x-compaction-reason` if the history cannot be shortened here."""
+        return ""
+
+    def find_bounds(self, _source: bytes, /) -> tuple[str, ...]:
+        return self.BOUNDS
+
+    def answer_within(self, source: bytes, max_tokens: int) -> bytes:
+        return bound_answer(source, self.BOUNDS, max_tokens)
+
+    def disable_streaming(self, source: bytes) -> bytes:
+        return splice.remove_members(source, _STREAM_MEMBERS)
+
+    def add_marks(self, source: bytes, _model: str, /) -> bytes:
+        """For an API that caches by marks, if the client sets none."""
+        return source
+
+    def request_usage(self, _source: bytes, /) -> bytes | None:
+        """None: its stream ends with the usage anyway."""
+        return None
+
+
+def bound_answer(source: bytes, names: Sequence[str], max_tokens: int) -> bytes:
+    """None of these members is larger than `max_tokens`; the last is set if there is none."""
+    changes: list[tuple[int, int, bytes]] = []
+    is_bounded = False
+    for member in splice.iterate_members(source):
+        if member.key in names:
+            is_bounded = True
+            bound = json.loads(source[member.start : member.stop])
+            if bound is None or (isinstance(bound, int | float) and bound > max_tokens):
+                changes.append((member.start, member.stop, b"%d" % max_tokens))
+    if is_bounded:
+        return splice.replace_spans(source, changes)
+    opening = source.index(b"{") + 1
+    return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (names[-1].encode(), max_tokens))
+
+
+EVENT_MAX_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    elements: tuple[bytes, ...]
+    """For the next request's history, word for word: reasoning and signatures too."""
+    calls: tuple[ToolCall, ...]
+    """Those of the client's tools too: each needs a result."""
+
+
+class Rounds(ABC):
+    """The answers of a request, on their way to the client."""
+
+    _LIST: ClassVar[str] = ""
+    """The member of a whole body that holds the blocks or items."""
+    _FINISH: ClassVar[str] = ""
+    """The member that tells how an answer ended."""
+
+    def __init__(self, own: Collection[str], *, stream: bool) -> None:
+        self._own = frozenset(own)
+        """Names of the proxy's own tools that this request may call."""
+        self._stream = stream
+        self._is_first = True
+        self._usage: dict[str, Any] | None = None
+        self._usages: list[Mapping[str, Any] | None] = []
+        """Of each round that has ended."""
+        self._next_index = 0
+        """Of the client's items."""
+        self._client_calls = 0
+        """Calls of its own tools that the client has got."""
+        self._shown: list[dict[str, Any]] = []
+        """Blocks, items or messages of the rounds that are over: what the client gets of whole bodies."""
+        self._reset(is_last=False)
+
+    def _reset(self, *, is_last: bool) -> None:
+        self._is_last = is_last
+        self._events = EventReader(EVENT_MAX_BYTES)
+        self._unshown: list[bytes] = []
+        """Events that are being shown; if that fails, they are still held."""
+        self._rest = b""
+        """What the client gets of an end without a blank line."""
+        self._body = b""
+        self._round_usage: dict[str, Any] | None = None
+        self._finish: str | None = None
+        self._items: dict[int, dict[str, Any]] = {}
+        """Blocks or items by the upstream's index."""
+        self._client_indexes: dict[int, int] = {}
+
+    @property
+    def held(self) -> bytes:
+        return b"".join(self._unshown) + self._events.held
+
+    def find_usage(self, number: int) -> Mapping[str, Any] | None:
+        """None: its answer did not tell."""
+        usages = [*self._usages, self._round_usage]
+        return usages[number] if number < len(usages) else None
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What the client gets now; of a whole body nothing."""
+        if not self._stream:
+            self._body += chunk
+            return b""
+        self._unshown = self._events.feed(chunk)
+        output = b"".join([self._show(event) for event in self._unshown])
+        self._unshown = []
+        return output
+
+    def end_round(self) -> Round | None:
+        """None: it is the last. Else it waits for results, and nothing of its end was shown."""
+        if not self._stream:
+            self._read_body()
+        elif rest := self.held:  # some servers end a stream without the blank line
+            self._rest = self._show(rest)
+            self._events.close()
+        self._usages.append(self._round_usage)
+        return self._find_round()
+
+    def begin_round(self, *, is_last: bool) -> None:
+        """`is_last`: no other follows, whatever it calls."""
+        if not self._stream:
+            self._shown += self._choose_shown()
+        self._usage = add_usage(self._usage, self._round_usage)
+        self._is_first = False
+        self._reset(is_last=is_last)
+
+    def close(self) -> bytes | None:
+        """None: a whole body is to be delivered as it came."""
+        return self._rest + self._events.close() if self._stream else self._join_bodies()
+
+    @abstractmethod
+    def _show(self, event: bytes) -> bytes:
+        """The event as the client gets it, or nothing."""
+
+    @abstractmethod
+    def _find_round(self) -> Round | None: ...
+
+    @abstractmethod
+    def _choose_shown(self) -> list[dict[str, Any]]:
+        """What the client gets of a whole body."""
+
+    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The last body, which has the items of all rounds."""
+        return body
+
+    def _read_body(self) -> None:
+        """Its usage, and how it ended."""
+        body = read_object(self._body) or {}
+        items = body.get(self._LIST)
+        if isinstance(items, list):
+            self._items = dict(enumerate(map(as_object, items)))
+        self._round_usage = as_object(body.get("usage")) or None
+        self._finish = as_text(body.get(self._FINISH)) or None
+
+    def _join_bodies(self) -> bytes | None:
+        """None: it names none of the proxy's own tools."""
+        body = read_object(self._body)
+        if body is None or self._LIST not in body or (self._is_first and not self._names_own(self._body)):
+            return None
+        body[self._LIST] = [*self._shown, *self._choose_shown()]
+        body["usage"] = add_usage(self._usage, self._round_usage)
+        return write_json(self._complete_body(body))
+
+    def _names_own(self, raw: bytes) -> bool:
+        """True if one of the proxy's own tools may be named in it."""
+        return any(f'"{name}"'.encode() in raw for name in self._own)
+
+
+def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Figures are added up; any other value is that of the second."""
+    if usage is None or other_usage is None:
+        return dict(usage or other_usage or {}) or None
+    total = dict(usage)
+    for name, value in other_usage.items():
+        before = usage.get(name)
+        if _is_figure(value) and _is_figure(before):
+            total[name] = before + value
+        elif isinstance(value, dict) and isinstance(before, dict):
+            total[name] = add_usage(before, value)
+        elif value is not None:
+            total[name] = value
+    return total
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> bytes:
+    end = source.rindex(b"]", *find_values(source)[key])
+    return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new_elements))
+
+
+def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
+    """*source* itself if that cannot be (see `offer_tool`)."""
+    try:
+        places = find_values(source)
+        if "tools" not in places:
+            return source
+        start, stop = places["tools"]
+        tools = source[start:stop]
+        offered_tools = offer_tool(tools, definition, tool.name)
+    except (ValueError, RecursionError):
+        return source  # whoever reads the request next says what is wrong with it
+    if offered_tools is None or offered_tools is tools:
+        return source
+    return splice.replace_bytes(source, start, stop, offered_tools)
+
+
+def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:
+    start, stop = find_values(source)["tools"]
+    tools = source[start:stop]
+    for definition in definitions:
+        tools = withdraw_tool(tools, definition)
+    return splice.replace_bytes(source, start, stop, tools)
+
+
+def write_completion(answer: Mapping[str, Any], content: list[Any], calls: list[Any], finish: str | None) -> bytes:
+    """A chat completion."""
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = calls
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
+
+
+def make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+class AnswerFormat(ABC):
+    """Reads answers of one API as chat answers, and writes them."""
+
+    RECALL_TOOL: ClassVar[bytes]
+    COMPACT_TOOL: ClassVar[bytes]
+    """As this API has the tools of `recall.own_tools`."""
+
+    def __init_subclass__(cls) -> None:
+        cls.RECALL_TOOL = cls.define_tool(RECALL)
+        cls.COMPACT_TOOL = cls.define_tool(COMPACT)
+
+    @staticmethod
+    @abstractmethod
+    def define_tool(tool: OwnTool) -> bytes: ...
+
+    @abstractmethod
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+    @abstractmethod
+    def read_body(self, body: bytes) -> bytes: ...
+
+    @abstractmethod
+    def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
+        """One body, or a stream of events."""
+
+    @abstractmethod
+    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds: ...
+
+    @abstractmethod
+    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...
+
+    def allows_rounds(self, _source: bytes, /) -> bool:
+        return True
+
+    def remove_reasoning(self, answer: Round) -> Round:
+        """Without reasoning that is signed for the history before it."""
+        return answer

@@ -1,0 +1,373 @@
+"""Event streams (SSE): cut into lines and events, judged at their opening, watched while they pass.
+
+A network cuts a stream anywhere, so a part of a line is held until its end has come. Bytes are never changed: what a
+reader returns and what it still holds is the stream.
+<https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from proxy.wire.json_body import as_object, as_text, read_json, read_object, write_json
+
+DATA = re.compile(rb"(?:\xef\xbb\xbf)?data: ?")
+_EVENT_NAME = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])event:")
+
+
+class LineReader:
+    """Cuts a stream at the ends of its lines.
+
+    A CR at the end of a chunk waits for the next byte, which may be its LF; after another CR it does not wait.
+    """
+
+    __slots__ = ("_held", "_is_within_line", "_max_held_bytes", "continues_line")
+
+    def __init__(self, max_held_bytes: int) -> None:
+        self._max_held_bytes = max_held_bytes
+        """A longer line is returned in pieces, as it comes."""
+        self._held = bytearray()
+        self._is_within_line = False
+        self.continues_line = False
+        """What `feed` returned last begins in the middle of such a line."""
+
+    @property
+    def held(self) -> bytes:
+        return bytes(self._held)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return the lines that are whole now."""
+        self.continues_line = self._is_within_line
+        buffer = self._held
+        if not buffer and chunk.endswith(b"\n"):
+            self._is_within_line = False
+            return chunk
+        searched_bytes = max(0, len(buffer) - 2)  # a CR at the end of what was held is looked at again
+        buffer += chunk
+        stop = len(buffer)
+        if buffer.endswith(b"\r") and not buffer.endswith(b"\r\r"):
+            stop -= 1
+        end = max(buffer.rfind(b"\n", searched_bytes, stop), buffer.rfind(b"\r", searched_bytes, stop)) + 1
+        if end:
+            self._is_within_line = False
+        if len(buffer) - end > self._max_held_bytes or (self._is_within_line and stop):
+            self._is_within_line = True
+            end = stop
+        ready = bytes(buffer[:end])
+        del buffer[:end]
+        return ready
+
+    def close(self) -> bytes:
+        """What is held; the stream has ended, perhaps within a line."""
+        self.continues_line = self._is_within_line
+        rest = self.held
+        self._held.clear()
+        return rest
+
+
+class EventReader:
+    """Cuts a stream behind its events, each with the empty line that ends it."""
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._lines = LineReader(max_event_bytes)
+        self._event = bytearray()
+        """Whole lines of an event that has not ended."""
+        self.has_cut = False
+        """A larger event was returned in pieces."""
+
+    @property
+    def held(self) -> bytes:
+        return bytes(self._event) + self._lines.held
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the events that are whole now."""
+        events: list[bytes] = []
+        is_line_start = True
+        for line in self._lines.feed(chunk).splitlines(keepends=True):
+            is_empty = line in (b"\n", b"\r\n", b"\r") and not (is_line_start and self._lines.continues_line)
+            is_line_start = False
+            self._event += line
+            if is_empty:
+                events.append(bytes(self._event))
+                self._event.clear()
+        if len(self._event) > self._max_event_bytes:
+            self.has_cut = True
+            events.append(bytes(self._event))
+            self._event.clear()
+        return events
+
+    def close(self) -> bytes:
+        rest = bytes(self._event) + self._lines.close()
+        self._event.clear()
+        return rest
+
+
+def iterate_data(lines: bytes) -> Iterator[bytes]:
+    for line in lines.splitlines():
+        start = DATA.match(line)
+        if start is not None:
+            yield line[start.end() :]
+
+
+def read_event(event: bytes) -> dict[str, Any] | None:
+    data = b"\n".join(iterate_data(event))
+    if not data.startswith(b"{"):
+        return None
+    return read_object(data)
+
+
+def has_name(event: bytes) -> bool:
+    """It has a line `event:`."""
+    return _EVENT_NAME.search(event) is not None
+
+
+def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
+    """`named` by its type, as Messages and Responses do."""
+    name = b""
+    if named:
+        name = b"event: %b\n" % str(value.get("type")).encode()
+    return b"%bdata: %b\n\n" % (name, write_json(value))
+
+
+OPENING_MAX_BYTES = 2 * 1024 * 1024
+"""OpenAI repeats the instructions and the tools of a request in two of the first events."""
+_TYPE_FIRST = re.compile(rb'\{\s*"type"\s*:\s*"([\w.]+)"')
+_REQUEST_TAKEN = frozenset({b"response.created", b"response.in_progress", b"response.queued", b"message_start"})
+"""A refusal may still follow these, and any other that carries no output."""
+_CARRIES_OUTPUT = re.compile(
+    r"content_block_|message_(?:delta|stop)"
+    r"|response\.(?:\w+\.|output|content|reasoning|function_call|completed|incomplete|cancelled)"
+)
+
+
+class StreamOpening:
+    __slots__ = ("_first_decides", "_is_decided", "_lines", "_read_bytes", "_refusal")
+
+    def __init__(self, *, first_decides: bool = False) -> None:
+        self._first_decides = first_decides
+        """Chat Completions: nothing comes before an answer but comments."""
+        self._is_decided = False
+        self._refusal: bytes | None = None
+        self._lines = LineReader(OPENING_MAX_BYTES)
+        self._read_bytes = 0
+
+    def is_decided(self, beginning: bytes | bytearray) -> bool:
+        """Nothing more needs to be awaited. `beginning`: all that has come, of which only the end is new."""
+        new_bytes = bytes(beginning[self._read_bytes :])
+        self._read_bytes = len(beginning)
+        self._judge(self._lines.feed(new_bytes))
+        return self._is_decided or len(beginning) > OPENING_MAX_BYTES
+
+    def find_refusal(self, beginning: bytes | bytearray) -> bytes | None:
+        """The error as the body of a refusal, or None."""
+        self.is_decided(beginning)
+        self._judge(self._lines.close())  # some servers do not end the last line of a stream
+        return self._refusal
+
+    def _judge(self, lines: bytes) -> None:
+        for line in lines.splitlines():
+            if self._is_decided:
+                return
+            data = DATA.match(line)
+            if data is not None:
+                self._judge_data(line[data.end() :].strip())
+            elif line.startswith(b"{"):  # an error that a server wrote without `data:`
+                self._judge_data(line)
+
+    def _judge_data(self, data: bytes) -> None:
+        if not data:
+            return
+        leading_type = _TYPE_FIRST.match(data)
+        if leading_type is not None and leading_type[1] in _REQUEST_TAKEN and not self._first_decides:
+            return  # told without parsing: with the request that they repeat, these are large
+        event = read_object(data)
+        if event is None:
+            self._is_decided = True
+            return
+        self._refusal = _find_event_error(event)
+        kind = as_text(event.get("type"))
+        is_output = not kind or "choices" in event or _CARRIES_OUTPUT.match(kind) is not None
+        self._is_decided = is_output or self._first_decides or self._refusal is not None
+
+
+def find_refusal(beginning: bytes) -> bytes | None:
+    return StreamOpening().find_refusal(beginning)
+
+
+def _find_event_error(event: Mapping[str, Any]) -> bytes | None:
+    """The error of an event as the body of a refusal, or None."""
+    kind, error = event.get("type"), event.get("error")
+    if kind == "response.failed":
+        error = as_object(event.get("response")).get("error")
+    elif kind == "error" or event.get("object") == "error":
+        error = error or event
+    elif not error or event.get("choices"):
+        return None
+    return write_json({"error": error})
+
+
+HEARTBEAT = b": keep-alive\n\n"
+HEARTBEAT_WITHIN_EVENT = b": keep-alive\n"
+"""Without the empty line, which would end an event of which only some lines have come."""
+_EVENT_ENDS = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r")
+HELD_MAX_BYTES = 64 * 1024
+"""A longer line is relayed in pieces."""
+
+# Two expressions, because each begins with letters: as one with an `|` they cost ten times as much.
+_FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
+_ENDS = rb"message_stop|response\.(?:completed|incomplete|failed)"
+_DONE = re.compile(rb"[\r\n](?:data:\s*\[DONE\]|(?:event:\s*|data:\s*\{\s*\"type\"\s*:\s*\")(?:" + _ENDS + rb"))")
+_END_TYPE = re.compile(rb'"type"\s*:\s*"(?:' + _ENDS + rb')"')
+_END_TYPES = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
+_REMEMBERED_BYTES = 64
+"""A cut line may be cut within the words that tell the finish."""
+ErrorObject = dict[str, object]
+
+
+class StreamWatch:
+    """`feed` returns what may be relayed now, up to the end of a line."""
+
+    __slots__ = ("_flat_errors", "_lines", "_must_finish", "_tail", "error", "finished", "is_done", "names_events")
+
+    def __init__(self, *, must_finish: bool, names_events: bool = False, flat_errors: bool = False) -> None:
+        self.names_events = names_events
+        """Messages: see `make_error_event`."""
+        self._flat_errors = flat_errors
+        """Responses: see `find_line_error`."""
+        self._lines = LineReader(HELD_MAX_BYTES)
+        self._tail = b"\n\n"
+        """The end of what was relayed."""
+        self._must_finish = must_finish
+        self.finished = not must_finish
+        self.is_done = False
+        """Nothing follows the last event, whatever the connection does then."""
+        self.error: ErrorObject | None = None
+
+    @property
+    def at_boundary(self) -> bool:
+        return self._tail.endswith((b"\n", b"\r"))
+
+    @property
+    def heartbeat(self) -> bytes:
+        """A comment that changes no event if written now."""
+        if not self.at_boundary:
+            return b""
+        if self._tail.endswith(_EVENT_ENDS):
+            return HEARTBEAT
+        return HEARTBEAT_WITHIN_EVENT
+
+    def feed(self, chunk: bytes) -> bytes:
+        return self._watch(self._lines.feed(chunk))
+
+    def close(self) -> bytes:
+        return self._watch(self._lines.close())
+
+    def _watch(self, ready: bytes) -> bytes:
+        if not ready:
+            return ready
+        recent_bytes = self._tail + ready
+        if self._must_finish:
+            # Not by `any`: for each chunk, it would cost more than all of these searches.
+            if not self.is_done and (
+                b"response." in recent_bytes or b"[DONE]" in recent_bytes or b"message_stop" in recent_bytes
+            ):
+                self.is_done = _DONE.search(recent_bytes) is not None or self._holds_last_event(ready)
+            if not self.finished and (self.is_done or _FINISH_REASON.search(recent_bytes)):
+                self.finished = True
+            if b'"error"' in ready:
+                ready = self._cut_at_error(ready)
+                recent_bytes = self._tail + ready
+        self._tail = recent_bytes[-_REMEMBERED_BYTES:]
+        return ready
+
+    def _holds_last_event(self, ready: bytes) -> bool:
+        """They hold the last event, with other members before its type."""
+        lines = ready.splitlines(keepends=True)
+        if self._lines.continues_line:
+            first_line = self._tail.splitlines()[-1] + lines.pop(0)
+            if _END_TYPE.search(first_line) is not None:
+                return True
+        return any(map(_is_last_event, lines))
+
+    def _cut_at_error(self, ready: bytes) -> bytes:
+        """Nothing from a bare error on is relayed: some clients fail on it."""
+        start = 0
+        for line in ready.splitlines(keepends=True):
+            error, is_bare = find_line_error(line, may_be_flat=self._flat_errors)
+            if error is not None and is_bare:
+                self.error = error
+                return ready[:start]
+            if error is not None:
+                self.finished = True  # every client raises on an error object in its proper place
+            start += len(line)
+        return ready
+
+
+def _is_last_event(line: bytes) -> bool:
+    """Data within an event may have such a type, so the line is parsed; few lines get so far."""
+    if _END_TYPE.search(line) is None:
+        return False
+    if not line.endswith((b"\n", b"\r")):
+        return True  # the beginning of a line that is relayed in pieces
+    data = DATA.match(line)
+    if data is None:
+        return False
+    event = read_object(line[data.end() :])
+    return event is not None and str(event.get("type")) in _END_TYPES
+
+
+def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | None, bool]:
+    """The error, and whether it is bare: client libraries skip it silently, and take the end for a success.
+
+    `may_be_flat`: code and message are members of the event:
+    <https://platform.openai.com/docs/api-reference/responses-streaming>.
+    """
+    data = DATA.match(line)
+    text = line
+    if data is not None:
+        text = line[data.end() :]
+    value = read_object(text) if text.lstrip().startswith(b"{") else None
+    if value is None:
+        return None, False
+    if value.get("object") == "error":
+        return as_error(value), True
+    if may_be_flat and "error" not in value and value.get("type") == "error":
+        return as_error(value), data is None
+    if "error" in value and "choices" not in value:
+        return as_error(value["error"]), data is None
+    return None, False
+
+
+def as_error(value: object) -> ErrorObject:
+    """With the four members that clients of OpenAI know."""
+    error = value
+    if not isinstance(error, dict):
+        error = {"message": str(value)}
+    return {name: error.get(name) for name in ("message", "type", "param", "code")}
+
+
+def read_error(body: bytes) -> ErrorObject:
+    value = read_json(body)
+    if value is None:
+        value = body.decode("utf-8", "replace")
+    if isinstance(value, dict):
+        value = value.get("error", value)
+    return as_error(value)
+
+
+def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
+    """On a line of its own. `named`: clients of Messages ignore an error in an event without a name:
+    <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>.
+    """
+    lead = "\n\n"
+    if at_boundary:
+        lead = "\n"
+    if not named:
+        return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()
+    kind = error.get("type")
+    if not isinstance(kind, str) or not kind.endswith("_error") or kind == "proxy_error":
+        kind = "api_error"
+    event = {"type": "error", "error": {"type": kind, "message": error.get("message")}}
+    return f"{lead}event: error\ndata: {json.dumps(event)}\n\n".encode()

@@ -1,0 +1,382 @@
+"""The head of a request or an answer: headers, path, credentials, trace context.
+
+Headers are tuples of pairs, in the order and spelling they came in. Paths are normalised before anything is decided
+about them, and the normal form is forwarded: a list of allowed paths that looks at one spelling while the upstream
+reads another protects nothing. <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from itertools import chain
+from urllib.parse import parse_qsl, unquote
+
+Headers = tuple[tuple[str, str], ...]
+
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+# Set by this proxy: the host is another, the length is counted again, `Expect` was answered here, and the proxy must be
+# able to read the answer, whatever the client could unpack.
+SET_BY_PROXY = frozenset({"host", "content-length", "expect", "accept-encoding"})
+OWN_HEADERS = frozenset({"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"})
+# None of these is sent beside a key of the proxy: it would name another account than the key does.
+CREDENTIALS = frozenset(
+    {
+        "authorization",
+        "api-key",
+        "x-api-key",
+        "x-goog-api-key",
+        "cookie",
+        "ocp-apim-subscription-key",
+        "cf-aig-authorization",
+        "x-litellm-api-key",
+        "x-portkey-api-key",
+        "helicone-auth",
+    }
+)
+# Nor are these: <https://platform.openai.com/docs/api-reference/authentication>.
+ACCOUNTS = frozenset({"openai-organization", "openai-project"})
+
+TOO_MANY_HEADERS = "Too many headers received"
+"""aiohttp's error for more headers than `max_headers` has no class of its own."""
+# Control characters, tabs aside, are forbidden (RFC 9110, section 5.5). aiohttp writes none, but reads them.
+_UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
+_KEEP_ALIVE = frozenset({"keep-alive"})
+_NOT_FOR_UPSTREAM = HOP_BY_HOP | SET_BY_PROXY | OWN_HEADERS
+# An Alt-Svc (RFC 7838) would lead the client past the proxy.
+_NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
+# Of this proxy's answers only; those of an upstream would come before them.
+_OWN_PREFIX = "x-compaction"
+_CROSS_ORIGIN = "access-control-"
+
+
+def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
+    """The first value, whatever its spelling."""
+    for spelling, value in headers:
+        if spelling.lower() == name:
+            return value
+    return None
+
+
+def remove_headers(headers: Headers, *names: str) -> Headers:
+    return tuple(pair for pair in headers if pair[0].lower() not in names)
+
+
+def read_own_headers(headers: Headers) -> dict[str, str]:
+    """Of one that repeats, the first value."""
+    values: dict[str, str] = {}
+    for spelling, value in headers:
+        name = spelling.lower()
+        if name in OWN_HEADERS:
+            values.setdefault(name, value)
+    return values
+
+
+def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
+    names = [name.lower() for name, _ in headers]
+    removed_names = _NOT_FOR_UPSTREAM
+    if without:
+        removed_names |= without
+    forwarded_headers = _drop(headers, names, removed_names)
+    if len(set(names)) == len(names):
+        return forwarded_headers
+    return _unify_spelling(forwarded_headers)
+
+
+def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
+    """`cross_origin`: whether pages of other sites may read the answer. What cannot be written again is dropped."""
+    names = [name.lower() for name, _ in headers]
+    prefixes: tuple[str, ...] = (_OWN_PREFIX,)
+    if not cross_origin:
+        prefixes = (_OWN_PREFIX, _CROSS_ORIGIN)
+    removed_names = _NOT_FOR_CLIENT
+    refused_names = [name for name in names if name.startswith(prefixes)]
+    if refused_names:
+        removed_names = removed_names.union(refused_names)
+    forwarded_headers = _drop(headers, names, removed_names)
+    codings = _find_transfer_codings(headers, names)
+    if codings:
+        forwarded_headers = (*forwarded_headers, ("Content-Encoding", ", ".join(codings)))
+    if are_writable(forwarded_headers):
+        return forwarded_headers
+    return tuple(filter(_is_writable, forwarded_headers))
+
+
+def are_writable(headers: Headers) -> bool:
+    """Bytes that are not UTF-8 were read as lone surrogates."""
+    text = "".join(chain.from_iterable(headers))
+    return (text.isascii() and text.isprintable()) or all(map(_is_writable, headers))
+
+
+def _is_writable(pair: tuple[str, str]) -> bool:
+    return _UNWRITABLE.search("".join(pair)) is None
+
+
+def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> Headers:
+    if "connection" in names:
+        removed_names |= _list_connection_options(headers, names)
+    return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in removed_names])
+
+
+def _list_connection_options(headers: Headers, names: list[str]) -> frozenset[str]:
+    values = [value for (_, value), name in zip(headers, names, strict=True) if name == "connection"]
+    options = ",".join(values).lower()
+    if options == "keep-alive":
+        return _KEEP_ALIVE
+    return frozenset([option.strip() for option in options.split(",")])
+
+
+def _find_transfer_codings(headers: Headers, names: list[str]) -> list[str]:
+    """Codings of a body beside its chunks: it stays as it came, so its reader must know."""
+    values = [value for (_, value), name in zip(headers, names, strict=True) if name == "transfer-encoding"]
+    if values in ([], ["chunked"]):
+        return []
+    return [coding for coding in list_codings(",".join(values)) if coding not in ("", "chunked", "identity")]
+
+
+def _unify_spelling(headers: Headers) -> Headers:
+    """A name that repeats keeps its first spelling: aiohttp takes another for a correction."""
+    first_spelling: dict[str, str] = {}
+    for name, _ in headers:
+        first_spelling.setdefault(name.lower(), name)
+    return tuple((first_spelling[name.lower()], value) for name, value in headers)
+
+
+def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
+    """In the order they were applied; `identity` is none."""
+    encodings: list[str] = []
+    for header, value in headers:
+        if header.lower() == "content-encoding":
+            encodings += list_codings(value)
+    return ",".join(name for name in encodings if name not in ("", "identity"))
+
+
+def list_codings(value: str) -> list[str]:
+    return [coding.strip().lower() for coding in value.split(",")]
+
+
+def is_event_stream(headers: Headers) -> bool:
+    kind = find_header(headers, "content-type") or ""
+    return kind.startswith("text/event-stream") and not find_encoding(headers)
+
+
+CHAT_PATH = "/chat/completions"
+RESPONSES_PATH = "/responses"
+MESSAGES_PATH = "/messages"
+COUNT_TOKENS_PATH = "/messages/count_tokens"
+COMPACTED_PATHS = frozenset({CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH, COUNT_TOKENS_PATH})
+# Ours: the shortened messages themselves.
+COMPACT_PATH = "/chat/completions/compact"
+# Known histories that pass through as they are; a client should learn that they were not compacted.
+NOT_COMPACTED_PATHS = frozenset({"/responses/compact"})
+
+_WITH_HISTORY = COMPACTED_PATHS | NOT_COMPACTED_PATHS | {COMPACT_PATH}
+
+# Streams of these say when they are finished, in every dialect.
+PATHS_WITH_FINISH_REASON = frozenset({CHAT_PATH, "/completions", RESPONSES_PATH, MESSAGES_PATH})
+
+# What an injected key may be used for: to ask a model, and to see which models there are. Files, batches,
+# fine-tuning, administration, what was stored of earlier answers: all that acts on the account of the owner of
+# the key, and is refused unless the configuration lists it.
+INFERENCE_PATHS = (
+    CHAT_PATH,
+    COMPACT_PATH,
+    "/completions",
+    "/embeddings",
+    RESPONSES_PATH,
+    "/responses/compact",
+    "/responses/input_tokens",
+    MESSAGES_PATH,
+    COUNT_TOKENS_PATH,
+    "/audio/speech",
+    "/audio/transcriptions",
+    "/audio/translations",
+    "/images/generations",
+    "/images/edits",
+    "/images/variations",
+    "/moderations",
+    "/rerank",
+    "/score",
+    "/tokenize",
+    "/detokenize",
+)
+MODEL_PATHS = ("/models", "/models/*")
+_INFERENCE = {"POST": INFERENCE_PATHS, "GET": MODEL_PATHS, "HEAD": MODEL_PATHS}
+
+_ORIGIN = re.compile(r"\Ahttps?://[^/?#]*/?", re.IGNORECASE)
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+# Printable, and no percent sign without its two digits: once an escape is undone, it could become part of another.
+_SAFE = re.compile(r"(?:[\x21-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
+
+
+def remove_origin(target: str) -> str:
+    """Some clients write scheme and host before the path."""
+    return _ORIGIN.sub("/", target)
+
+
+@lru_cache(maxsize=256)
+def normalize_path(path: str) -> str | None:
+    """Dots resolved, slashes single, needless escapes undone. None: no path at all."""
+    if not path.startswith("/") or "\\" in path or not _SAFE.fullmatch(path):
+        return None
+    result_segments: list[str] = []
+    segments = _ESCAPE.sub(_undo_needless, path).split("/")
+    for segment in segments:
+        if segment == "..":
+            result_segments = result_segments[:-1]
+        elif segment not in ("", "."):
+            result_segments.append(segment)
+    trailing = "/" if result_segments and segments[-1] in ("", ".", "..") else ""
+    return "/" + "/".join(result_segments) + trailing
+
+
+def below_v1(path: str) -> str | None:
+    """None: no API path. Some clients put a slash behind the URL they were given."""
+    if not path.startswith("/v1/"):
+        return None
+    below = path[3:]
+    return below[:-1] if below[:-1] in _WITH_HISTORY and below.endswith("/") else below
+
+
+def has_v1_twice(below: str) -> bool:
+    """The client's base URL has one `/v1` too many."""
+    return below_v1(below) in _WITH_HISTORY
+
+
+def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:
+    """May be called with a key that the client does not own; never if it is escaped twice."""
+    unescaped_path = unquote(path).rstrip("/")
+    if ".." in unescaped_path or "%" in unescaped_path:
+        return False
+    return any(fnmatchcase(unescaped_path, pattern) for pattern in (*_INFERENCE.get(method, ()), *listed))
+
+
+def _undo_needless(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if character in _UNRESERVED else escape[0].upper()
+
+
+# The names that upstreams and gateways in use today read, beside those of `CREDENTIALS`, are all matched by this.
+_NAMED_LIKE_ONE = re.compile(
+    r"(?:^|.*[-_.])(?:api-?key|authorization|auth|bearer|token|secret|password|credentials?|jwt|jwt-assertion"
+    r"|(?:access|client|subscription|virtual|functions|rapidapi|private|service|user|team|project)-key)",
+    re.IGNORECASE,
+)
+# These protect a form against another site, and change with every page or request.
+_NO_CREDENTIAL = re.compile(r"(?:^|.*[-_])(?:csrf|xsrf|continuation|next|page|sync)-?token", re.IGNORECASE)
+_QUERY_ONLY = frozenset({"key", "sig", "signature", "code", "subscription-key"})
+_NAME_MAX_CHARACTERS = 64
+# Set by balancers, bot checks and statistics, some with every answer: they name a connection, not a client. If one of
+# them counted, a client that stores cookies would be another tenant with each request.
+_INFRASTRUCTURE_COOKIE = re.compile(
+    r"__cf_bm|_cfuvid|cf_clearance|__cflb|awsalb\w*|awselb\w*|arraffinity\w*|applicationgatewayaffinity\w*"
+    r"|bigipserver.*|serverid|route|incap_ses_\w+|visid_incap_\w+|nlbi_\w+|ts[0-9a-f]{6,}|ak_bmsc|bm_\w+|_abck"
+    r"|datadome|_ga\w*|_gid|_gat\w*|(?:csrf|xsrf)[-_]?token",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=512)
+def is_credential(name: str) -> bool:
+    name = name.lower()
+    if name in CREDENTIALS:
+        return True
+    if len(name) > _NAME_MAX_CHARACTERS:
+        return False
+    name = name.replace("_", "-")
+    return _NAMED_LIKE_ONE.fullmatch(name) is not None and _NO_CREDENTIAL.fullmatch(name) is None
+
+
+def find_credentials(headers: Headers, query: str = "") -> Headers:
+    """Pairs of lower-case name and value, sorted; empty ones show nothing."""
+    credentials = {(name.lower(), _find_significant(name, value)) for name, value in headers if is_credential(name)}
+    if query:
+        for name, value in parse_qsl(query, errors="surrogateescape"):
+            if name.lower() in _QUERY_ONLY or is_credential(name):
+                credentials.add((f"?{name.lower()}", value))
+    return tuple(sorted(pair for pair in credentials if pair[1]))
+
+
+def _find_significant(name: str, value: str) -> str:
+    """Of cookies, those about the client."""
+    if name.lower() != "cookie":
+        return value
+    cookies: list[str] = []
+    for cookie in value.split(";"):
+        name = cookie.partition("=")[0].strip()
+        if cookie.strip() and _INFRASTRUCTURE_COOKIE.fullmatch(name) is None:
+            cookies.append(cookie.strip())
+    return "; ".join(sorted(cookies))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    team: str = ""
+    key_id: str = ""
+    """Empty: a trusted gateway spoke for it, or there are no teams."""
+    tag: str = ""
+    halted: bool = False
+    """No new block is made, existing ones are applied."""
+    identified_by: Headers = field(default=(), repr=False)
+    """What the headers of `access.tenant_headers` say."""
+
+    @property
+    def tenant(self) -> str:
+        """The dot keeps it apart from the hash of any credential."""
+        return f"team.{self.team}" if self.team else ""
+
+
+UNIDENTIFIED = Caller()
+
+
+TRACE_HEADER = "traceparent"
+_ENTROPY_CHARACTERS = 64
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_RANDOM_CHARACTERS = 14  # of a trace id; the rest may be a time stamp
+ALL_PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The spans of a request: its own, and the one of its call to the upstream."""
+
+    trace_id: str
+    parent_id: str
+    """Span of the client, if any."""
+    span_id: str
+    call_id: str
+    is_sampled: bool
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_id}-{self.call_id}-{int(self.is_sampled):02x}"
+
+    def child(self, span_id: str) -> "Trace":
+        """Of a further call on behalf of this request."""
+        return replace(self, parent_id=self.span_id, span_id=span_id, call_id=span_id)
+
+
+def continue_trace(traceparent: str | None, entropy: str, percent: float) -> Trace:
+    """The client's, or a new one of which `percent` are recorded. `entropy`: hex digits."""
+    span_id, call_id = entropy[:16], entropy[16:32]
+    match = _TRACEPARENT.fullmatch(traceparent or "")
+    if match is not None:
+        return Trace(match[1], match[2], span_id, call_id, is_sampled=bool(int(match[3], 16) & 1))
+    trace_id = entropy[32:_ENTROPY_CHARACTERS]
+    share = int(trace_id[-_RANDOM_CHARACTERS:], 16) / 16**_RANDOM_CHARACTERS
+    return Trace(trace_id, "", span_id, call_id, is_sampled=share * ALL_PERCENT < percent)

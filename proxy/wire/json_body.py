@@ -1,0 +1,303 @@
+"""JSON as clients and servers send it: values, structs, the outline of a body, and its known first messages.
+
+Clients send all their messages again with every request. Comparing a megabyte with the one before takes fifty
+microseconds, reading it takes ten milliseconds. JSON with whole elements of an array removed is valid if, and only if,
+it is valid with them; so the rest is read by the same parser, as a request with fewer messages.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from proxy.history import splice
+from proxy.history.request import Request
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What reading a body raises that cannot be understood."""
+
+
+def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """None: no JSON. The standard library reads half surrogate pairs, NaN and bytes that are no UTF-8."""
+    try:
+        return msgspec.json.decode(data)
+    except UNREADABLE:
+        pass
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_object(data: bytes) -> dict[str, Any] | None:
+    value = read_json(data)
+    if isinstance(value, dict):
+        return value
+    return None
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """An empty object for anything else."""
+    if isinstance(value, dict):
+        return value
+    return {}
+
+
+def as_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return ""
+
+
+def write_json(value: object) -> bytes:
+    """Even if a text holds half a surrogate pair."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+Places = Mapping[str, tuple[int, int]]
+BETWEEN = re.compile(rb"[ \t\n\r,]*+")
+_outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
+_COMMA = re.compile(rb"[ \t\n\r]*+[,}]")
+_LISTS = frozenset({"messages", "input", "tools"})
+"""If one is there twice, servers do not agree on which one counts."""
+
+
+def find_values(source: bytes) -> dict[str, tuple[int, int]]:
+    """Start and end of each top-level value. Raises ValueError if it is no JSON object."""
+    try:
+        places = _walk(source, _outline.decode(source))
+    except msgspec.MsgspecError:
+        places = None
+    if places is None:
+        return _scan(source)
+    return places
+
+
+def find_raw(source: bytes, places: Places, key: str) -> bytes:
+    """The value of this member as it came; empty if there is none."""
+    return source[slice(*places.get(key, (0, 0)))]
+
+
+def read_member(source: bytes, places: Places, key: str, kind: type = object) -> Any:  # noqa: ANN401 - JSON
+    """The value of this member if it is of this type, else None."""
+    if key not in places:
+        return None
+    value = json.loads(source[slice(*places[key])])
+    if kind is not object and type(value) is not kind:
+        return None
+    return value
+
+
+def list_members(source: bytes) -> set[str]:
+    """Members that are not null; none if it cannot be understood."""
+    try:
+        places = find_values(source)
+    except UNREADABLE:
+        return set()
+    return {key for key, place in places.items() if source[slice(*place)] != b"null"}
+
+
+def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
+    """None: a key is there twice and hides a value."""
+    start = source.index(b"{") + 1
+    places: dict[str, tuple[int, int]] = {}
+    for key, value in values.items():
+        raw = bytes(value)
+        member = _KEY.match(source, start)
+        if member is None or _decode_key(member[1]) != key or not source.startswith(raw, member.end()):
+            return None
+        stop = member.end() + len(raw)
+        places[key] = member.end(), stop
+        start = skip(_COMMA, source, stop)
+    if source[start - 1 : start] != b"}":
+        return None
+    return places
+
+
+def _decode_key(key: bytes) -> str:
+    if b"\\" in key:
+        return str(json.loads(b'"' + key + b'"'))
+    return key.decode()
+
+
+def _scan(source: bytes) -> dict[str, tuple[int, int]]:
+    """Reads every byte."""
+    if not isinstance(json.loads(source), dict):
+        raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
+    places: dict[str, tuple[int, int]] = {}
+    for member in splice.iterate_members(source):
+        if member.key in places and member.key in _LISTS:
+            raise ValueError(f"{member.key} is there twice")
+        places[member.key] = member.start, member.stop
+    return places
+
+
+def read_elements(raw: bytes) -> list[bytes]:
+    """By the slow parser if a string holds half a surrogate pair."""
+    try:
+        return list(map(bytes, _array.decode(raw)))
+    except msgspec.MsgspecError:
+        return [raw[start:stop] for start, stop in splice.iterate_elements(raw)]
+
+
+def locate(source: bytes, first_start: int, elements: Iterable[bytes]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    stop = first_start
+    for raw in elements:
+        start = skip(BETWEEN, source, stop)
+        stop = start + len(raw)
+        spans.append((start, stop))
+    return spans
+
+
+def skip(pattern: re.Pattern[bytes], source: bytes, start: int) -> int:
+    """The end of the pattern if it is at `start`, else `start`."""
+    match = pattern.match(source, start)
+    if match is None:
+        return start
+    return match.end()
+
+
+class _ModelMember(msgspec.Struct):
+    model: str | None = None
+
+
+_model_decoder = msgspec.json.Decoder(_ModelMember)
+
+
+def find_model(body: bytes) -> str | None:
+    """It decides which upstream a request goes to."""
+    try:
+        return _model_decoder.decode(body).model
+    except (msgspec.DecodeError, RecursionError):  # clients send lone surrogates, NaN and byte order marks
+        return as_text((read_object(body) or {}).get("model")) or None
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class TextFields(msgspec.Struct):
+    """Members in `TEXTS` are empty if they are no texts."""
+
+    TEXTS: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.TEXTS:
+            if not isinstance(getattr(self, name), str):
+                setattr(self, name, "")
+
+
+def build_reader(struct: type[S]) -> Callable[[bytes], S]:
+    """The slow reader takes half of a surrogate pair, which clients in JavaScript send if they cut a text in two."""
+    decoder = msgspec.json.Decoder(struct)
+
+    def read(raw: bytes) -> S:
+        try:
+            return decoder.decode(raw)
+        except msgspec.MsgspecError:
+            return struct(**dict(_read_fields(struct, raw)))
+
+    return read
+
+
+def _read_fields(struct: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str, object]]:
+    value = json.loads(raw)
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004 - one of many wrong values
+    for struct_field in msgspec.structs.fields(struct):
+        member = None
+        if struct_field.name in value:
+            member = splice.find_member(raw, struct_field.name)
+        if member is not None and struct_field.type is msgspec.Raw:
+            yield struct_field.name, msgspec.Raw(raw[member.start : member.stop])
+        elif member is not None:
+            yield struct_field.name, msgspec.convert(value[struct_field.name], struct_field.type)
+        elif struct_field.required:
+            raise ValueError(f"it has no {struct_field.name}")
+
+
+CHANGING_MESSAGES = 8
+"""Clients change the newest from turn to turn: cache marks move, reminders are taken out."""
+_SAMPLE_BYTES = 64
+_AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The first `count` messages of another request, found in a body that is still to be read."""
+
+    request: Request
+    count: int
+    start: int
+    """Of the first of them in the body."""
+    stop: int
+    """Of the last of them, with the comma after it."""
+
+    def remove_from(self, source: bytes) -> bytes:
+        """Raises ValueError if the rest is no text."""
+        rest = source[: self.start] + source[self.stop :]
+        rest.decode()
+        return rest
+
+    def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
+        """The list, at `place` of the rest, begins with these messages."""
+        start, stop = place or (self.start, self.start)
+        if rest[start : self.start].strip() != b"[":
+            return False
+        return source[self.stop - 1 : self.stop] != b"," or rest[self.start : stop].strip() != b"]"
+
+
+def find_first_element(source: bytes, list_start: re.Pattern[bytes]) -> int:
+    """The probable place, or -1; another list may have this name as well."""
+    match = list_start.search(source)
+    if match is None:
+        return -1
+    return match.end()
+
+
+def list_named(key: str) -> re.Pattern[bytes]:
+    """A list with this key, up to its first element."""
+    return re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % key.encode())
+
+
+def count_stable(request: Request) -> int:
+    """Another must begin with so many of its messages at least; 0: none will do."""
+    count = max(request.head_size + 1, len(request.messages) - CHANGING_MESSAGES)
+    if count > len(request.messages):
+        return 0
+    while count > request.head_size:
+        if request.find_cut(count):
+            return count
+        count -= 1
+    return 0
+
+
+def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
+    """All but the newest messages, or more, that other bytes have at `start` as well."""
+    count = count_stable(request)
+    if not count:
+        return None
+    own, first = memoryview(request.source), request.offsets[0]
+    moved_bytes, stop = start - first, request.find_cut(count)
+    # Most candidates are other conversations, which a few bytes tell apart.
+    for sample in (max(first, stop - _SAMPLE_BYTES), first):
+        if not source.startswith(own[sample:stop], sample + moved_bytes):
+            return None
+    for longer_count in range(count + 1, len(request.messages) + 1):
+        end = request.find_cut(longer_count)
+        if end:
+            if not source.startswith(own[stop:end], stop + moved_bytes):
+                break
+            count, stop = longer_count, end
+    comma = _AFTER_MESSAGE.match(source, stop + moved_bytes)
+    if comma is None:
+        return None
+    return Prefix(request, count, start, comma.end())

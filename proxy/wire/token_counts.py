@@ -1,0 +1,275 @@
+"""Token counts of an answer: the last `usage` object in it, and the one that its client is to see.
+
+The proxy asks for usage if a client did not, and takes the figures out of the stream again. Clients that compact by
+themselves when `usage` is full see the tokens of the history as they sent it, if the policy says `client_view`.
+"""
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.history import splice
+from proxy.shorten.calibration import LARGEST_COUNT, Usage
+from proxy.wire.event_streams import DATA, LineReader
+from proxy.wire.json_body import as_object
+
+TAIL_BYTES = 64 * 1024
+FIRST_BYTES = 4 * 1024
+LONGEST_OBJECT_BYTES = 16 * 1024
+OBJECTS_TRIED_MAX = 16
+"""Each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
+# `null` does not match: a stream may repeat it in each of its events.
+_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
+_CONTEXT_EXCEEDED = re.compile(rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"')
+
+
+class Tail:
+    """The last bytes of an answer, and the first: there Messages reports the tokens of the prompt.
+
+    <https://platform.claude.com/docs/en/build-with-claude/streaming#event-types>.
+    """
+
+    __slots__ = ("_first", "_pieces", "_size")
+
+    def __init__(self) -> None:
+        self._first = b""
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> None:
+        if len(self._first) < FIRST_BYTES:
+            self._first += chunk[:FIRST_BYTES]
+        self._pieces.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._pieces[0]) >= TAIL_BYTES:
+            self._size -= len(self._pieces.popleft())
+
+    @property
+    def end(self) -> bytes:
+        """All of the answer if it is short."""
+        return b"".join(self._pieces)
+
+    def usage(self) -> dict[str, Any] | None:
+        """A name within a text is escaped there, and so never taken for one."""
+        last = _find_usage(self.end, last=True)
+        if last is None or "output_tokens" not in last:
+            return last
+        usage = _find_usage(self._first, last=False) or {}
+        for name, count in last.items():
+            if count:
+                usage[name] = count
+        return usage
+
+
+def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
+    names = list(_USAGE.finditer(text))
+    if last:
+        names.reverse()
+    for name in names[:OBJECTS_TRIED_MAX]:
+        usage = _read_object_at(text, name.end())
+        if usage is not None:
+            return usage
+    return None
+
+
+def _read_object_at(text: bytes, start: int) -> dict[str, Any] | None:
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text[start : start + LONGEST_OBJECT_BYTES].decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return value
+
+
+def read_usage(usage: Mapping[str, Any] | None) -> Usage:
+    """A count that is missing, zero or absurd was not reported; it is never empty."""
+    if usage is None:
+        return Usage(0, None, 0)
+    if "input_tokens" not in usage:
+        details = as_object(usage.get("prompt_tokens_details"))
+        return _build_usage(usage.get("prompt_tokens"), details.get("cached_tokens"), usage.get("completion_tokens"))
+    if isinstance(usage.get("input_tokens_details"), Mapping):
+        details = usage["input_tokens_details"]
+        return _build_usage(usage["input_tokens"], details.get("cached_tokens"), usage.get("output_tokens"))
+    # Messages counts the tokens that came from its cache, or went there, apart:
+    # <https://platform.claude.com/docs/en/build-with-claude/prompt-caching#tracking-cache-performance>.
+    cached_tokens = read_count(usage.get("cache_read_input_tokens"))
+    written_tokens = read_count(usage.get("cache_creation_input_tokens"))
+    prompt = (read_count(usage["input_tokens"]) or 0) + (cached_tokens or 0) + (written_tokens or 0)
+    return Usage(prompt, cached_tokens, read_count(usage.get("output_tokens")) or 0)
+
+
+def _build_usage(prompt: object, cached_tokens: object, completion: object) -> Usage:
+    return Usage(read_count(prompt) or 0, read_count(cached_tokens), read_count(completion) or 0)
+
+
+def read_count(value: object) -> int | None:
+    """None: no number of tokens."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT:
+        return value
+    return None
+
+
+def says_truncated(tail: bytes) -> bool:
+    """Its prompt was cut silently: by its finish reason, or a stream without choices."""
+    return _CONTEXT_EXCEEDED.search(tail) is not None or (b"[DONE]" in tail and b'"choices"' not in tail)
+
+
+_USAGE_KEY = b'"usage"'
+_ANSWER_MEMBERS = ("message", "response")
+"""The first event of Messages and the last of Responses hold an answer."""
+_PROMPTS = ("prompt_tokens", "input_tokens")
+_PROMPT_DETAILS = (
+    *("prompt_tokens_details", "input_tokens_details"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"),
+)
+BODY_MAX_BYTES = 16 * 1024 * 1024
+LINE_MAX_BYTES = 1024 * 1024
+"""No server writes a usage object in a longer line."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    hides_usage: bool = False
+    """The client did not ask for usage."""
+    extra_tokens: int = 0
+    """By which the client's own history is longer than the forwarded one."""
+    find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
+    """Of several rounds: the sum of their prompts is no size of a history."""
+
+
+class StreamRewriter:
+    """Line by line."""
+
+    def __init__(self, view: UsageView) -> None:
+        self._view = view
+        self._lines = LineReader(LINE_MAX_BYTES)
+        self._hides_event = False
+        """The empty line that ends it goes, too."""
+
+    def feed(self, data: bytes) -> bytes:
+        return self._rewrite(self._lines.feed(data))
+
+    def close(self) -> bytes:
+        return self._rewrite(self._lines.close())
+
+    def _rewrite(self, block: bytes) -> bytes:
+        if not self._hides_event and _USAGE_KEY not in block:
+            return block
+        lines = block.splitlines(keepends=True)
+        rewritten: list[bytes] = []
+        if self._lines.continues_line and lines:
+            rewritten.append(lines.pop(0))
+        rewritten += map(self._rewrite_line, lines)
+        return b"".join(rewritten)
+
+    def _rewrite_line(self, line: bytes) -> bytes:
+        if self._hides_event and not line.strip():
+            self._hides_event = False
+            return b""
+        data = DATA.match(line)
+        if _USAGE_KEY not in line or data is None:
+            return line
+        start, end = data.end(), len(line.rstrip(b"\r\n"))
+        rewritten = rewrite_usage(line[start:end], self._view)
+        if rewritten is None:
+            self._hides_event = True
+            return b""
+        return line[:start] + rewritten + line[end:]
+
+
+class BodyRewriter:
+    """Held until its end, unless it is larger than any answer."""
+
+    def __init__(self, view: UsageView) -> None:
+        self._view = view
+        self._held = bytearray()
+        self._is_too_large = False
+
+    def feed(self, data: bytes) -> bytes:
+        if self._is_too_large:
+            return data
+        self._held += data
+        self._is_too_large = len(self._held) > BODY_MAX_BYTES
+        if self._is_too_large:
+            return bytes(self._held)
+        return b""
+
+    def close(self) -> bytes:
+        if self._is_too_large:
+            return b""
+        body = bytes(self._held)
+        rewritten = rewrite_usage(body, self._view)
+        if rewritten is None:
+            return body
+        return rewritten
+
+
+Rewriter = StreamRewriter | BodyRewriter
+
+
+def rewrite_usage(raw: bytes, view: UsageView) -> bytes | None:
+    """None: the event is dropped."""
+    try:
+        value = json.loads(raw)
+        return _rewrite_value(value, raw, view)
+    except (ValueError, RecursionError, IndexError):
+        return raw  # no JSON, or not in UTF-8
+
+
+def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
+    answer, start = _find_answer(value, raw)
+    usage = answer.get("usage")
+    if view.hides_usage and "usage" in answer and usage is None:
+        return splice.remove_members(raw, frozenset({"usage"}))
+    if view.hides_usage and usage is not None and answer.get("choices") == []:
+        return None
+    if not isinstance(usage, dict) or not view.extra_tokens:
+        return raw
+    member = splice.find_member(raw, "usage", start)
+    if member is None:
+        return raw
+    shown_usage = raw[member.start : member.stop]
+    first_usage = view.find_first_usage()
+    if first_usage is not None:
+        shown_usage = _write_with_first_prompt(usage, first_usage)
+    return splice.replace_bytes(raw, member.start, member.stop, _add_tokens(shown_usage, view.extra_tokens))
+
+
+def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
+    """The body, the event, or the answer within the event, and where it starts."""
+    answer = as_object(value)
+    for name in _ANSWER_MEMBERS:
+        member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None
+        if member is not None:
+            return answer[name], member.start
+    return answer, 0
+
+
+def _write_with_first_prompt(usage: Mapping[str, Any], first_usage: Mapping[str, Any]) -> bytes:
+    shown_usage = dict(usage)
+    later_tokens = 0
+    for name in _PROMPTS:
+        later_tokens += (read_count(usage.get(name)) or 0) - (read_count(first_usage.get(name)) or 0)
+    for name in (*_PROMPTS, *_PROMPT_DETAILS):
+        if name in first_usage:
+            shown_usage[name] = first_usage[name]
+    if isinstance(usage.get("total_tokens"), int):
+        shown_usage["total_tokens"] = usage["total_tokens"] - later_tokens
+    return json.dumps(shown_usage).encode()
+
+
+def _add_tokens(usage: bytes, extra_tokens: int) -> bytes:
+    """Of a prompt that is longer by so many tokens."""
+    for name in ("prompt_tokens", "total_tokens", "input_tokens"):
+        member = splice.find_member(usage, name)
+        if member is None:
+            continue
+        count: object = json.loads(usage[member.start : member.stop])
+        if isinstance(count, int):
+            usage = splice.replace_bytes(usage, member.start, member.stop, b"%d" % (count + extra_tokens))
+    return usage
