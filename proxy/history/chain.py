@@ -34,12 +34,10 @@ LINK_BYTES = 20
 _ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 
 CanonicalForm = Callable[[Message], bytes]
-"""The bytes that a message is hashed as."""
 MessageKind = tuple[str, bool]
-"""The role of a message, and whether it holds calls."""
 
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
-"""`cache_control` is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
+"""The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
 _MARKER_NAME_PART = b"cache_"
 # The order of keys in which most clients write a message; other keys follow by name.
 _ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
@@ -55,7 +53,6 @@ _PARSED_WHOLE_BYTES = 1_024
 
 
 def canonicalize(message: Message) -> bytes:
-    """Return a message in canonical form."""
     raw = message.raw
     if len(raw) <= _PARSED_WHOLE_BYTES or _MARKER_NAME_PART in raw or message.content[:1] != b'"':
         return _rewrite(raw)
@@ -63,7 +60,7 @@ def canonicalize(message: Message) -> bytes:
 
 
 def keep_as_written(message: Message) -> bytes:
-    """Return a message as its client writes it, without cache markers: canonical if the client writes that form."""
+    """Canonical, but for escapes, if the client writes that form."""
     raw = remove_cache_marker(message.raw)
     if message.content[:1] == b"[":
         return _unwrap_text(raw)
@@ -76,7 +73,6 @@ def has_ambiguous_escape(raw: bytes) -> bool:
 
 
 def remove_cache_marker(raw: bytes) -> bytes:
-    """Return a message without the cache markers on it, on the parts of its content and on its calls."""
     if _MARKER_NAME_PART not in raw:
         return raw
     raw = splice.remove_members(raw, MARKERS)
@@ -88,10 +84,7 @@ def remove_cache_marker(raw: bytes) -> bytes:
 
 
 def remove_wrapping(content: bytes) -> bytes:
-    """Return the content of a message without cache markers, and without the list that a single text needs for them.
-
-    A client moves its marker with each turn: what is compared or measured must not change by that.
-    """
+    """Without markers, and without the list that a single text needs for them: both move with each turn."""
     if content[:1] != b"[":
         return content
     if _MARKER_NAME_PART in content:
@@ -103,7 +96,7 @@ def remove_wrapping(content: bytes) -> bytes:
 
 
 def _rewrite_around(message: Message) -> bytes:
-    """Return a message with a long text in canonical form: the text itself is parsed only if it holds escapes."""
+    """A long text is parsed only if it holds escapes."""
     raw, text = message.raw, message.content
     name = _CONTENT_KEY.search(raw)
     if name is None or not raw.startswith(text, name.end()):
@@ -127,7 +120,6 @@ def _rewrite(raw: bytes) -> bytes:
 
 
 def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the message without cache markers and the wrapping that they need."""
     if not isinstance(message, dict):
         return message
     unmarked = _drop_markers(message)
@@ -160,7 +152,7 @@ def _rank_key(key: str) -> tuple[int, str]:
 
 
 def _strip_markers(element: bytes) -> bytes:
-    """Return an element without its markers. Most clients write one, last, which is cut off without a parser."""
+    """Most clients write one, last, which is cut off without a parser."""
     if element[:1] != b"{" or _MARKER_NAME_PART not in element:
         return element
     if element.count(_MARKER_NAME_PART) == 1:
@@ -171,7 +163,7 @@ def _strip_markers(element: bytes) -> bytes:
 
 
 def _unwrap_text(raw: bytes) -> bytes:
-    """Return the message with a single text part written as plain text: both are the same words."""
+    """A single text part and plain text are the same words."""
     content = splice.find_member(raw, "content")
     if content is None:
         return raw
@@ -182,7 +174,7 @@ def _unwrap_text(raw: bytes) -> bytes:
 
 
 def _find_only_text(raw: bytes, start: int) -> bytes | None:
-    """Return the text in the list at *start*, as JSON, if that list is one part of text and nothing else."""
+    """The text, as JSON, if the list at *start* is one part of text and nothing else."""
     parts = list(islice(splice.iterate_elements(raw, start), 2))
     if len(parts) != 1:
         return None
@@ -196,7 +188,7 @@ def _find_only_text(raw: bytes, start: int) -> bytes | None:
 
 
 def compute_chain(request: Request, tenant: str, secret: bytes, conversation: str = "") -> tuple[bytes, ...]:
-    """Return the links h(0) .. h(n) of a request with n messages after its head."""
+    """The links h(0) .. h(n) of a request with n messages after its head."""
     origin, body = _compute_origin(request, tenant, secret, conversation), request.body
 
     def continue_chain(links: Sequence[bytes]) -> Iterator[bytes]:
@@ -212,7 +204,7 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
 
 
 def compute_beginning(request: Request, tenant: str, secret: bytes, conversation: str = "") -> bytes:
-    """Return h(1), which identifies a conversation from its first message on; h(0) if it has none."""
+    """h(1), which identifies a conversation from its first message on; h(0) if it has none."""
     origin = _compute_origin(request, tenant, secret, conversation)
     if not request.body:
         return origin
@@ -224,18 +216,16 @@ def compute_beginning(request: Request, tenant: str, secret: bytes, conversation
 
 
 def compute_link(link: bytes, message: Message, secret: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
-    """Return the link after this one."""
     digest = blake2b(link, digest_size=LINK_BYTES, key=secret)
     digest.update(form(message))
     return digest.digest()
 
 
 def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
-    """Choose how each message from *start* on is brought into canonical form.
+    """How each message from *start* on is brought into canonical form.
 
     Parsing every message would cost more than hashing it. One client writes all its JSON in one way, so the first
-    message of each kind tells whether that way is canonical. It is part of every prefix that holds others of its kind.
-    Escapes are looked for in every message.
+    message of each kind tells whether that way is canonical. Escapes are looked for in every message.
     """
     body = request.body
 

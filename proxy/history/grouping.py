@@ -32,20 +32,18 @@ MISSING = "[No result of this call was recorded.]"
 ANSWERED_WITHIN_MESSAGES = 400
 """A result finds a call of an earlier answer within this distance."""
 PAIRS_AT_ANY_DISTANCE = frozenset({"responses"})
-"""APIs that take a result after other messages; in all others it comes right after the message that calls."""
+"""APIs that take a result after other messages."""
 
 
 Pair = tuple[int, ToolCall]
-"""The place of a message that calls a tool, and the call that a result answers."""
 
 
 def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
-    """Return the call that each message answers, if any."""
     return list(find_callers(messages))
 
 
 def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
-    """Like `list_callers`, starting after the *known* ones of the first messages."""
+    """The call that each message answers, after the *known* ones of the first messages."""
     for pair in pair_results(messages, len(known)):
         if pair is None:
             yield None
@@ -54,10 +52,10 @@ def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] =
 
 
 def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[Pair | None]:
-    """Yield the call that each message from *first* on answers, if any.
+    """The message that calls, and the call, which each message from *first* on answers.
 
-    A result answers the newest open call of its id, and of several in one message the first. A call of an earlier
-    answer is open for `ANSWERED_WITHIN_MESSAGES` only. So the pairs are the same wherever the reading began.
+    A result answers the newest open call of its id, of several in one message the first. A call of an earlier answer is
+    open for `ANSWERED_WITHIN_MESSAGES` only: the pairs are the same wherever the reading began.
     """
     start = find_last_assistant(messages, first) or 0
     newest, open_calls, earlier_calls = start, _OpenCalls(), _EarlierCalls(messages, start)
@@ -85,10 +83,7 @@ class _OpenCall:
 
 
 class _OpenCalls:
-    """The calls of some messages that no result has answered yet.
-
-    Looked up by id: a client may send thousands of parallel calls and answer them in any order.
-    """
+    """Calls without a result, by id: a client may answer thousands of parallel calls in any order."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[_OpenCall]] = {}
@@ -97,13 +92,12 @@ class _OpenCalls:
         """The calls of the newest answer, in their order."""
 
     def add(self, place: int, calls: Sequence[ToolCall]) -> None:
-        """Add the calls of an answer, the newest so far."""
         self.newest = deque([_OpenCall(place, call) for call in calls])
         for call in reversed(self.newest):
             self._by_id.setdefault(call.call.answered_by, []).append(call)
 
     def take(self, answers: str) -> _OpenCall | None:
-        """Take the call that a result with this id answers; without an id it is the first of the newest answer."""
+        """Without an id it is the first call of the newest answer."""
         if not answers:
             while self.newest:
                 call = self.newest.popleft()
@@ -121,7 +115,7 @@ class _OpenCalls:
 
 
 class _EarlierCalls:
-    """The calls before a place that are open there, read from the newest on until the wanted one appears.
+    """The open calls before a place, read from the newest on until the wanted one appears.
 
     Hardly any history needs them, and a client whose results come one answer late needs the last ones only.
     """
@@ -135,7 +129,6 @@ class _EarlierCalls:
         self._by_id: dict[str, deque[_OpenCall]] = {}
 
     def take(self, answers: str, place: int) -> _OpenCall | None:
-        """Take the call that the result at this place answers, if it is open and not too far back."""
         earliest = max(0, place - ANSWERED_WITHIN_MESSAGES)
         while not self._by_id.get(answers) and self._stop > earliest:
             self._read_answer(earliest)
@@ -145,7 +138,6 @@ class _EarlierCalls:
         return calls.popleft()
 
     def _read_answer(self, earliest: int) -> None:
-        """Read the newest answer that was not read, with its results."""
         start = max(earliest, find_last_assistant(self._messages, self._stop) or 0)
         calls = _OpenCalls()
         if self._messages[start].role == "assistant":
@@ -189,7 +181,6 @@ class Flaws:
 
 
 def count_flaws(messages: Sequence[Message]) -> Flaws:
-    """Count the flaws of this history."""
     orphans = unanswered = late = speaker = 0
     leading = userless = 0
     for place, (message, pair) in enumerate(zip(messages, pair_results(messages), strict=True)):
@@ -210,10 +201,9 @@ def count_flaws(messages: Sequence[Message]) -> Flaws:
 
 
 def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
-    """Return the history with results for all calls, without stray results, and with late results after their calls.
+    """Give all calls a result, drop stray results, and move late results to their calls.
 
     Late results stay if this API takes them where they are: the bytes that were forwarded before are in its cache.
-    Results of one message's calls stay in the order in which they came: no upstream asks for that of the calls.
     """
     pairs = list(pair_results(messages))
     moves_late_results = api not in PAIRS_AT_ANY_DISTANCE
@@ -254,18 +244,16 @@ def _make_missing_result(message: Message, call: ToolCall) -> Message:
 
 
 CONTINUED_WITHIN_MESSAGES = 400
-"""An answer continues only uses of the provider's tools that began within this distance, so that no history is slow."""
+"""A distance that keeps any history fast."""
 _USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
-"""Ids of uses in an answer: of the tool's, of its result's, and of the program's that calls a tool of the client."""
+"""Ids of the tool's use, of its result, and of the program that calls a tool of the client."""
 LATE_WITHIN_MESSAGES = 32
-"""Upper bound of a group that a late result extends. If each result comes one answer late, all answers are linked, and
-without a bound the whole history would be one group. A fold keeps calls that it would part from their results."""
+"""Upper bound of a group that a late result extends. If each result came one answer late, the whole history would be
+one group. A fold keeps calls that it would part from their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The atomic groups of a history, as ranges of places."""
-
     starts: Sequence[int]
     """The start of each message's group, as it is while that message is the last one."""
 
@@ -281,7 +269,7 @@ class Groups:
             stop = start
 
     def snap(self, cut: int) -> int:
-        """Return the last place at or before *cut* where the history may be parted."""
+        """The last place at or before *cut* where the history may be parted."""
         if cut >= len(self.starts):
             return len(self.starts)
         return next(group.start for group in self.newest_first() if group.start <= cut)
@@ -291,7 +279,7 @@ class Groups:
 
 
 def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
-    """Yield the values of `Groups.starts`, starting after the *known* ones of the first messages."""
+    """The values of `Groups.starts`, after the *known* ones of the first messages."""
     first = find_last_assistant(messages, len(known)) or 0
     starts, start, answer_start = [*known[:first]], -1, -1
     pairs, answers = pair_results(messages, first), _AnswersByUse(messages)
@@ -313,10 +301,9 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
 
 
 def _find_origin(starts: Sequence[int], caller: int) -> int | None:
-    """Find the start of the group of the next message, a result of the message at *caller*.
+    """The group that the next message, a result of the message at *caller*, belongs to; None: it would be too large.
 
-    None if the group would become too large. Another answer may stand between the two: an unknown item may part the
-    parallel calls of one response.
+    Another answer may stand between the two: an unknown item may part the parallel calls of one response.
     """
     if caller >= starts[-1]:
         return starts[-1]
@@ -330,7 +317,7 @@ def _find_origin(starts: Sequence[int], caller: int) -> int | None:
 
 
 def _find_start(starts: Sequence[int], place: int) -> int:
-    """Find the start of the group of this message: a later result may have drawn it into a larger one."""
+    """A later result may have drawn the message into a larger group."""
     stop = len(starts)
     while stop > place:
         stop = starts[stop - 1]
@@ -351,7 +338,7 @@ class _AnswersByUse:
         """The place of the newest answer by each id, written as JSON."""
 
     def find_continued(self, place: int) -> Iterator[int]:
-        """Yield the places of the answers that this one continues: an upstream refuses it without them."""
+        """An upstream refuses the answer at *place* without these."""
         ids = self._messages[place].continues
         if not ids:
             return
@@ -371,19 +358,17 @@ class _AnswersByUse:
 
 
 def find_groups(messages: Sequence[Message]) -> list[range]:
-    """Return the atomic groups, in order."""
     groups = list(Groups.of(messages).newest_first())
     groups.reverse()
     return groups
 
 
 def snap(messages: Sequence[Message], cut: int) -> int:
-    """Return the last place at or before *cut* where the history may be parted."""
     return Groups.of(messages).snap(cut)
 
 
 def find_turns(messages: Sequence[Message]) -> list[range]:
-    """Return each stretch from one message of a person to the next; the messages before the first are a turn, too."""
+    """From one message of a person to the next; the messages before the first are a turn, too."""
     if not messages:
         return []
     starts = [place for place in range(1, len(messages)) if messages[place].is_user]

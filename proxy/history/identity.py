@@ -31,23 +31,19 @@ from proxy.history.messages import Message, extract_text
 from proxy.history.request import Request
 
 OBSERVED = "observed"
-"""Keys of blocks that were only observed begin with tenant/observed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A history as the store knows it."""
-
     tenant: str
     links: Sequence[bytes]
     counter: str
     """Upstream and family of models: the counts of one say nothing about another."""
     head: str = ""
-    """The digest of its head."""
 
     @classmethod
     def of(cls, request: Request, tenant: str, secret: bytes, name: str, counter: str) -> "Identity":
-        """Return the identity of a history. *name* is the client's, to tell apart conversations with equal content."""
+        """*name* is the client's, to tell apart conversations with equal content."""
         links = compute_chain(request, tenant, secret, name)
         key = "head digest", tenant, secret, *(message.raw for message in request.head)
 
@@ -58,7 +54,7 @@ class Identity:
 
     @property
     def conversation(self) -> str:
-        """The name of the conversation. A history of a head alone is named by its owner: tenants share no name."""
+        """A history of a head alone is named by its owner: tenants share no name."""
         if not self.links:
             return ""
         return self.links[:2][-1].hex()[:16]
@@ -74,12 +70,12 @@ class Identity:
         return make_block_key(self._find_space(observed=observed), link)
 
     def block_keys(self, link: bytes, *, observed: bool) -> tuple[str, str]:
-        """Return the two keys of a block: that of its link, and the one for a summary of this head."""
+        """That of the link, and the one for a summary of this head."""
         space = self._find_space(observed=observed)
         return make_block_key(space, link), make_bound_key(space, link, self.head)
 
     def summary_key(self, covers: int, focus: str = "") -> str:
-        """Return the key of a summary. One with a focus is only for the request that asks for it."""
+        """One with a focus is only for the request that asks for it."""
         key = self.summary_key_of(self.links[covers])
         if not focus:
             return key
@@ -89,7 +85,6 @@ class Identity:
         return f"{self.tenant}/summary/{link.hex()}.{self.head}"
 
     def summary_keys(self) -> list[str]:
-        """Return the keys of summaries of every prefix, longest first."""
         return [self.summary_key_of(link) for link in reversed(self.links)]
 
     def _find_space(self, *, observed: bool) -> str:
@@ -99,12 +94,11 @@ class Identity:
 
 
 def make_block_key(tenant: str, link: bytes) -> str:
-    """Return the key of a block. The tenant comes first, so that a store can keep tenants apart."""
+    """The tenant comes first, so that a store can keep tenants apart."""
     return f"{tenant}/block/{link.hex()}"
 
 
 def make_bound_key(tenant: str, link: bytes, head: str) -> str:
-    """Return the key of a block if the link's own key holds a summary of another head."""
     return f"{make_block_key(tenant, link)}.{head}"
 
 
@@ -186,7 +180,7 @@ _CACHED_LINE_CHARACTERS = 1_000
 
 
 def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> str:
-    """Return a keyed hash of a head without the parts that change from turn to turn. An empty head has one, too."""
+    """An empty head has one, too."""
     digest = blake2b(key=secret, digest_size=HEAD_DIGEST_BYTES, person=b"head")
     for message in head:
         text = "\n".join(find_stable_lines(_extract_text(message), tenant)).encode("utf-8", "surrogatepass")
@@ -195,7 +189,7 @@ def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> 
 
 
 def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
-    """Yield the lines of a head that are not empty, without dates, times, counters and the state of a repository."""
+    """Lines that are not empty, without dates, times, counters and the state of a repository."""
     in_git = False
     for line in text.splitlines():
         if in_git:
@@ -212,7 +206,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
 
 @lru_cache(maxsize=_CACHED_LINES)
 def _remove_moments(_tenant: str, line: str) -> str:
-    """Return a line without moments. One cache entry per tenant: timing tells nothing about the heads of others."""
+    """One cache entry per tenant: timing tells nothing about the heads of others."""
     return _replace_moments(line)
 
 
@@ -230,7 +224,6 @@ def _replace_moments(line: str) -> str:
 
 
 def _remove_counts(line: str) -> str:
-    """Return the line without the numbers of its counters."""
     counts = [count.span() for count in _COUNT.finditer(line)]
     starts = [start for start, _ in counts]
     beside = {start for start, stop in counts if line[stop - 1] not in _PUNCTUATION and _IS_LEFT.match(line, stop)}
@@ -243,7 +236,7 @@ def _remove_counts(line: str) -> str:
 
 
 def _find_counts_behind(line: str, end: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """Yield the starts of the counts that follow the counter which ends here: "tokens used: 5 of 20"."""
+    """Counts that follow the counter which ends here: "tokens used: 5 of 20"."""
     gap = _BEHIND_COUNTER
     for start, stop in counts:
         if start - end > _GAP_CHARACTERS or not gap.fullmatch(line, end, start):
@@ -253,7 +246,7 @@ def _find_counts_behind(line: str, end: int, counts: Sequence[tuple[int, int]]) 
 
 
 def _find_counts_before(line: str, start: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """Yield the starts of the counts that precede the counter which begins here: "5 of 20 tokens used"."""
+    """Counts that precede the counter which begins here: "5 of 20 tokens used"."""
     gap = _BEFORE_COUNTER
     for begin, stop in reversed(counts):
         is_far = start - stop > _GAP_CHARACTERS or line[stop - 1] in _PUNCTUATION
@@ -264,7 +257,7 @@ def _find_counts_before(line: str, start: int, counts: Sequence[tuple[int, int]]
 
 
 def _extract_text(message: Message) -> str:
-    """Return the text of a message; of one that holds more than text, the canonical form."""
+    """Of a message that holds more than text, the canonical form."""
     content = json.loads(message.content)
     if isinstance(content, str):
         return content

@@ -40,10 +40,10 @@ OBSERVATIONS = (
 )
 NO_PINS = Pins()
 SEEN_CHARACTERS = 1_000
-"""Patterns see the first and the last characters of a message. A search may take the square of this."""
+"""At both ends of a message. A search may take the square of this."""
 MAX_ANCHORED_REPETITIONS = 2
 EXAMPLES_MIN = 2
-"""Earlier messages of one kind that must follow answers which run something."""
+"""Earlier messages of a speaker that must follow answers which run something."""
 OUTPUT_MIN_CHARACTERS = 500
 """Shorter output that no pattern finds is not worth shortening."""
 _OPENING_TAG = re.compile(r"\s*<(\w+)>")
@@ -56,11 +56,11 @@ RUNS_SOMETHING = re.compile(
     r"|^\s{0,8}<(?:execute|function|tool|invoke|command|action|bash|run|read|write|edit|search|list|ls|use)\w{0,40}[\s=>]",
     re.MULTILINE,
 )
-"""How agents that know tools by text only ask for one: a block of shell or Python, an action, an element."""
+"""How agents that know tools by text only ask for one."""
 
 
 def find_pattern_fault(pattern: str) -> str | None:
-    """Return the fault of a pattern for observations, if any. One that begins with ^ may repeat two things."""
+    """A pattern that begins with ^ may repeat two things."""
     if pattern.startswith("^"):
         return find_pin_fault(pattern, repetitions=MAX_ANCHORED_REPETITIONS)
     return find_pin_fault(pattern)
@@ -68,24 +68,23 @@ def find_pattern_fault(pattern: str) -> str | None:
 
 @lru_cache(maxsize=1_024)
 def _compile(pattern: str) -> re.Pattern[str] | None:
-    """Return the compiled pattern; None for a refused one (configuration reports it, here it matches nothing)."""
+    """None for a refused pattern: configuration reports it, here it matches nothing."""
     if find_pattern_fault(pattern):
         return None
     return re.compile(pattern)
 
 
 def is_text_style(body: Iterable[Message]) -> bool:
-    """Whether a history holds no tool call and no result, so that output can only be in other messages."""
+    """No tool call and no result, so that output can only be in other messages."""
     return not any(message.is_result or message.calls for message in body)
 
 
 def mark_observations(
     body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = NO_PINS, *, text_style: bool = False
 ) -> tuple[Message, ...]:
-    """Return the messages, marked as observations if an environment speaks as a user or within an answer.
+    """*text_style*: there is a block from before the first tool call.
 
-    *text_style*: there is a block from before the first tool call. Messages before that call are read as they were
-    then, or the bytes that were forwarded would change.
+    Messages before that call are read as they were then, or the bytes that were forwarded would change.
     """
     if not patterns or not (text_style or is_text_style(body)):
         return body
@@ -115,7 +114,7 @@ def mark_observations(
 
 
 def find_output_within(text: str) -> int:
-    """Return the place of the output in an answer to which its client has added that, 0 if it has not."""
+    """The place of the output that a client has added to an answer, else 0."""
     if "Observation:" not in text:
         return 0
     output = _OUTPUT_WITHIN.search(text)
@@ -125,7 +124,6 @@ def find_output_within(text: str) -> int:
 
 
 def find_words_beside_output(text: str) -> str:
-    """Return the text after the elements that a message begins with; empty if it begins with none."""
     end = 0
     while opening := _OPENING_TAG.match(text, end):
         closing = f"</{opening[1]}>"
@@ -144,7 +142,6 @@ def _holds_output(text: str) -> bool:
 
 
 def _matches(text: str, patterns: Iterable[str]) -> bool:
-    """Whether a message is output by one of the patterns, and nothing else."""
     ends = text
     if len(text) > 2 * SEEN_CHARACTERS:
         ends = f"{text[:SEEN_CHARACTERS]}\n{text[-SEEN_CHARACTERS:]}"
@@ -170,7 +167,7 @@ class _Environment:
         """The speakers of other messages."""
 
     def is_output(self, message: Message, before: Message | None) -> bool:
-        """Whether a message is output. From now on it is an example. *before*: the last one not of the system."""
+        """From now on the message is an example. *before*: the last one not of the system."""
         speaker = message.role
         if message.role not in HEAD:
             name = _find_name(message)
@@ -192,7 +189,6 @@ def _runs_something(text: str) -> bool:
 
 
 def _find_name(message: Message) -> str:
-    """Return the `name` of a message; empty if it has none."""
     if b'"name"' not in message.raw:
         return ""
     name = json.loads(message.raw).get("name")
@@ -231,10 +227,7 @@ _MOSTLY_OUTPUT_RATIO = 3
 
 
 def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
-    """Return the focus of a `/compact` that ends the history if a person wrote it.
-
-    *observations* are the patterns of output in the role of a user.
-    """
+    """The focus of a `/compact` that ends the history. *observations*: patterns of output in the role of a user."""
     last = request.messages[-1]
     if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
         return None
@@ -248,7 +241,7 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
 
 
 def is_harness_note(text: str) -> bool:
-    """Whether a message in the user's role holds only a client's own notes, and no rules in force.
+    """Only a client's own notes, and no rules in force.
 
     <system-reminder>The file a.py was changed.</system-reminder>
     """
@@ -263,7 +256,7 @@ def is_harness_note(text: str) -> bool:
 
 
 def remove_reminders(text: str) -> str:
-    """Return the text without its reminders; one that does not end stays, with all that follows it."""
+    """A reminder that does not end stays, with all that follows it."""
     remaining: list[str] = []
     start, opening = 0, text.find(_REMINDER_START)
     while opening >= 0:
@@ -278,7 +271,7 @@ def remove_reminders(text: str) -> str:
 
 
 def find_compact_call(request: Request) -> str | None:
-    """Return the focus of a call of `Compact` in the newest answer of the model if the client offers such a tool."""
+    """The focus of a call of `Compact` in the newest answer if the client offers such a tool."""
     newest = find_last_assistant(request.messages)
     if newest is None:
         return None
@@ -291,7 +284,7 @@ def find_compact_call(request: Request) -> str | None:
 
 
 def was_asked(request: Request) -> bool:
-    """Whether the history holds a request for compaction: then there may be a block, however short it is."""
+    """If a request for compaction is in the history, there may be a block, however short it is."""
     body, source = request.body, request.source
     if not body:
         return _asks(source)
@@ -312,7 +305,7 @@ def was_asked(request: Request) -> bool:
 
 
 def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether the last message is a question about the conversation itself."""
+    """A question about the conversation itself."""
     if not body or not body[-1].is_user:
         return False
     text = body[-1].text
@@ -322,11 +315,10 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
 
 
 def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
-    """Whether the last message, in the role of a user, may be output of an environment.
+    """The last message, in the role of a user, of an agent without tools.
 
-    If tools are called, their output comes as results. Without tools it may be output if it matches a pattern, if the
-    answer before it holds something to be run, or if the user's messages are far larger than the model's: then it is
-    an agent that sends its output, and not a person who chats.
+    It may be output if it matches a pattern, if the answer before it holds something to be run, or if the user's
+    messages are far larger than the model's: then an agent sends its output, and no person chats.
     """
     if not is_text_style(body):
         return False

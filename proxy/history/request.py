@@ -24,13 +24,11 @@ from proxy.history.messages import HEAD, Message, ToolCall, is_different
 
 V = TypeVar("V")
 Compute = Callable[[Sequence[V]], Iterable[V]]
-"""It is given the known values of a column and returns those that follow."""
+"""Returns the values that follow those that are known."""
 CountTokens = Callable[[bytes], int]
 
 
 class Columns:
-    """The columns of one history, or of one view."""
-
     __slots__ = ("_earlier", "_shared", "_values", "_view")
 
     def __init__(self) -> None:
@@ -50,7 +48,7 @@ class Columns:
         return self
 
     def extend(self, column: Hashable, length: int, compute: Compute[V]) -> Sequence[V]:
-        """Return the values of a column. Of those that are not known, the first *length* ones are computed."""
+        """The values of a column. Of those that are not known, the first *length* ones are computed."""
         values = self._values.get(column)
         if values is None:
             values = self._earlier.get(column, ())[: self._shared]
@@ -63,10 +61,9 @@ class Columns:
     def continue_view(
         self, messages: tuple[Message, ...], body_length: int, block: object, covered_count: int
     ) -> "Columns":
-        """Return the columns of this view of the history. It takes the place of the last view.
+        """The columns of this view, which takes the place of the last and continues it up to the first difference.
 
-        Of that, all messages before the first difference are continued. *block* is None if the messages in place of
-        those that it covers depend on more than the block.
+        *block* is None if the messages in place of those that it covers depend on more than the block.
         """
         last, columns = self._view, Columns()
         if last is not None:
@@ -79,30 +76,26 @@ class Columns:
         return columns
 
     def find_view(self, messages: Sequence[Message]) -> "Columns":
-        """Return the columns of the last view if it holds these messages, else new ones."""
+        """The columns of the last view if it holds these messages, else new ones."""
         view = self._view
         if view is None or len(view.messages) != len(messages) or not all(map(is_, view.messages, messages)):
             return Columns()
         return view.columns
 
     def find_covered(self, block: object, covers: int) -> tuple[Message, ...] | None:
-        """Return the messages that stood for the first *covers* ones in the last view, if it was made by this block."""
+        """The messages in place of the first *covers* ones in the last view, if it was made by this block."""
         view = self._view
         if view is None or view.block is not block or view.body_length < covers:
             return None
         return view.messages[: view.covered_count]
 
     def group_starts(self, messages: Sequence[Message]) -> Sequence[int]:
-        """The start of each message's group, see `Groups.starts`."""
         return self.extend("group starts", len(messages), partial(find_group_starts, messages))
 
     def callers(self, messages: Sequence[Message]) -> Sequence[ToolCall | None]:
-        """The call that each message answers."""
         return self.extend("callers", len(messages), partial(find_callers, messages))
 
     def token_sums(self, messages: Sequence[Message], estimate: CountTokens) -> Sequence[int]:
-        """The tokens of each message and all before it."""
-
         def compute(values: Sequence[int]) -> list[int]:
             total = 0
             if values:
@@ -116,21 +109,18 @@ class Columns:
         return self.extend(("token sums", estimate), len(messages), compute)
 
     def count_summed(self, estimate: CountTokens) -> int:
-        """The number of messages whose tokens are known."""
         return len(self.extend(("token sums", estimate), 0, tuple))
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The messages that were last forwarded for a history, without the head."""
-
     messages: tuple[Message, ...]
     columns: Columns
     body_length: int
-    """The number of messages of the history that it stands for."""
+    """Messages of the history that it stands for."""
     block: object
     covered_count: int
-    """The number of messages in place of those that the block covers."""
+    """Messages in place of those that the block covers."""
 
 
 @dataclass(frozen=True)  # without slots: head, body and columns are made once
@@ -148,26 +138,23 @@ class Request:
     """The tool that the model must call, by `tool_choice`."""
     user: str = ""
     session: str = ""
-    """The session that the client names in the body. No part of the identity: a resumed history is known again."""
+    """The session that the body names. No part of the identity: a resumed history is known again."""
     max_output: int | None = None
     least_thinking: int = 0
-    """Tokens of the answer that go to thinking at least, if the client sets a budget for it."""
+    """Tokens of the answer that go to thinking at least."""
     stream: bool = False
     asks_usage: bool = False
-    """The client wants the usage at the end of the stream."""
     wire: str = ""
-    """The API that it came by, if that is not Chat Completions."""
+    """The API, if not Chat Completions."""
     has_thinking_budget: bool = False
-    """The client asks for thinking with a budget, as older models of Anthropic have it."""
+    """Thinking with a budget, as older models of Anthropic have it."""
 
     @cached_property
     def columns(self) -> Columns:
-        """Values computed for the body, message by message."""
         return Columns()
 
     @cached_property
     def head_size(self) -> int:
-        """The number of messages in the head."""
         for place, message in enumerate(self.messages):
             if message.role not in HEAD:
                 return place
@@ -175,7 +162,6 @@ class Request:
 
     @cached_property
     def head(self) -> tuple[Message, ...]:
-        """The leading system and developer messages."""
         return self.messages[: self.head_size]
 
     @cached_property
@@ -184,15 +170,14 @@ class Request:
         return self.messages[self.head_size :]
 
     def find_end(self, count: int) -> int:
-        """Return the end of the first *count* messages in the source."""
+        """The end of the first *count* messages in the source."""
         return self.offsets[count - 1] + len(self.messages[count - 1].raw)
 
     def find_cut(self, count: int) -> int:
-        """Return the same if another history may continue differently after these messages, else 0."""
+        """The same if another history may continue differently after these messages, else 0."""
         return self.find_end(count)
 
     def is_changed_by(self, view: Sequence[Message]) -> bool:
-        """Whether this view differs from the client's messages."""
         messages = self.messages
         if view is messages:
             return False

@@ -68,14 +68,11 @@ class Refused:
     """A refusal, as far as it is about the bound of the answer."""
 
     longest_answer: int | None = None
-    """The most tokens that the model can write."""
     wants_other_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerBound:
-    """The most tokens of an answer, and the parameters that say so."""
-
     wanted: int
     longest: int | None
     names: tuple[str, ...]
@@ -87,14 +84,11 @@ class AnswerBound:
         return min(self.wanted, self.longest)
 
     def widen(self, max_tokens: int) -> "AnswerBound":
-        """The bound after an answer that had too little room, perhaps because the model has reasoned first.
-
-        `max_tokens`: at most twice the first one, for which `list_tries` leaves room in the window.
-        """
+        """At most twice the first one: `list_tries` leaves room for that in the window."""
         return replace(self, wanted=max_tokens)
 
     def after(self, refusal: Refused | None) -> "AnswerBound | None":
-        """The bound to try after this refusal; None if it is not about the bound."""
+        """None if the refusal is not about the bound."""
         if refusal is None:
             return None
         if refusal.longest_answer is not None and refusal.longest_answer < self.tokens:
@@ -106,8 +100,6 @@ class AnswerBound:
 
 @dataclass(frozen=True, slots=True)
 class SummaryCall:
-    """A question for a model, and everything needed to ask it."""
-
     question: Question
     request: Request
     call: Call
@@ -115,12 +107,11 @@ class SummaryCall:
     count: Count
     redaction: Redaction
     model: str = ""
-    """The model to ask; empty: the request's own."""
+    """Empty: the request's own."""
     is_other_upstream: bool = False
-    """It goes to another upstream than the request: no credential of the client may reach it."""
+    """No credential of the client may reach it."""
     room: int | None = None
     longest_answer: int | None = None
-    """Tokens that the model can write at all, if that is known."""
     usage_refusals: UsageRefusals | None = None
     """None: streams are not asked for usage."""
 
@@ -160,12 +151,11 @@ class SummaryCall:
         return outcome
 
     def _first_bound(self) -> AnswerBound:
-        """The bound of the first answer, under the name that the client uses, or else that of this kind of model."""
+        """Under the name that the client uses, or else that of this kind of model."""
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
         return AnswerBound(self.question.rules.max_tokens, self.longest_answer, names)
 
     def _write(self, attempt: Try, answer_bound: AnswerBound) -> bytes:
-        """The body that asks in this way."""
         clean, bounds = self._redact(attempt), dict.fromkeys(answer_bound.names, answer_bound.tokens)
         body = self._format.render_question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
         if self.question.rules.stream:
@@ -173,7 +163,7 @@ class SummaryCall:
         return self._format.disable_streaming(body)
 
     def _redact(self, attempt: Try) -> Try:
-        """Remove secrets from a retold history; messages that the upstream has read before are sent as they were."""
+        """Messages that the upstream has read before are sent as they were."""
         if attempt.aligned:
             return attempt
         messages = (replace(message, raw=self.redaction.of_json(message.raw)[0]) for message in attempt.messages)
@@ -199,14 +189,14 @@ class SummaryCall:
         return SummaryOutcome(self._judge(whole_answer.answer), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
-        """The body of a stream with the request for its usage: without it, a streamed summary would seem free."""
+        """Without usage, a streamed summary would seem free."""
         refusals = self.usage_refusals
         if not (self.request.stream and self.question.rules.stream) or refusals is None or self._scope in refusals:
             return None
         return self._format.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
-        """The call that asks. To another upstream go the headers of an allow-list, no query and no key of a team."""
+        """To another upstream go the headers of an allow-list, no query and no key of a team."""
         json_body = ("content-type", "application/json")
         if self.is_other_upstream:
             headers = tuple(pair for pair in self.call.headers if pair[0].lower() in _ALLOWED_ELSEWHERE)
@@ -224,20 +214,16 @@ class SummaryOutcome:
     verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
     cost: SummaryCost = field(default_factory=SummaryCost)
     refusal: Refused | None = None
-    """The upstream's statement if it refused the last try."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """An answer read to its end, or why there is none."""
-
     answer: Answer
     refused: str = ""
     refusal: Refused | None = None
 
 
 async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAnswer:
-    """Send a call, and read its answer to the end."""
     async with client.send(call, model) as reply:
         refusal_kind, refusal = ("", None) if reply.is_good else await classify_refusal(reply)
         kind = find_header(reply.headers, "content-type") or ""
@@ -255,7 +241,7 @@ def choose_bound_name(model: str) -> str:
 
 
 async def classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
-    """Return the kind of this refusal, and its statement about the bound of the answer."""
+    """The kind of this refusal, and its statement about the bound of the answer."""
     beginning = await reply.peek(lambda read: len(read) > BODY_MAX_BYTES)
     refusal = None
     if beginning is not None:
