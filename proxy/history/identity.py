@@ -137,13 +137,6 @@ _WEEKDAY = re.compile(
 _OF_TIME = re.compile(
     r"\b(?:today|now|date|time|timestamp|epoch|heute|datum|aujourd'hui|hoy|fecha)|\u4eca\u5929", re.IGNORECASE
 )
-_OF_COUNTERS = re.compile(
-    r"\b(?:tokens?|context(?: window)?|time|steps?|turns?|iterations?|requests?|messages?|budget)"
-    r" (?:usage|used|left|remaining|elapsed|so far)\b|\b(?:elapsed|uptime)\b|\bprevious messages between\b"
-    r"|^\W*(?:current )?(?:turn|step|iteration)\b\W{0,3}\d",
-    re.IGNORECASE,
-)
-_NUMBER = re.compile(r"\d[\d.,:]*%?")
 # A count, or a moment that was replaced.
 _COUNT = re.compile(r"\d[\d.,:]*%?|\0")
 _COUNTER = re.compile(
@@ -212,13 +205,13 @@ def _remove_moments(_tenant: str, line: str) -> str:
 
 def _replace_moments(line: str) -> str:
     timeless = line
-    if _NUMBER.search(line):
+    if _COUNT.search(line):
         timeless = _MOMENT.sub(_PLACE_OF_MOMENT, line)
     if _OF_TIME.search(line):
         timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, _EPOCH.sub(_PLACE_OF_MOMENT, timeless))
     elif timeless != line:
         timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, timeless)
-    if _OF_COUNTERS.search(line):
+    if _COUNTER.search(line):
         timeless = _remove_counts(timeless)
     return _RUNS.sub(_PLACE_OF_MOMENT, timeless).rstrip()
 
@@ -232,7 +225,7 @@ def _remove_counts(line: str) -> str:
         beside.update(_find_counts_behind(line, counter.end(), counts[first : first + _COUNTS_MAX]))
         last = bisect_left(starts, counter.start())
         beside.update(_find_counts_before(line, counter.start(), counts[max(0, last - _COUNTS_MAX) : last]))
-    return _NUMBER.sub(lambda count: _PLACE_OF_MOMENT if count.start() in beside else count[0], line)
+    return _COUNT.sub(lambda count: _PLACE_OF_MOMENT if count.start() in beside else count[0], line)
 
 
 def _find_counts_behind(line: str, end: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:

@@ -28,7 +28,7 @@ REPEATED = "dedup_arrivals"
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
 _IS_ERROR = re.compile(rb'"is_error"\s*+:\s*+true')
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
-_OTHER_BREAKS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_OTHER_BREAKS = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True)  # without slots: its arguments are parsed once
@@ -266,13 +266,7 @@ def find_first_line(text: str) -> str:
 
 def remove_other_breaks(text: str) -> str:
     """Line feeds stay the only line breaks: a quoted text begins no line by another one."""
-    return _OTHER_BREAKS.sub(_replace_break, text)
-
-
-def _replace_break(line_break: re.Match[str]) -> str:
-    if line_break[0] == "\r\n":
-        return "\n"
-    return " "
+    return _OTHER_BREAKS.sub(" ", text.replace("\r\n", "\n"))
 
 
 def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends

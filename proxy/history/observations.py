@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from proxy.history.calls import list_tool_names
-from proxy.history.messages import HEAD, Message, ToolCall, find_last_assistant
+from proxy.history.messages import HEAD, Message, find_last_assistant
 from proxy.history.pins import Pins, find_pin_fault
 from proxy.history.request import Request
 
@@ -124,16 +124,22 @@ def find_output_within(text: str) -> int:
 
 
 def find_words_beside_output(text: str) -> str:
+    end = _skip_elements(text, _OPENING_TAG)
+    if not end:
+        return ""
+    return text[end:].strip()
+
+
+def _skip_elements(text: str, opening_tag: re.Pattern[str]) -> int:
+    """The end of the elements that a text begins with; 0 if it begins with none."""
     end = 0
-    while opening := _OPENING_TAG.match(text, end):
+    while opening := opening_tag.match(text, end):
         closing = f"</{opening[1]}>"
         stop = text.find(closing, opening.end())
         if stop < 0:
             break
         end = stop + len(closing)
-    if not end:
-        return ""
-    return text[end:].strip()
+    return end
 
 
 def _holds_output(text: str) -> bool:
@@ -174,7 +180,10 @@ class _Environment:
             if name == self._person:
                 return False
             speaker = f"name {name}"
-        if before is None or before.role != "assistant" or not _runs_something(before.text):
+        if before is None or before.role != "assistant":
+            self._elsewhere.add(speaker)
+            return False
+        if not (_FENCED.search(before.text) or RUNS_SOMETHING.search(before.text)):
             self._elsewhere.add(speaker)
             return False
         examples = self._examples.get(speaker, 0)
@@ -182,10 +191,6 @@ class _Environment:
         if examples < EXAMPLES_MIN or speaker in self._elsewhere:
             return False
         return len(message.text) >= OUTPUT_MIN_CHARACTERS and not _USER_TAGS.search(message.text)
-
-
-def _runs_something(text: str) -> bool:
-    return _FENCED.search(text) is not None or RUNS_SOMETHING.search(text) is not None
 
 
 def _find_name(message: Message) -> str:
@@ -218,7 +223,6 @@ _HARNESS_OPENING = re.compile(
     r"\s*<(system-reminder|task-notification|turn_aborted|local-command-[a-z]{1,20}|bash-std(?:out|err))>"
 )
 _RULES_IN_FORCE = re.compile(r"skill|plan mode|(?:agents|claude|gemini|qwen)(?:\.\w{1,10})?\.md|rules", re.IGNORECASE)
-_COMMANDS = (b"/compact", b"/Compact", b"/COMPACT")
 _CALLS = (b'"Compact"', b'"compact"')
 # A command begins a text, or follows a reminder that the client put before it; `What does /compact do?` is none.
 _COMMAND_PLACE = re.compile(rb'(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
@@ -245,13 +249,7 @@ def is_harness_note(text: str) -> bool:
 
     <system-reminder>The file a.py was changed.</system-reminder>
     """
-    end = 0
-    while opening := _HARNESS_OPENING.match(text, end):
-        closing = f"</{opening[1]}>"
-        stop = text.find(closing, opening.end())
-        if stop < 0:
-            return False
-        end = stop + len(closing)
+    end = _skip_elements(text, _HARNESS_OPENING)
     return end > 0 and not text[end:].strip() and _RULES_IN_FORCE.search(text) is None
 
 
@@ -278,7 +276,10 @@ def find_compact_call(request: Request) -> str | None:
     for call in request.messages[newest].calls:
         if call.name.lower() == COMPACT:
             if any(name.lower() == COMPACT for name in list_tool_names(request.tools)):
-                return _find_focus(call)
+                focus = call.named.get("focus")
+                if isinstance(focus, str):
+                    return focus
+                return ""
             return None
     return None
 
@@ -342,11 +343,4 @@ def _asks(source: bytes) -> bool:
         return False
     if any(call in source for call in _CALLS):
         return True
-    return any(command in source for command in _COMMANDS) and _COMMAND_PLACE.search(source) is not None
-
-
-def _find_focus(call: ToolCall) -> str:
-    focus = call.named.get("focus")
-    if isinstance(focus, str):
-        return focus
-    return ""
+    return _COMMAND_PLACE.search(source) is not None

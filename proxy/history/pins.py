@@ -108,8 +108,11 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
         if message.literal:
             continue
         is_fixed = message.is_fixed or message.declares_tools or place == last_user
-        is_instruction = message.role in HEAD and not message.is_observation
-        if is_fixed or is_instruction or (passages and _may_pin(message) and _contains_passage(message, passages)):
+        is_fixed = is_fixed or (message.role in HEAD and not message.is_observation)
+        if not is_fixed and passages and _may_pin(message):
+            text = message.text
+            is_fixed = any(passage in text for passage in passages)
+        if is_fixed:
             starts.add(message.start)
     return frozenset(starts)
 
@@ -129,11 +132,6 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 def _may_pin(message: Message) -> bool:
     return message.role in HEAD or message.is_user
-
-
-def _contains_passage(message: Message, passages: Sequence[str]) -> bool:
-    text = message.text
-    return any(passage in text for passage in passages)
 
 
 def _find_between(text: str, opening: str, closing: str) -> Iterable[str]:

@@ -90,7 +90,7 @@ def correct_rereads(
     whole: Collection[int],
     room: int,
 ) -> Iterator[Message]:
-    """*whole*: results whose text stands in the view. *room*: bytes that the block saves, as many are restored at most."""
+    """*whole*: results whose text stands in the view. *room*: bytes that the block saves, not more are restored."""
     restored = set[int]()
     for message in tail:
         reread = rereads[message.start]

@@ -65,8 +65,9 @@ class SummaryCost:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal, as far as it is about the bound of the answer."""
+    """The kind of a refusal, and its statement about the bound of the answer."""
 
+    kind: str
     longest_answer: int | None = None
     wants_other_name: bool = False
 
@@ -172,21 +173,23 @@ class SummaryCall:
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
         asking = self._request_usage(body)
         try:
-            whole_answer = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
-            if whole_answer.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
+            answer, refusal = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
+            if refusal is not None and refusal.kind == "usage-option" and asking and self.usage_refusals is not None:
                 cost = cost.plus(NOT_REPORTED)
-                whole_answer = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
-                if not whole_answer.refused:
+                answer, refusal = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+                if refusal is None:
                     self.usage_refusals.add(self._scope)
         except ProxyError as fault:
             why = "unreachable"
             if isinstance(fault, UpstreamTimeout):
                 why = "timeout"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(read_usage(whole_answer.answer.usage))
-        if whole_answer.refused or whole_answer.answer.error is not None:
-            return SummaryOutcome(Verdict(why=whole_answer.refused or "refused"), cost, whole_answer.refusal)
-        return SummaryOutcome(self._judge(whole_answer.answer), cost)
+        cost = cost.plus(read_usage(answer.usage))
+        if refusal is not None:
+            return SummaryOutcome(Verdict(why=refusal.kind), cost, refusal)
+        if answer.error is not None:
+            return SummaryOutcome(Verdict(why="refused"), cost)
+        return SummaryOutcome(self._judge(answer), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
         """Without usage, a streamed summary would seem free."""
@@ -216,21 +219,16 @@ class SummaryOutcome:
     refusal: Refused | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WholeAnswer:
-    answer: Answer
-    refused: str = ""
-    refusal: Refused | None = None
-
-
-async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAnswer:
+async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[Answer, Refused | None]:
     async with client.send(call, model) as reply:
-        refusal_kind, refusal = ("", None) if reply.is_good else await classify_refusal(reply)
+        refusal = None
+        if not reply.is_good:
+            refusal = await classify_refusal(reply)
         kind = find_header(reply.headers, "content-type") or ""
         assembly = Assembly(kind, find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
-        return WholeAnswer(assembly.answer(ended=True), refusal_kind, refusal)
+        return assembly.answer(ended=True), refusal
 
 
 def choose_bound_name(model: str) -> str:
@@ -240,19 +238,17 @@ def choose_bound_name(model: str) -> str:
     return "max_tokens"
 
 
-async def classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
-    """The kind of this refusal, and its statement about the bound of the answer."""
+async def classify_refusal(reply: Reply) -> Refused:
     beginning = await reply.peek(lambda read: len(read) > BODY_MAX_BYTES)
-    refusal = None
+    kind, longest_answer, wants_other_name = _classify_status(reply.status), None, False
     if beginning is not None:
         refusal = classify(reply.status, reply.headers, beginning)
-    if refusal is not None and refusal.kind == "usage-option":
-        return refusal.kind, None
-    longest = None
-    if refusal is not None and refusal.kind == "output":
-        longest = refusal.answer_room
-    wants_other_name = beginning is not None and _OTHER_NAME.search(beginning) is not None
-    return _classify_status(reply.status), Refused(longest, wants_other_name=wants_other_name)
+        if refusal is not None and refusal.kind == "usage-option":
+            return Refused(refusal.kind)
+        if refusal is not None and refusal.kind == "output":
+            longest_answer = refusal.answer_room
+        wants_other_name = _OTHER_NAME.search(beginning) is not None
+    return Refused(kind, longest_answer, wants_other_name=wants_other_name)
 
 
 def _classify_status(status: int) -> str:

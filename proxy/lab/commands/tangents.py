@@ -305,10 +305,12 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
 
 async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
-        fetched_answer = await fetch_whole_answer(
+        answer, refusal = await fetch_whole_answer(
             client, Call("POST", "/chat/completions", "", (*list_client_headers(settings), _JSON), body), model
         )
-    return fetched_answer.answer, fetched_answer.refused
+    if refusal is None:
+        return answer, ""
+    return answer, refusal.kind
 
 
 def _text_of(answer: Answer) -> str:
