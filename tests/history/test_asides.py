@@ -26,6 +26,7 @@ from tests.support.messages import assistant, call, request, system, tool, user
         ("/compact/all", None),
         ("/compact\tthe flags", "the flags"),
         ("please /compact", None),
+        ("What does /compact do?", None),
         ("/compact\nand then go on", None),
         ("/compact " + "x" * 3_000, None),
     ],
