@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
+from proxy.history.grouping import list_callers
 from proxy.history.messages import NOTE, Message, ToolCall
-from proxy.history.pairing import list_callers
 
 KINDS = ("outcome", "end state", "task", "instruction", "file", "search", "record")
 QUESTIONS = Path(__file__).with_name("questions.yaml")

@@ -381,9 +381,9 @@ async def _request_stream(client: Client, headers: Headers, model: str, path: st
         if reply.is_good:
             arrivals = tuple([perf_counter() - start async for _ in reply.chunks()])
             return ShortStream(reply.status, arrivals)
-        _, refusal = await classify_refusal(reply)
+        refusal = await classify_refusal(reply)
         code = _find_code(await reply.peek(lambda read: len(read) > BODY_MAX_BYTES) or b"")
-    return ShortStream(reply.status, (), code, wants_other_name=refusal is not None and refusal.wants_other_name)
+    return ShortStream(reply.status, (), code, wants_other_name=refusal.wants_other_name)
 
 
 def _find_code(body: bytes) -> str:

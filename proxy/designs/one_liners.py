@@ -12,9 +12,8 @@ from itertools import groupby
 from typing import ClassVar
 
 from proxy.history.agents import Hint
-from proxy.history.grouping import find_groups, find_turns
+from proxy.history.grouping import find_groups, find_turns, list_callers
 from proxy.history.messages import Message
-from proxy.history.pairing import list_callers
 from proxy.shorten.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
 from proxy.shorten.outcome import cut_first_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft

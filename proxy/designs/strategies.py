@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 from proxy.history import splice
 from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
-from proxy.history.calls import remove_calls
+from proxy.history.calls import list_tool_names, remove_calls, remove_pruned_tools
 from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type
-from proxy.history.offered_tools import list_tool_names, remove_pruned_tools
 from proxy.recall.tool import COMPACT, RECALL
 from proxy.shorten.clear_results import without_newest
 from proxy.shorten.pipeline import Count, Draft

@@ -13,7 +13,7 @@ from typing import ClassVar
 from proxy.designs.strategies import remove_pairs
 from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
 from proxy.history.calls import change_arguments
-from proxy.history.canonical import remove_wrapping
+from proxy.history.chain import remove_wrapping
 from proxy.history.messages import Message, ToolCall
 from proxy.shorten.clear_results import (
     CLEARABLE,

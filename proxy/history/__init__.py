@@ -4,7 +4,7 @@ Theory of operation, of this room and of `shorten/state.py`:
 
 1. A request holds a *head* (system messages) and a *body*, the history proper. Its client sends all of it every time.
 2. The body falls into *groups*: a user's message, or an answer with the results of its calls. Cuts are made between
-   groups only, or an upstream refuses the request (`grouping.py`, `pairing.py`).
+   groups only, or an upstream refuses the request (`grouping.py`).
 3. Each message has a *link*: a hash over it and all before it (`chain.py`). A *block* is stored under the link of the
    last message that it covers. It lists *parts*: stretches of the client's own messages, or bytes of the proxy.
 4. The block's messages (*covered*) and the messages after it (*tail*) are the *view*, which is forwarded after the
@@ -26,22 +26,16 @@ Theory of operation, of this room and of `shorten/state.py`:
 Keep in sync: whatever changes the bytes of a view for the same block and body breaks the upstream's prompt cache. A
 change of the canonical form makes all stored keys unknown.
 
-messages       one message: the client's bytes, and the little that deciding needs
-calls          changes of the calls inside a message
-splice         changes inside JSON bytes that leave all other bytes as they are
-grouping       groups and turns: where a history may be cut
-pairing        which result answers which call; flaws for which an upstream refuses a history, and their repair
-pins           passages that must survive verbatim
-agents         tools of agents by name and arguments: tables
-commands       command lines that agents run
-offered_tools  the tools that a request offers
-observations   output of an environment in the role of a user
-asides         `/compact`, and questions of a client about the conversation itself
-rereads        second reads that a harness refuses: the text comes again once it was shortened
-canonical      the form of a message that it is known by
-columns        values computed message by message, continued from one request to the next
-request        a request: its head and body, with their bytes
-chain          a keyed hash per message, each over the one before it
-head_digest    what a summary is bound to
-identity       the owner, chain and head of a history, and the keys of a store
+messages      one message: the client's bytes, and the little that deciding needs
+splice        changes inside JSON bytes that leave all other bytes as they are
+calls         changes of the calls inside a message, and of the tools that a request offers
+grouping      calls and their results, groups and turns: where a history may be cut, and the repair of flaws
+pins          passages that must survive verbatim
+agents        tools of agents by name and arguments: tables; command lines that agents run
+observations  output of an environment in the role of a user, `/compact`, and questions about the conversation itself
+rereads       second reads that a harness refuses: the text comes again once it was shortened
+columns       values computed message by message, continued from one request to the next
+request       a request: its head and body, with their bytes
+chain         the canonical form of each message, and a keyed hash over it and all before it
+identity      the owner, chain and head of a history, and the keys of a store
 """

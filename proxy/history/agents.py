@@ -1,8 +1,8 @@
-"""Tools of agents: tables by which a call is recognized, by the name of its tool and the names of its arguments."""
+"""Calls as agents make them: tables of their tools by the names of tool and arguments, and their command lines."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
@@ -14,16 +14,15 @@ ASKING = (
     *("askuser*", "*ask_user*", "ask_followup_question", "ask_human*", "request_user_input", "question"),
     *("ask_questions", "*askquestion*"),
 )
-"""Tools that ask a person. Others with such a name ask a model or a search, whose answers are no words of the user."""
+"""Tools that ask a person. Others with such a name ask a model or a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateTool:
-    """A kind of tool whose results are instructions, state or a person's answers, and which agents have it."""
+    """A kind of tool whose results are instructions, state or a person's answers."""
 
     glob: str
     examples: str
-    """Names by which agents call it."""
     is_folded: bool = False
     """The newest results stay when results are cleared, but not beside a fold."""
 
@@ -59,29 +58,25 @@ STATE_TOOLS = (
 )
 PLAN_MODE = ("*plan_mode", "*planmode", "plan_mode_respond")
 EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
-"""Tools of skills, tasks, todos, questions, memory and plans: instructions, state, and a person's answers."""
+"""Instructions, state, and a person's answers; of `STATEFUL` a fold keeps them, too."""
 STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
-"""Those of them that a fold keeps as well."""
 
 PATHS = (
     *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),
     *("file", "paths", "files", "filepath", "source", "destination"),
 )
-"""Arguments that name files, in the agents' own spellings."""
 COMMANDS = ("command", "cmd", "commands", "script")
 PLANS = ("todos", "plan", "task_list", "todoList", "todo_list", "tasks", "items")
 IDS = ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target")
-"""Arguments that name something that still runs."""
 _FIRST_LINES = ("start_line", "startLine", "line_start", "start_line_one_indexed", "offset")
 _LAST_LINES = ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive")
-"""Arguments that hold the first and the last line."""
 
 Kind = Literal["plan", "task", "step", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Calls of one kind: globs of the tool's name, one of the arguments they have, and values of `command`."""
+    """Globs of the tool's name, arguments of which it has one, and values of `command`."""
 
     kind: Kind
     tools: str
@@ -116,9 +111,7 @@ PATTERNS = (
     Pattern("run", "*exec* *run* *python* *interpreter* *jupyter* *eval*", ("code",)),
     Pattern("change", "edit insert"),
 )
-"""The first that fits tells the kind of a call. Names alone tell little (`create_issue`, `modify_order`), so most
-patterns ask for an argument, too.
-"""
+"""The first that fits tells the kind. Names alone tell little (`create_issue`, `modify_order`)."""
 
 
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -147,11 +140,7 @@ _NAME_CHARACTERS = 256
 
 @lru_cache(maxsize=1_024)
 def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the globs as one pattern for names in lower case; without globs it matches no name.
-
-    Globs come from policies. Names from requests are not cached: the time that a match takes must not tell which names
-    the tools of other tenants have.
-    """
+    """Only for globs of policies: a cache of names from requests would tell other tenants by its timing."""
     return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
 
 
@@ -161,7 +150,7 @@ _COMPILED_PATTERNS = tuple(
 
 
 def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
-    """Return the kind of a call with these arguments; `other` if no pattern matches, as for most tools."""
+    """`other` if no pattern matches, as for most tools."""
     name = remove_server_name(tool[:_NAME_CHARACTERS]).lower()
     arguments = {key for key, value in values.items() if value}
     for pattern, names, by in _COMPILED_PATTERNS:
@@ -175,33 +164,31 @@ def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
 
 
 def is_read_only(tool: str) -> bool:
-    """Whether a tool, by its name, returns something and changes nothing, so that it may be called again."""
+    """Whether a tool, by its name, may be called again without harm."""
     words = {word.lower() for word in _NAME_WORD.findall(remove_server_name(tool[:_NAME_CHARACTERS]))}
     return not words.isdisjoint(_READING_WORDS) and words.isdisjoint(_ACTING_WORDS)
 
 
 def is_plan_mode(call: ToolCall) -> bool:
-    """Whether a call enters or leaves an agent's plan mode."""
     return matches_any(call.name, PLAN_MODE)
 
 
 def remove_server_name(tool: str) -> str:
-    """Return the tool's own name: `read_file` of `mcp__fs__read_file` and of `fs.read_file`."""
+    """`read_file` of `mcp__fs__read_file` and of `fs.read_file`."""
     return re.split(r"__|[./:]", tool)[-1]
 
 
 def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
-    """Whether one of the globs matches this tool, with or without the name of its server."""
     name, pattern = tool[:_NAME_CHARACTERS], _compile_globs(globs)
     return bool(pattern.match(name.lower()) or pattern.match(remove_server_name(name).lower()))
 
 
 Hint = tuple[str, str, str]
-"""A tool (glob), then `keep`, `strip`, `remove` or "" (not named) for the request and the response of its calls."""
+"""A glob, then `keep`, `strip`, `remove` or "" (not named) for the request and the response of its calls."""
 
 
 def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
-    """Return the modes of the request and of the response of this tool's calls, each of the first hint that sets it."""
+    """The modes of request and response, each of the first hint that sets it."""
     request_mode, response_mode = "", ""
     for glob, hint_request_mode, hint_response_mode in hints:
         if matches_any(tool, (glob,)):
@@ -211,12 +198,11 @@ def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
 
 
 def is_read(call: ToolCall) -> bool:
-    """Whether the call reads a file. An editor for everything is taken for a reader if it has no arguments."""
+    """An editor for everything is taken for a reader if it has no arguments."""
     return find_kind(call.name, {"path": ".", "command": "view", **call.named}) == "read"
 
 
 def find_value(values: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - JSON
-    """Return the value of the first of these arguments that is not empty."""
     for name in names:
         value = values.get(name)
         if value:
@@ -235,7 +221,7 @@ def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the first and the last line that a call asks for, 0 for the end of the file; None if it names none."""
+    """The first and the last line that a call asks for, 0 for the end of the file."""
     match values:
         case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
             return first, max(0, last)
@@ -254,3 +240,56 @@ def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
     if isinstance(value, int):
         return value
     return 0
+
+
+_QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
+# A line of its own: what is behind a command may be quoted.
+_COMMENT = re.compile(r"^[ \t]{0,80}#[^\n]*$", re.MULTILINE)
+_PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
+_COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
+_BEFORE_COMMAND = frozenset(
+    (
+        *("sudo", "time", "env", "if", "then", "elif", "else", "while", "until", "do", "!", "(", "{", "exec"),
+        *("nohup", "command"),
+    )
+)
+_CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
+
+
+def find_command_line(values: Mapping[str, Any]) -> str:
+    """Of a shell with a script as its argument, the script."""
+    value = find_value(values, (*COMMANDS, "code")) or ""
+    if not isinstance(value, list):
+        return render_value(value)
+    if len(value) > 1 and value[1] in ("-c", "-lc"):
+        return render_value(value[-1])
+    return " ".join(map(render_value, value))
+
+
+def split_commands(line: str, ends: re.Pattern[str] = _COMMAND_ENDS) -> list[str]:
+    """Simple commands, without comments. A quoted text that is no single word becomes `?`."""
+    if "#" in line:
+        line = _COMMENT.sub("", line)
+    return [command for command in ends.split(_QUOTED.sub(_unquote, line)) if command.strip()]
+
+
+def skip_words_before_command(words: Sequence[str]) -> list[str]:
+    """`make` of `sudo CC=gcc make`."""
+    for place, word in enumerate(words):
+        if word not in _BEFORE_COMMAND and "=" not in word:
+            return list(words[place:])
+    return []
+
+
+def _unquote(quoted: re.Match[str]) -> str:
+    text = quoted[0][1:-1]
+    if _PLAIN_WORD.fullmatch(text):
+        return text
+    return "?"
+
+
+def remove_folder_change(command: str) -> str:
+    change = _CHANGE_OF_FOLDER.match(command)
+    if change is None or change.end() == len(command):
+        return command
+    return command[change.end() :]

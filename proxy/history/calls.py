@@ -1,13 +1,15 @@
-"""Change the calls of an assistant message inside its bytes: other arguments, or fewer calls."""
+"""Change bytes around tools: the calls in an assistant message, and the tools that a request offers."""
 
-from collections.abc import Callable, Collection, Iterator
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall, make_literal
 
 
 def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
-    """Return a message with the arguments that *change* returns for each call; everything else keeps its bytes."""
+    """*change* returns the arguments of each call; everything else keeps its bytes."""
     changes: list[tuple[int, int, bytes]] = []
     for call, (start, stop) in zip(message.calls, _find_argument_spans(message.raw), strict=False):
         text = change(call)
@@ -20,10 +22,7 @@ def change_arguments(message: Message, change: Callable[[ToolCall], str], made: 
 
 
 def remove_calls(message: Message, removed: Collection[int], made: str) -> Message | None:
-    """Return a message without the calls of these numbers; None if nothing would be left of it.
-
-    A legacy `function_call` is numbered after the others.
-    """
+    """None if nothing would be left. A legacy `function_call` is numbered after the others."""
     raw = message.raw
     calls = splice.find_member(raw, "tool_calls")
     count = 0
@@ -48,7 +47,7 @@ def remove_calls(message: Message, removed: Collection[int], made: str) -> Messa
 
 
 def list_argument_texts(call: ToolCall) -> Iterator[str]:
-    """Yield the texts inside the arguments; the arguments as one text if they are not JSON."""
+    """The arguments as one text if they are not JSON."""
     value = call.value
     if value is None:
         yield call.arguments
@@ -57,7 +56,7 @@ def list_argument_texts(call: ToolCall) -> Iterator[str]:
 
 
 def iterate_strings(value: object) -> Iterator[str]:
-    """Yield every text in a JSON value, without the names of members."""
+    """Every text in a JSON value, without the names of members."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -69,7 +68,7 @@ def iterate_strings(value: object) -> Iterator[str]:
 
 
 def _find_argument_spans(raw: bytes) -> list[tuple[int, int]]:
-    """Return the byte range of each call's arguments, in the order of `Message.calls`; (0, 0) for one without."""
+    """In the order of `Message.calls`; (0, 0) for a call without arguments."""
     spans = []
     calls = splice.find_member(raw, "tool_calls")
     if calls is not None and raw[calls.start : calls.start + 1] == b"[":
@@ -96,3 +95,43 @@ def _find_span(raw: bytes, start: int, key: str) -> tuple[int, int]:
     if member is None:
         return 0, 0
     return member.start, member.stop
+
+
+def list_tool_names(tools: bytes | None) -> list[str]:
+    if tools is None:
+        return []
+    return [_find_tool_name(definition) for definition in json.loads(tools) or ()]
+
+
+def find_pruned_tools(tools: bytes | None, remaining_tools: bytes | None) -> tuple[str, ...]:
+    if tools == remaining_tools:
+        return ()
+    remaining_names = set(list_tool_names(remaining_tools))
+    return tuple(name for name in list_tool_names(tools) if name not in remaining_names)
+
+
+def remove_pruned_tools(tools: bytes | None, pruned: Iterable[str]) -> bytes | None:
+    """The others byte for byte. A list that would be empty stays."""
+    pruned_names = frozenset(pruned)
+    if tools is None or not pruned_names:
+        return tools
+    spans = list(splice.iterate_elements(tools))
+    remaining = []
+    for (start, stop), name in zip(spans, list_tool_names(tools), strict=True):
+        if name not in pruned_names:
+            remaining.append(tools[start:stop])
+    if not remaining or len(remaining) == len(spans):
+        return tools
+    return b"[" + b",".join(remaining) + b"]"
+
+
+def _find_tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
+    if not isinstance(definition, dict):
+        return ""
+    inner = definition.get(definition.get("type"), definition)
+    if not isinstance(inner, dict):
+        return ""
+    name = inner.get("name")
+    if isinstance(name, str):
+        return name
+    return ""

@@ -1,4 +1,4 @@
-"""The chain of a history: one keyed hash per message, each over the one before it.
+r"""The chain of a history: one keyed hash per message, over its canonical form and the hash before it.
 
 Two requests share a link only if they share everything up to it. So after a rewind, an edit or a fork, the longest
 known link finds the block; tenants and siblings are kept apart without a lock.
@@ -6,15 +6,25 @@ known link finds the block; tenants and siblings are kept apart without a lock.
     h(0) = hash(tenant, user, x-conversation-id)
     h(n) = hash(h(n - 1), canonical form of message n)
 
-- Nothing of another tenant can ever match: the first link holds the tenant.
-- The head is left out, as system prompts carry dates. Summaries are bound to it by `head_digest.py`.
+- The head is left out, as system prompts carry dates. Summaries are bound to it in `identity.py`.
 - The key is secret and shared by all workers: a forged collision would hand out the summary of another tenant.
+
+The canonical form is the same however a client writes its JSON and wherever it puts its cache markers:
+
+    {"content": [{"text": "gr\u00fc\u00df", "type": "text", "cache_control": {}}], "role": "user"}
+    {"role":"user","content":"grüß"}
+
+The first becomes the second. What cannot be read as JSON stays. Changing the form changes all stored keys.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
+from typing import Any
 
-from proxy.history.canonical import canonicalize, has_ambiguous_escape, keep_as_written
+from proxy.history import splice
 from proxy.history.messages import HEAD, RESULTS, Message
 from proxy.history.request import Request
 
@@ -24,13 +34,161 @@ LINK_BYTES = 20
 _ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 
 CanonicalForm = Callable[[Message], bytes]
-"""The bytes that a message is hashed as."""
 MessageKind = tuple[str, bool]
-"""The role of a message, and whether it holds calls."""
+
+MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
+"""The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
+_MARKER_NAME_PART = b"cache_"
+# The order of keys in which most clients write a message; other keys follow by name.
+_ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
+_RANKS = {key: rank for rank, key in enumerate(_ORDER)}
+_CONTENT = b'"content"'
+_CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
+# An escape follows an odd number of backslashes. Control characters without a short form can be written in one way.
+_ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
+# Its quotes are no escaped ones, and the brace behind it is the last of the element: it is a member of the element.
+_LAST_MARKER = re.compile(rb'\s*,\s*"cache_control"\s*:\s*\{\s*"type"\s*:\s*"ephemeral"\s*\}(?=\s*\}\Z)')
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_PARSED_WHOLE_BYTES = 1_024
+
+
+def canonicalize(message: Message) -> bytes:
+    raw = message.raw
+    if len(raw) <= _PARSED_WHOLE_BYTES or _MARKER_NAME_PART in raw or message.content[:1] != b'"':
+        return _rewrite(raw)
+    return _rewrite_around(message)
+
+
+def keep_as_written(message: Message) -> bytes:
+    """Canonical, but for escapes, if the client writes that form."""
+    raw = remove_cache_marker(message.raw)
+    if message.content[:1] == b"[":
+        return _unwrap_text(raw)
+    return raw
+
+
+def has_ambiguous_escape(raw: bytes) -> bool:
+    r"""Whether a `\u` stands for a character that could be written in another way."""
+    return b"\\u" in raw and any(len(escape[1]) % 2 for escape in _ESCAPE.finditer(raw))
+
+
+def remove_cache_marker(raw: bytes) -> bytes:
+    if _MARKER_NAME_PART not in raw:
+        return raw
+    raw = splice.remove_members(raw, MARKERS)
+    for key in ("content", "tool_calls"):
+        member = splice.find_member(raw, key)
+        if member is not None and raw[member.start : member.start + 1] == b"[":
+            raw = splice.replace_elements(raw, member.start, _strip_markers)
+    return raw
+
+
+def remove_wrapping(content: bytes) -> bytes:
+    """Without markers, and without the list that a single text needs for them: both move with each turn."""
+    if content[:1] != b"[":
+        return content
+    if _MARKER_NAME_PART in content:
+        content = splice.replace_elements(content, 0, _strip_markers)
+    text = _find_only_text(content, 0)
+    if text is None:
+        return content
+    return text
+
+
+def _rewrite_around(message: Message) -> bytes:
+    """A long text is parsed only if it holds escapes."""
+    raw, text = message.raw, message.content
+    name = _CONTENT_KEY.search(raw)
+    if name is None or not raw.startswith(text, name.end()):
+        return _rewrite(raw)
+    start = name.end()
+    outer = raw[:start] + b"0" + raw[start + len(text) :]
+    before, separator, after = _rewrite(outer).partition(_CONTENT + b":0")
+    if not separator:
+        return _rewrite(raw)
+    if has_ambiguous_escape(text):
+        text = _rewrite(text)
+    return b"".join((before, _CONTENT, b":", text, after))
+
+
+def _rewrite(raw: bytes) -> bytes:
+    try:
+        value = _sort_keys(_remove_markers(json.loads(raw)))
+        return _ENCODER.encode(value).encode("utf-8", "surrogatepass")
+    except (ValueError, RecursionError):
+        return raw
+
+
+def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(message, dict):
+        return message
+    unmarked = _drop_markers(message)
+    for key in ("content", "tool_calls"):
+        parts = unmarked.get(key)
+        if isinstance(parts, list):
+            unmarked[key] = [_drop_markers(part) for part in parts]
+    match unmarked.get("content"):
+        case [{"type": "text", "text": str(text), **other_keys}] if not other_keys:
+            unmarked["content"] = text
+    return unmarked
+
+
+def _drop_markers(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(value, dict):
+        return value
+    return {key: member for key, member in value.items() if key not in MARKERS}
+
+
+def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        return {key: _sort_keys(value[key]) for key in sorted(value, key=_rank_key)}
+    if isinstance(value, list):
+        return [_sort_keys(element) for element in value]
+    return value
+
+
+def _rank_key(key: str) -> tuple[int, str]:
+    return _RANKS.get(key, len(_RANKS)), key
+
+
+def _strip_markers(element: bytes) -> bytes:
+    """Most clients write one, last, which is cut off without a parser."""
+    if element[:1] != b"{" or _MARKER_NAME_PART not in element:
+        return element
+    if element.count(_MARKER_NAME_PART) == 1:
+        last_member = _LAST_MARKER.search(element)
+        if last_member is not None:
+            return element[: last_member.start()] + element[last_member.end() :]
+    return splice.remove_members(element, MARKERS)
+
+
+def _unwrap_text(raw: bytes) -> bytes:
+    """A single text part and plain text are the same words."""
+    content = splice.find_member(raw, "content")
+    if content is None:
+        return raw
+    text = _find_only_text(raw, content.start)
+    if text is None:
+        return raw
+    return splice.replace_bytes(raw, content.start, content.stop, text)
+
+
+def _find_only_text(raw: bytes, start: int) -> bytes | None:
+    """The text, as JSON, if the list at *start* is one part of text and nothing else."""
+    parts = list(islice(splice.iterate_elements(raw, start), 2))
+    if len(parts) != 1:
+        return None
+    part_start = parts[0][0]
+    if raw[part_start : part_start + 1] != b"{":
+        return None
+    members = {member.key: raw[member.start : member.stop] for member in splice.iterate_members(raw, part_start)}
+    if members.keys() != {"type", "text"} or members["type"] != b'"text"':
+        return None
+    return members["text"]
 
 
 def compute_chain(request: Request, tenant: str, secret: bytes, conversation: str = "") -> tuple[bytes, ...]:
-    """Return the links h(0) .. h(n) of a request with n messages after its head."""
+    """The links h(0) .. h(n) of a request with n messages after its head."""
     origin, body = _compute_origin(request, tenant, secret, conversation), request.body
 
     def continue_chain(links: Sequence[bytes]) -> Iterator[bytes]:
@@ -46,7 +204,7 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
 
 
 def compute_beginning(request: Request, tenant: str, secret: bytes, conversation: str = "") -> bytes:
-    """Return h(1), which identifies a conversation from its first message on; h(0) if it has none."""
+    """h(1), which identifies a conversation from its first message on; h(0) if it has none."""
     origin = _compute_origin(request, tenant, secret, conversation)
     if not request.body:
         return origin
@@ -58,18 +216,16 @@ def compute_beginning(request: Request, tenant: str, secret: bytes, conversation
 
 
 def compute_link(link: bytes, message: Message, secret: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
-    """Return the link after this one."""
     digest = blake2b(link, digest_size=LINK_BYTES, key=secret)
     digest.update(form(message))
     return digest.digest()
 
 
 def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
-    """Choose how each message from *start* on is brought into canonical form.
+    """How each message from *start* on is brought into canonical form.
 
     Parsing every message would cost more than hashing it. One client writes all its JSON in one way, so the first
-    message of each kind tells whether that way is canonical. It is part of every prefix that holds others of its kind.
-    Escapes are looked for in every message.
+    message of each kind tells whether that way is canonical. Escapes are looked for in every message.
     """
     body = request.body
 

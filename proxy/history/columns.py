@@ -21,10 +21,8 @@ from itertools import compress, count
 from operator import is_, is_not
 from typing import Any, TypeVar
 
-from proxy.history.canonical import remove_wrapping
-from proxy.history.grouping import find_group_starts
+from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message, ToolCall
-from proxy.history.pairing import find_callers
 from proxy.history.rereads import Reread, find_rereads
 
 V = TypeVar("V")
@@ -183,13 +181,9 @@ class Columns:
 
         return self._extend("raw messages", len(messages), compute)
 
-    def content_hashes(self, messages: Sequence[Message]) -> Sequence[int]:
+    def content_hashes(self, length: int, compute: Compute[int]) -> Sequence[int]:
         """A hash of each content without cache markers."""
-
-        def compute(values: Sequence[int]) -> list[int]:
-            return [hash(remove_wrapping(message.content)) for message in messages[len(values) :]]
-
-        return self._extend("content hashes", len(messages), compute)
+        return self._extend("content hashes", length, compute)
 
     def last_users(self, messages: Sequence[Message]) -> Sequence[int | None]:
         """Up to each message, the index of the newest message of a person."""

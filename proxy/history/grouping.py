@@ -1,4 +1,4 @@
-"""Groups and turns: the places where a history may be cut.
+"""Which result answers which call, and where a history may be cut.
 
 A *group* is the smallest thing that may go: one user message, or an answer with
 
@@ -12,33 +12,248 @@ A *group* is the smallest thing that may go: one user message, or an answer with
     assistant Done.                       group 3
 
 An upstream refuses a result without its call, and would refuse it for ever: the client sends the same history again.
-So every cut goes through `snap()`.
+So every cut goes through `snap()`. Ids repeat in real conversations: a result answers the newest open call of its id.
 
 A *turn* is a user message and the groups after it. An autonomous agent may have one turn and three hundred groups.
 """
 
+import json
 import re
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from operator import is_
 
 from proxy.history import splice
-from proxy.history.messages import Message, find_last_assistant
-from proxy.history.pairing import pair_results
+from proxy.history.messages import RESULTS, Message, ToolCall, find_last_assistant, make_literal
+
+MISSING = "[No result of this call was recorded.]"
+ANSWERED_WITHIN_MESSAGES = 400
+"""A result finds a call of an earlier answer within this distance."""
+PAIRS_AT_ANY_DISTANCE = frozenset({"responses"})
+"""APIs that take a result after other messages."""
+
+
+Pair = tuple[int, ToolCall]
+
+
+def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
+    return list(find_callers(messages))
+
+
+def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
+    """The call that each message answers, after the *known* ones of the first messages."""
+    for pair in pair_results(messages, len(known)):
+        if pair is None:
+            yield None
+        else:
+            yield pair[1]
+
+
+def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[Pair | None]:
+    """The message that calls, and the call, which each message from *first* on answers.
+
+    A result answers the newest open call of its id, of several in one message the first. A call of an earlier answer is
+    open for `ANSWERED_WITHIN_MESSAGES` only: the pairs are the same wherever the reading began.
+    """
+    start = find_last_assistant(messages, first) or 0
+    newest, open_calls, earlier_calls = start, _OpenCalls(), _EarlierCalls(messages, start)
+    for place in range(start, len(messages)):
+        message, pair = messages[place], None
+        role = message.role
+        if role in RESULTS:
+            call = open_calls.take(message.answers)
+            if call is None and start and message.answers:
+                call = earlier_calls.take(message.answers, place)
+            if call is not None and (call.place == newest or place - call.place <= ANSWERED_WITHIN_MESSAGES):
+                pair = call.place, call.call
+        elif role == "assistant":
+            newest = place
+            open_calls.add(place, message.calls)
+        if place >= first:
+            yield pair
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    place: int
+    call: ToolCall
+    is_open: bool = True
+
+
+class _OpenCalls:
+    """Calls without a result, by id: a client may answer thousands of parallel calls in any order."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, list[_OpenCall]] = {}
+        """Under each id, the call that is answered next comes last."""
+        self.newest: deque[_OpenCall] = deque()
+        """The calls of the newest answer, in their order."""
+
+    def add(self, place: int, calls: Sequence[ToolCall]) -> None:
+        self.newest = deque([_OpenCall(place, call) for call in calls])
+        for call in reversed(self.newest):
+            self._by_id.setdefault(call.call.answered_by, []).append(call)
+
+    def take(self, answers: str) -> _OpenCall | None:
+        """Without an id it is the first call of the newest answer."""
+        if not answers:
+            while self.newest:
+                call = self.newest.popleft()
+                if call.is_open:  # it may have been taken by its id
+                    call.is_open = False
+                    return call
+            return None
+        calls = self._by_id.get(answers)
+        while calls:
+            call = calls.pop()
+            if call.is_open:  # it may have been taken without an id
+                call.is_open = False
+                return call
+        return None
+
+
+class _EarlierCalls:
+    """The open calls before a place, read from the newest on until the wanted one appears.
+
+    Hardly any history needs them, and a client whose results come one answer late needs the last ones only.
+    """
+
+    def __init__(self, messages: Sequence[Message], stop: int) -> None:
+        self._messages = messages
+        self._stop = stop
+        """Messages before this place are not read yet."""
+        self._closing = Counter[str]()
+        """The ids of results that were read and whose calls are before them, not read yet."""
+        self._by_id: dict[str, deque[_OpenCall]] = {}
+
+    def take(self, answers: str, place: int) -> _OpenCall | None:
+        earliest = max(0, place - ANSWERED_WITHIN_MESSAGES)
+        while not self._by_id.get(answers) and self._stop > earliest:
+            self._read_answer(earliest)
+        calls = self._by_id.get(answers)
+        if not calls:
+            return None
+        return calls.popleft()
+
+    def _read_answer(self, earliest: int) -> None:
+        start = max(earliest, find_last_assistant(self._messages, self._stop) or 0)
+        calls = _OpenCalls()
+        if self._messages[start].role == "assistant":
+            calls.add(start, self._messages[start].calls)
+        remaining = [*calls.newest]
+        for message in self._messages[start : self._stop]:
+            if message.is_result and calls.take(message.answers) is None and message.answers:
+                self._closing[message.answers] += 1
+        for call in remaining:
+            id_ = call.call.answered_by
+            if call.is_open and self._closing[id_]:
+                self._closing[id_] -= 1
+            elif call.is_open:
+                self._by_id.setdefault(id_, deque()).append(call)
+        self._stop = start
+
+
+@dataclass(frozen=True, slots=True)
+class Flaws:
+    """Numbers of flaws for which an upstream may refuse a history."""
+
+    orphans: int = 0
+    """Results without a call."""
+    unanswered: int = 0
+    """Calls without a result."""
+    late: int = 0
+    """Results that do not come right after the message that calls and its other results."""
+    leading: int = 0
+    """1 if it does not begin with a user."""
+    userless: int = 0
+    """1 if there is no user message."""
+
+    def worse_than(self, other: "Flaws") -> bool:
+        return (
+            self.orphans > other.orphans
+            or self.unanswered > other.unanswered
+            or self.late > other.late
+            or self.leading > other.leading
+            or self.userless > other.userless
+        )
+
+
+def count_flaws(messages: Sequence[Message]) -> Flaws:
+    orphans = unanswered = late = speaker = 0
+    leading = userless = 0
+    for place, (message, pair) in enumerate(zip(messages, pair_results(messages), strict=True)):
+        unanswered += len(message.calls)
+        if not message.is_result:
+            speaker = place
+        elif pair is None:
+            orphans += 1
+        else:
+            unanswered -= 1
+            if pair[0] != speaker:
+                late += 1
+    if messages and (messages[0].role == "assistant" or messages[0].is_result):
+        leading = 1
+    if not any(message.role == "user" for message in messages):
+        userless = 1
+    return Flaws(orphans, unanswered, late, leading, userless)
+
+
+def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
+    """Give all calls a result, drop stray results, and move late results to their calls.
+
+    Late results stay if this API takes them where they are: the bytes that were forwarded before are in its cache.
+    """
+    pairs = list(pair_results(messages))
+    moves_late_results = api not in PAIRS_AT_ANY_DISTANCE
+    answered_calls = set[tuple[int, int]]()
+    results_of: dict[int, list[Message]] = {}
+    for message, pair in zip(messages, pairs, strict=True):
+        if pair is not None:
+            answered_calls.add((pair[0], id(pair[1])))
+            results_of.setdefault(pair[0], []).append(message)
+    repaired: list[Message] = []
+    missing_results: list[Message] = []
+    for place, message in enumerate(messages):
+        if message.is_result:
+            if pairs[place] is not None and not moves_late_results:
+                repaired.append(message)
+            continue
+        repaired += missing_results
+        repaired.append(message)
+        if moves_late_results:
+            repaired += results_of.get(place, ())
+        missing_results = []
+        for call in message.calls:
+            if (place, id(call)) not in answered_calls:
+                missing_results.append(_make_missing_result(message, call))
+    repaired += missing_results
+    if len(repaired) == len(messages) and all(map(is_, repaired, messages)):
+        return tuple(messages)
+    return tuple(repaired)
+
+
+def _make_missing_result(message: Message, call: ToolCall) -> Message:
+    if call.kind == "legacy":
+        value = {"role": "function", "name": call.name, "content": MISSING}
+    else:
+        value = {"role": "tool", "tool_call_id": call.id, "content": MISSING}
+    raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return make_literal(raw, message.stop, message.stop, "repair")
+
 
 CONTINUED_WITHIN_MESSAGES = 400
-"""An answer continues only uses of the provider's tools that began within this distance, so that no history is slow."""
+"""A distance that keeps any history fast."""
 _USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
-"""Ids of uses in an answer: of the tool's, of its result's, and of the program's that calls a tool of the client."""
+"""Ids of the tool's use, of its result, and of the program that calls a tool of the client."""
 LATE_WITHIN_MESSAGES = 32
-"""Upper bound of a group that a late result extends. If each result comes one answer late, all answers are linked, and
-without a bound the whole history would be one group. A fold keeps calls that it would part from their results."""
+"""Upper bound of a group that a late result extends. If each result came one answer late, the whole history would be
+one group. A fold keeps calls that it would part from their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The atomic groups of a history, as ranges of places."""
-
     starts: Sequence[int]
     """The start of each message's group, as it is while that message is the last one."""
 
@@ -54,7 +269,7 @@ class Groups:
             stop = start
 
     def snap(self, cut: int) -> int:
-        """Return the last place at or before *cut* where the history may be parted."""
+        """The last place at or before *cut* where the history may be parted."""
         if cut >= len(self.starts):
             return len(self.starts)
         return next(group.start for group in self.newest_first() if group.start <= cut)
@@ -64,7 +279,7 @@ class Groups:
 
 
 def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
-    """Yield the values of `Groups.starts`, starting after the *known* ones of the first messages."""
+    """The values of `Groups.starts`, after the *known* ones of the first messages."""
     first = find_last_assistant(messages, len(known)) or 0
     starts, start, answer_start = [*known[:first]], -1, -1
     pairs, answers = pair_results(messages, first), _AnswersByUse(messages)
@@ -86,10 +301,9 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
 
 
 def _find_origin(starts: Sequence[int], caller: int) -> int | None:
-    """Find the start of the group of the next message, a result of the message at *caller*.
+    """The group that the next message, a result of the message at *caller*, belongs to; None: it would be too large.
 
-    None if the group would become too large. Another answer may stand between the two: an unknown item may part the
-    parallel calls of one response.
+    Another answer may stand between the two: an unknown item may part the parallel calls of one response.
     """
     if caller >= starts[-1]:
         return starts[-1]
@@ -103,7 +317,7 @@ def _find_origin(starts: Sequence[int], caller: int) -> int | None:
 
 
 def _find_start(starts: Sequence[int], place: int) -> int:
-    """Find the start of the group of this message: a later result may have drawn it into a larger one."""
+    """A later result may have drawn the message into a larger group."""
     stop = len(starts)
     while stop > place:
         stop = starts[stop - 1]
@@ -124,7 +338,7 @@ class _AnswersByUse:
         """The place of the newest answer by each id, written as JSON."""
 
     def find_continued(self, place: int) -> Iterator[int]:
-        """Yield the places of the answers that this one continues: an upstream refuses it without them."""
+        """An upstream refuses the answer at *place* without these."""
         ids = self._messages[place].continues
         if not ids:
             return
@@ -144,19 +358,17 @@ class _AnswersByUse:
 
 
 def find_groups(messages: Sequence[Message]) -> list[range]:
-    """Return the atomic groups, in order."""
     groups = list(Groups.of(messages).newest_first())
     groups.reverse()
     return groups
 
 
 def snap(messages: Sequence[Message], cut: int) -> int:
-    """Return the last place at or before *cut* where the history may be parted."""
     return Groups.of(messages).snap(cut)
 
 
 def find_turns(messages: Sequence[Message]) -> list[range]:
-    """Return each stretch from one message of a person to the next; the messages before the first are a turn, too."""
+    """From one message of a person to the next; the messages before the first are a turn, too."""
     if not messages:
         return []
     starts = [place for place in range(1, len(messages)) if messages[place].is_user]

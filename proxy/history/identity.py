@@ -1,4 +1,4 @@
-"""The identity of a history: its owner, its chain and its head, and the keys of all that is stored for it.
+r"""The identity of a history: its owner, its chain and its head, and the keys of all that is stored for it.
 
 A client sends its whole history every time and gives it no name, so everything is stored under links of its chain:
 
@@ -8,45 +8,50 @@ A client sends its whole history every time and gives it no name, so everything 
     team-a/summary/<link>.<head>    a summary before a block uses it
     team-a/anchor/<link>            the last request that ended at a link
     team-a/scale/<counter>          how an upstream counts the tokens of a family of models
+
+A model that writes a summary has read the head and may repeat any of it, so the summary serves only the same head. What
+agents change in it every turn (dates, counters, a checksum, the state of a repository) is left out of its digest:
+
+    Today's date: 2026-11-26. Tokens used: 5,120 of 200,000.
+    Today's date: \0. Tokens used: \0 of \0.
+
+All other numbers and ids count: they may be all that tells two customers apart.
 """
 
-from collections.abc import Sequence
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 
-from proxy.history.chain import compute_chain
-from proxy.history.head_digest import compute_head_digest
+from proxy.history.chain import canonicalize, compute_chain
+from proxy.history.messages import Message, extract_text
 from proxy.history.request import Request
 
 OBSERVED = "observed"
-"""Keys of blocks that were only observed begin with tenant/observed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A history as the store knows it."""
-
     tenant: str
     links: Sequence[bytes]
     counter: str
     """Upstream and family of models: the counts of one say nothing about another."""
     head: str = ""
-    """The digest of its head."""
 
     @classmethod
     def of(cls, request: Request, tenant: str, secret: bytes, name: str, counter: str) -> "Identity":
-        """Return the identity of a history. *name* is the client's, to tell apart conversations with equal content."""
+        """*name* is the client's, to tell apart conversations with equal content."""
         links = compute_chain(request, tenant, secret, name)
         key = tenant, secret, *(message.raw for message in request.head)
-
-        def compute_digest() -> str:
-            return compute_head_digest(request.head, tenant, secret)
-
-        return cls(tenant, links, counter, request.columns.head_digest(key, compute_digest))
+        digest = request.columns.head_digest(key, lambda: compute_head_digest(request.head, tenant, secret))
+        return cls(tenant, links, counter, digest)
 
     @property
     def conversation(self) -> str:
-        """The name of the conversation. A history of a head alone is named by its owner: tenants share no name."""
+        """A history of a head alone is named by its owner: tenants share no name."""
         if not self.links:
             return ""
         return self.links[:2][-1].hex()[:16]
@@ -62,12 +67,12 @@ class Identity:
         return make_block_key(self._find_space(observed=observed), link)
 
     def block_keys(self, link: bytes, *, observed: bool) -> tuple[str, str]:
-        """Return the two keys of a block: that of its link, and the one for a summary of this head."""
+        """That of the link, and the one for a summary of this head."""
         space = self._find_space(observed=observed)
         return make_block_key(space, link), make_bound_key(space, link, self.head)
 
     def summary_key(self, covers: int, focus: str = "") -> str:
-        """Return the key of a summary. One with a focus is only for the request that asks for it."""
+        """One with a focus is only for the request that asks for it."""
         key = self.summary_key_of(self.links[covers])
         if not focus:
             return key
@@ -77,7 +82,6 @@ class Identity:
         return f"{self.tenant}/summary/{link.hex()}.{self.head}"
 
     def summary_keys(self) -> list[str]:
-        """Return the keys of summaries of every prefix, longest first."""
         return [self.summary_key_of(link) for link in reversed(self.links)]
 
     def _find_space(self, *, observed: bool) -> str:
@@ -87,10 +91,166 @@ class Identity:
 
 
 def make_block_key(tenant: str, link: bytes) -> str:
-    """Return the key of a block. The tenant comes first, so that a store can keep tenants apart."""
+    """The tenant comes first, so that a store can keep tenants apart."""
     return f"{tenant}/block/{link.hex()}"
 
 
 def make_bound_key(tenant: str, link: bytes, head: str) -> str:
-    """Return the key of a block if the link's own key holds a summary of another head."""
     return f"{make_block_key(tenant, link)}.{head}"
+
+
+HEAD_DIGEST_BYTES = 8
+_SPACE = r"(?:[ \t]{1,3})"
+_YEAR = r"(?:19|20)\d\d"
+_DAY = r"(?:0?[1-9]|[12]\d|3[01])"
+_MONTH = (
+    r"(?:jan(?:uary|uar|vier)?|feb(?:ruary|ruar)?|f\u00e9v(?:rier)?|mar(?:ch|s|zo)?|m\u00e4rz|apr(?:il|ile)?|avril|abril"
+    r"|may|mai|mayo|maggio|june?|juni|juin|junio|giugno|july?|juli|juillet|julio|luglio|aug(?:ust)?|ao\u00fbt|agosto"
+    r"|sep(?:t(?:ember|embre|iembre)?)?|settembre|oct(?:ober|obre|ubre)?|okt(?:ober)?|ottobre"
+    r"|nov(?:ember|embre|iembre)?|dec(?:ember)?|dez(?:ember)?|d\u00e9c(?:embre)?|dic(?:iembre|embre)?|enero|febrero"
+    r"|gennaio|febbraio)\b\.?"
+)
+_ZONE = rf"(?:{_SPACE}?(?:z|utc|gmt|[a-z]{{1,4}}st|[a-z]{{1,4}}dt|cet|mez|cest|mesz)\b)?(?:{_SPACE}?[+-]\d\d:?\d\d\b)?"
+_CLOCK = rf"\d{{1,2}}:[0-5]\d(?::[0-5]\d(?:[.,]\d{{1,9}})?)?(?:{_SPACE}?[ap]\.?m\b\.?)?{_ZONE}"
+_DATES = (
+    rf"{_YEAR}([-/.])(?:0?[1-9]|1[0-2])\1{_DAY}(?!\d)(?:t{_CLOCK})?",
+    r"20\d\d[01]\d[0-3]\dt\d{4,6}z?",
+    rf"{_DAY}(?:/{_DAY}/(?:{_YEAR}|\d\d)|[-.]{_DAY}[-.]{_YEAR})(?!\d)",
+    rf"{_DAY}(?:st|nd|rd|th|\.)?(?:{_SPACE}|-)(?:of{_SPACE}|de{_SPACE})?{_MONTH}(?:,?(?:{_SPACE}|-)(?:de{_SPACE})?{_YEAR})?",
+    rf"{_MONTH}(?:{_SPACE}|-){_DAY}(?:st|nd|rd|th)?(?!\d)(?:,?{_SPACE}{_YEAR})?",
+    rf"{_MONTH},?{_SPACE}{_YEAR}",
+    _CLOCK,
+    rf"\d{{1,2}}{_SPACE}?[ap]\.?m\b\.?",
+    rf"\d{{1,6}}{_SPACE}?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|months?){_SPACE}ago",
+)
+_MOMENT = re.compile(rf"(?<![\w.:/-])(?:{'|'.join(_DATES)})|{_YEAR}\u5e74\d{{1,2}}\u6708\d{{1,2}}\u65e5", re.IGNORECASE)
+_EPOCH = re.compile(r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9})?")
+_WEEKDAY = re.compile(
+    r"\b(?:(?:mon|tue|tues|wed|wednes|thu|thurs|fri|sat|satur|sun)(?:day)?"
+    r"|montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche"
+    r"|lunes|martes|mi\u00e9rcoles|jueves|viernes|s\u00e1bado|domingo)\b\.?|\u661f\u671f[\u4e00-\u9fff]",
+    re.IGNORECASE,
+)
+_OF_TIME = re.compile(
+    r"\b(?:today|now|date|time|timestamp|epoch|heute|datum|aujourd'hui|hoy|fecha)|\u4eca\u5929", re.IGNORECASE
+)
+# A count, or a moment that was replaced.
+_COUNT = re.compile(r"\d[\d.,:]*%?|\0")
+_COUNTER = re.compile(
+    r"\b(?:(?:tokens?|context(?: window)?|time|steps?|turns?|iterations?|requests?|messages?|budget)"
+    r" (?:usage|used|left|remaining|elapsed|so far)|elapsed|uptime|previous messages between)\b"
+    r"|^\W*(?:current )?(?:turn|step|iteration)\b(?=\W{0,3}[\d\0])",
+    re.IGNORECASE,
+)
+_UNITS = (
+    r"(?:(?:out of|of|from|max|total|used|left|remaining|tokens?|requests?|messages?|steps?|turns?|iterations?|percent"
+    r"|[kms]|ms|h|d|hrs?|hours?|min(?:ute)?s?|sec(?:ond)?s?|days?)(?![a-z])[^\w.;]{0,3}){1,2}"
+)
+# What may stand between a count and its counter, between two counts, between a counter and its count, and behind a
+# count of what is left.
+_BEFORE_COUNTER = re.compile(rf"\s{{0,2}}(?:{_UNITS})?", re.IGNORECASE)
+_BETWEEN_COUNTS = re.compile(rf"\s?(?:[/|(\[~\u2013-]|{_UNITS})\s?\(?", re.IGNORECASE)
+_BEHIND_COUNTER = re.compile(r"[^\w.;]{0,4}(?:(?:is|are|was|now|about|of|so far)\b[^\w.;]{0,3}){0,2}", re.IGNORECASE)
+_IS_LEFT = re.compile(rf"\s(?:{_UNITS})?(?:remaining|left|used|elapsed|so far)\b", re.IGNORECASE)
+_GAP_CHARACTERS = 24
+_COUNTS_MAX = 8
+_PUNCTUATION = ".,:"
+# A client's own checksum over the request, different in each of them.
+_BILLING = re.compile(r"x-anthropic-billing-header:", re.IGNORECASE)
+# A snapshot of the repository, taken again when a session is resumed: its heading, and the lines that may follow it.
+_GIT = re.compile(r"[#*<\s]{0,8}git[ _]?status\s?[:>]", re.IGNORECASE)
+_OF_GIT = re.compile(
+    r"\s*$|(?i:(?:current|main) branch\b|on branch |git user:|status:|recent commits:|\(clean\))"
+    r"|[ MADRCUT?!][MADRCUT?! ] \S|[MADRCUT?!] \S+$|[0-9a-f]{7,40} "
+)
+_PLACE_OF_MOMENT = "\0"
+_RUNS = re.compile(r"\0(?:[\s,]{0,8}\0)+")
+_CACHED_LINES = 4_096
+_CACHED_LINE_CHARACTERS = 1_000
+
+
+def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> str:
+    """An empty head has one, too."""
+    digest = blake2b(key=secret, digest_size=HEAD_DIGEST_BYTES, person=b"head")
+    for message in head:
+        text = "\n".join(find_stable_lines(_extract_text(message), tenant)).encode("utf-8", "surrogatepass")
+        digest.update(b"%d %s %d " % (len(message.role), message.role.encode(), len(text)) + text)
+    return digest.hexdigest()
+
+
+def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
+    """Lines that are not empty, without dates, times, counters and the state of a repository."""
+    in_git = False
+    for line in text.splitlines():
+        if in_git:
+            in_git = _OF_GIT.match(line) is not None
+        else:
+            in_git = _GIT.match(line) is not None
+        if in_git or not line.strip() or _BILLING.match(line):
+            continue
+        if len(line) <= _CACHED_LINE_CHARACTERS:
+            yield _remove_moments(tenant, line)
+        else:
+            yield _replace_moments(line)
+
+
+@lru_cache(maxsize=_CACHED_LINES)
+def _remove_moments(_tenant: str, line: str) -> str:
+    """One cache entry per tenant: timing tells nothing about the heads of others."""
+    return _replace_moments(line)
+
+
+def _replace_moments(line: str) -> str:
+    timeless = line
+    if _COUNT.search(line):
+        timeless = _MOMENT.sub(_PLACE_OF_MOMENT, line)
+    if _OF_TIME.search(line):
+        timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, _EPOCH.sub(_PLACE_OF_MOMENT, timeless))
+    elif timeless != line:
+        timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, timeless)
+    if _COUNTER.search(line):
+        timeless = _remove_counts(timeless)
+    return _RUNS.sub(_PLACE_OF_MOMENT, timeless).rstrip()
+
+
+def _remove_counts(line: str) -> str:
+    counts = [count.span() for count in _COUNT.finditer(line)]
+    starts = [start for start, _ in counts]
+    beside = {start for start, stop in counts if line[stop - 1] not in _PUNCTUATION and _IS_LEFT.match(line, stop)}
+    for counter in _COUNTER.finditer(line):
+        first = bisect_left(starts, counter.end())
+        beside.update(_find_counts_behind(line, counter.end(), counts[first : first + _COUNTS_MAX]))
+        last = bisect_left(starts, counter.start())
+        beside.update(_find_counts_before(line, counter.start(), counts[max(0, last - _COUNTS_MAX) : last]))
+    return _COUNT.sub(lambda count: _PLACE_OF_MOMENT if count.start() in beside else count[0], line)
+
+
+def _find_counts_behind(line: str, end: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """Counts that follow the counter which ends here: "tokens used: 5 of 20"."""
+    gap = _BEHIND_COUNTER
+    for start, stop in counts:
+        if start - end > _GAP_CHARACTERS or not gap.fullmatch(line, end, start):
+            return
+        yield start
+        end, gap = stop, _BETWEEN_COUNTS
+
+
+def _find_counts_before(line: str, start: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """Counts that precede the counter which begins here: "5 of 20 tokens used"."""
+    gap = _BEFORE_COUNTER
+    for begin, stop in reversed(counts):
+        is_far = start - stop > _GAP_CHARACTERS or line[stop - 1] in _PUNCTUATION
+        if is_far or not gap.fullmatch(line, stop, start):
+            return
+        yield begin
+        start, gap = begin, _BETWEEN_COUNTS
+
+
+def _extract_text(message: Message) -> str:
+    """Of a message that holds more than text, the canonical form."""
+    content = json.loads(message.content)
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        return extract_text(content)
+    return canonicalize(message).decode("utf-8", "surrogateescape")

@@ -20,20 +20,20 @@ HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
 NOTE = "note"
 WORDS_KEPT = ("", "strip_attachments")
-"""Steps after which a user's message is still the words of a user; "" is the client's own message."""
+"""After these a user's message is still the words of a user; "" is the client's own message."""
 OUTPUT_SHORTENED = ("clip_output", "clear_observations")
 """Steps that shorten the output in an answer to which its client has added that."""
 REPEATED = "dedup_arrivals"
-"""The step that makes a result a pointer to an earlier one, which says the same."""
+"""Makes a result a pointer to an earlier one, which says the same."""
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
 _IS_ERROR = re.compile(rb'"is_error"\s*+:\s*+true')
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
-_OTHER_BREAKS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_OTHER_BREAKS = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True)  # without slots: its arguments are parsed once
 class ToolCall:
-    """One call of a tool: `arguments` is the text the model wrote, JSON for functions, anything for custom tools."""
+    """`arguments` is the text the model wrote, JSON for functions, anything for custom tools."""
 
     id: str
     name: str
@@ -42,12 +42,11 @@ class ToolCall:
 
     @property
     def answered_by(self) -> str:
-        """The id that a result of this call carries, or the name of a legacy function."""
         return self.id or self.name
 
     @cached_property
     def value(self) -> Any:  # noqa: ANN401 - JSON
-        """The arguments, parsed; None if they are not JSON."""
+        """None if the arguments are not JSON."""
         try:
             return json.loads(self.arguments)
         except (ValueError, RecursionError):
@@ -55,7 +54,7 @@ class ToolCall:
 
     @property
     def named(self) -> dict[str, Any]:
-        """The arguments by name; empty if they are not a JSON object."""
+        """Empty if the arguments are not a JSON object."""
         value = self.value
         if isinstance(value, dict):
             return value
@@ -64,53 +63,49 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; `start` and `stop` are the stretch of the client's body that it stands for."""
+    """`start` and `stop` are the stretch of the client's body that it stands for."""
 
     raw: bytes
     role: str
     content: bytes = b"null"
-    """Its content, as JSON."""
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
-    """Of a result: the id, or the name, of the call it answers."""
+    """Of a result: the id, or the name, of its call."""
     start: int = 0
     stop: int = 0
     made: str = ""
     """The step that wrote these bytes; empty if they are the client's."""
     is_observation: bool = False
-    """An environment speaks in the role of a user or of the system, or at the end of an answer: the output of a
-    text-style agent's command."""
+    """An environment speaks in another role, or at the end of an answer: output of a text-style agent's command."""
     is_fixed: bool = False
     """No step may touch it: the upstream refuses a message that always stays without it."""
 
     @property
     def literal(self) -> bool:
-        """Whether the proxy wrote these bytes."""
         return self.made != ""
 
     @property
     def is_result(self) -> bool:
-        """Whether it is the result of a tool."""
         return self.role in RESULTS
 
     @property
     def is_user(self) -> bool:
-        """Whether a person wrote it: neither an observation, nor a note of the proxy."""
+        """A person wrote it: neither an environment, nor the proxy."""
         return self.role == "user" and not self.is_observation and self.made in WORDS_KEPT
 
     @property
     def is_bulk(self) -> bool:
-        """Whether it is output of an environment, in any role."""
+        """Output of an environment, in any role."""
         return self.role in RESULTS or self.is_observation
 
     @property
     def signed(self) -> bool:
-        """Whether it carries a signature or an encrypted payload, which one changed letter would break."""
+        """One changed letter would break its signature or encrypted payload."""
         return any(mark in self.raw for mark in _SIGNED)
 
     @property
     def has_claude_thinking(self) -> bool:
-        """Whether it holds thinking that Anthropic has signed: in blocks of its API, or as gateways pass them on."""
+        """Signed by Anthropic: in blocks of its API, or as gateways pass them on."""
         if self.role != "assistant":
             return False
         raw = self.raw
@@ -125,11 +120,10 @@ class Message:
 
     @property
     def attached(self) -> bool:
-        """Whether its content holds an image, audio or a file."""
         return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
 
     def list_attachments(self) -> list[tuple[str, int]]:
-        """Return the type and the bytes of each part of its content that holds no text."""
+        """Type and bytes of each part without text."""
         if self.content[:1] != b"[":
             return []
         attachments = []
@@ -141,17 +135,17 @@ class Message:
 
     @property
     def reports_error(self) -> bool:
-        """Whether its API marks a result as that of a call that failed."""
+        """Its API marks it as the result of a call that failed."""
         return self.role in RESULTS and _IS_ERROR.search(self.raw) is not None
 
     @property
     def declares_tools(self) -> bool:
-        """Whether a result declares tools: later calls of these are refused without it."""
+        """Later calls of the tools that this result declares are refused without it."""
         return self.role in RESULTS and self.content[:1] == b"[" and b'"tool_reference"' in self.content
 
     @property
     def continues(self) -> frozenset[str]:
-        """Ids of server-side tool uses continued from an earlier answer."""
+        """Server-side tool uses of an earlier answer."""
         if self.role != "assistant" or not (b'_tool_result"' in self.raw or b'"caller"' in self.raw):
             return frozenset()
         value = json.loads(self.raw)
@@ -172,25 +166,24 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text of its content, the texts of several parts one below the other."""
         content = json.loads(self.content)
         if not isinstance(content, list):
             return extract_text(content)
         return "\n".join(text for part in content for text in self._read_texts(part))
 
     def _read_texts(self, part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sends
-        """Return the texts of a part; of a search result in a tool's output title, source and content."""
+        """Of a search result in a tool's output: title, source and content."""
         if not self.is_result or not isinstance(part, dict) or part.get("type") != "search_result":
             return _list_texts(part)
         texts = (part.get("title"), part.get("source"), extract_text(part.get("content")))
         return [text for text in texts if text and isinstance(text, str)]
 
     def with_text(self, text: str, made: str) -> "Message":
-        """Return the same message with this text as its content; every other key keeps its bytes."""
+        """Every other key keeps its bytes."""
         return self.with_content(splice.quote(text), made)
 
     def with_content(self, content: bytes, made: str) -> "Message":
-        """Return the same message with this JSON as its content; a message without content stays as it is."""
+        """A message without content stays as it is."""
         member = splice.find_member(self.raw, "content")
         if member is None:
             return self
@@ -199,12 +192,11 @@ class Message:
 
 
 def is_different(message: Message, other: Message) -> bool:
-    """Whether the two have different bytes."""
     return message is not other and message.raw != other.raw
 
 
 def find_last_assistant(messages: Sequence[Message], stop: int | None = None) -> int | None:
-    """Return the index of the newest answer of the model, of those before *stop*."""
+    """The index of the newest answer of the model before *stop*."""
     if stop is None or stop > len(messages):
         stop = len(messages)
     for place in reversed(range(stop)):
@@ -214,7 +206,6 @@ def find_last_assistant(messages: Sequence[Message], stop: int | None = None) ->
 
 
 def find_last_user(messages: Sequence[Message]) -> int | None:
-    """Return the index of the newest message of a person."""
     for place in reversed(range(len(messages))):
         if messages[place].is_user:
             return place
@@ -222,13 +213,13 @@ def find_last_user(messages: Sequence[Message]) -> int | None:
 
 
 def make_literal(raw: bytes, start: int, stop: int, made: str) -> Message:
-    """Return a message that the proxy wrote, parsed from its bytes."""
+    """A message that the proxy wrote, parsed from its bytes."""
     message = read_message(json.loads(raw), raw)
     return as_read_back(replace(message, start=start, stop=stop, made=made))
 
 
 def as_read_back(message: Message) -> Message:
-    """Return the same message as `make_literal` reads it from its bytes: the speaker follows from role and step."""
+    """As `make_literal` reads it from its bytes: the speaker follows from role and step."""
     if message.role == "assistant":
         is_observation = message.made in OUTPUT_SHORTENED
     else:
@@ -239,7 +230,7 @@ def as_read_back(message: Message) -> Message:
 
 
 def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends
-    """Parse one message; values of unexpected types stay in its bytes and are not read."""
+    """Values of unexpected types stay in the bytes and are not read."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
     role = value["role"]
@@ -259,7 +250,6 @@ def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON 
 
 
 def find_part_type(part: bytes) -> str:
-    """Return the `type` of a content part."""
     value = json.loads(part)
     if not isinstance(value, dict):
         return ""
@@ -267,7 +257,7 @@ def find_part_type(part: bytes) -> str:
 
 
 def find_first_line(text: str) -> str:
-    """Return the first line that is not empty. It ends at any line end, U+2028 too."""
+    """The first line that is not empty. It ends at any line end, U+2028 too."""
     lines = text.strip().splitlines()
     if not lines:
         return ""
@@ -275,18 +265,12 @@ def find_first_line(text: str) -> str:
 
 
 def remove_other_breaks(text: str) -> str:
-    """Return the text with line feeds for its only line breaks: a quoted text begins no line by another one."""
-    return _OTHER_BREAKS.sub(_replace_break, text)
-
-
-def _replace_break(line_break: re.Match[str]) -> str:
-    if line_break[0] == "\r\n":
-        return "\n"
-    return " "
+    """Line feeds stay the only line breaks: a quoted text begins no line by another one."""
+    return _OTHER_BREAKS.sub(" ", text.replace("\r\n", "\n"))
 
 
 def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
-    """Return the text of a content, the texts of several parts one below the other."""
+    """The texts of several parts one below the other."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

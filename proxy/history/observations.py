@@ -1,8 +1,8 @@
-"""Observations: messages in the role of a user in which an environment speaks, not a person.
+"""Who speaks in the role of a user: a person, an environment, or a client that asks about the conversation itself.
 
-Agents without tools run the commands in a model's answer and send the output back as a user message. Patterns find
-such messages. A pattern can be wrong, and a person's words must never be folded as if they were output. So a message is
-a person's
+Agents without tools run the commands in a model's answer and send the output back as a user message: an *observation*.
+Patterns find such messages. A pattern can be wrong, and a person's words must never be folded as if they were output.
+So a message is a person's
 
 - before the first answer of the model,
 - in any history that holds tool calls or results: such an agent sends its output as results,
@@ -13,18 +13,23 @@ Two kinds of output match no pattern:
 
 - gptme sends it as system messages, AutoGen as user messages of another `name`. Each follows an answer that runs
   something, and none stands elsewhere. The first two examples stay: only from the third on is it sure.
-- CrewAI adds it to the answer: "Action: ..." and, below it, "Observation: ...". There the output alone is an
-  observation; what the model said before it stays.
+- CrewAI adds it to the answer: "Action: ..." and, below it, "Observation: ...". Only the output is an observation.
+
+`/compact` as the last message is meant for this proxy if a person wrote it: a file may say that, too. A call of an
+offered tool named `Compact` is a request by the model. An *aside* is the whole history once more with another question
+at its end, for a summary or a title: the current block applies to it, but no new one is made.
 """
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from proxy.history.messages import HEAD, Message
+from proxy.history.calls import list_tool_names
+from proxy.history.messages import HEAD, Message, find_last_assistant
 from proxy.history.pins import Pins, find_pin_fault
+from proxy.history.request import Request
 
 OBSERVATIONS = (
     r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|Code output|EXECUTION RESULT)\b[^\n]*:",
@@ -35,10 +40,10 @@ OBSERVATIONS = (
 )
 NO_PINS = Pins()
 SEEN_CHARACTERS = 1_000
-"""Patterns see the first and the last characters of a message. A search may take the square of this."""
+"""At both ends of a message. A search may take the square of this."""
 MAX_ANCHORED_REPETITIONS = 2
 EXAMPLES_MIN = 2
-"""Earlier messages of one kind that must follow answers which run something."""
+"""Earlier messages of a speaker that must follow answers which run something."""
 OUTPUT_MIN_CHARACTERS = 500
 """Shorter output that no pattern finds is not worth shortening."""
 _OPENING_TAG = re.compile(r"\s*<(\w+)>")
@@ -51,11 +56,11 @@ RUNS_SOMETHING = re.compile(
     r"|^\s{0,8}<(?:execute|function|tool|invoke|command|action|bash|run|read|write|edit|search|list|ls|use)\w{0,40}[\s=>]",
     re.MULTILINE,
 )
-"""How agents that know tools by text only ask for one: a block of shell or Python, an action, an element."""
+"""How agents that know tools by text only ask for one."""
 
 
 def find_pattern_fault(pattern: str) -> str | None:
-    """Return the fault of a pattern for observations, if any. One that begins with ^ may repeat two things."""
+    """A pattern that begins with ^ may repeat two things."""
     if pattern.startswith("^"):
         return find_pin_fault(pattern, repetitions=MAX_ANCHORED_REPETITIONS)
     return find_pin_fault(pattern)
@@ -63,24 +68,23 @@ def find_pattern_fault(pattern: str) -> str | None:
 
 @lru_cache(maxsize=1_024)
 def _compile(pattern: str) -> re.Pattern[str] | None:
-    """Return the compiled pattern; None for a refused one (configuration reports it, here it matches nothing)."""
+    """None for a refused pattern: configuration reports it, here it matches nothing."""
     if find_pattern_fault(pattern):
         return None
     return re.compile(pattern)
 
 
 def is_text_style(body: Iterable[Message]) -> bool:
-    """Whether a history holds no tool call and no result, so that output can only be in other messages."""
+    """No tool call and no result, so that output can only be in other messages."""
     return not any(message.is_result or message.calls for message in body)
 
 
 def mark_observations(
     body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = NO_PINS, *, text_style: bool = False
 ) -> tuple[Message, ...]:
-    """Return the messages, marked as observations if an environment speaks as a user or within an answer.
+    """*text_style*: there is a block from before the first tool call.
 
-    *text_style*: there is a block from before the first tool call. Messages before that call are read as they were
-    then, or the bytes that were forwarded would change.
+    Messages before that call are read as they were then, or the bytes that were forwarded would change.
     """
     if not patterns or not (text_style or is_text_style(body)):
         return body
@@ -110,7 +114,7 @@ def mark_observations(
 
 
 def find_output_within(text: str) -> int:
-    """Return the place of the output in an answer to which its client has added that, 0 if it has not."""
+    """The place of the output that a client has added to an answer, else 0."""
     if "Observation:" not in text:
         return 0
     output = _OUTPUT_WITHIN.search(text)
@@ -120,17 +124,22 @@ def find_output_within(text: str) -> int:
 
 
 def find_words_beside_output(text: str) -> str:
-    """Return the text after the elements that a message begins with; empty if it begins with none."""
+    end = _skip_elements(text, _OPENING_TAG)
+    if not end:
+        return ""
+    return text[end:].strip()
+
+
+def _skip_elements(text: str, opening_tag: re.Pattern[str]) -> int:
+    """The end of the elements that a text begins with; 0 if it begins with none."""
     end = 0
-    while opening := _OPENING_TAG.match(text, end):
+    while opening := opening_tag.match(text, end):
         closing = f"</{opening[1]}>"
         stop = text.find(closing, opening.end())
         if stop < 0:
             break
         end = stop + len(closing)
-    if not end:
-        return ""
-    return text[end:].strip()
+    return end
 
 
 def _holds_output(text: str) -> bool:
@@ -139,7 +148,6 @@ def _holds_output(text: str) -> bool:
 
 
 def _matches(text: str, patterns: Iterable[str]) -> bool:
-    """Whether a message is output by one of the patterns, and nothing else."""
     ends = text
     if len(text) > 2 * SEEN_CHARACTERS:
         ends = f"{text[:SEEN_CHARACTERS]}\n{text[-SEEN_CHARACTERS:]}"
@@ -165,14 +173,17 @@ class _Environment:
         """The speakers of other messages."""
 
     def is_output(self, message: Message, before: Message | None) -> bool:
-        """Whether a message is output. From now on it is an example. *before*: the last one not of the system."""
+        """From now on the message is an example. *before*: the last one not of the system."""
         speaker = message.role
         if message.role not in HEAD:
             name = _find_name(message)
             if name == self._person:
                 return False
             speaker = f"name {name}"
-        if before is None or before.role != "assistant" or not _runs_something(before.text):
+        if before is None or before.role != "assistant":
+            self._elsewhere.add(speaker)
+            return False
+        if not (_FENCED.search(before.text) or RUNS_SOMETHING.search(before.text)):
             self._elsewhere.add(speaker)
             return False
         examples = self._examples.get(speaker, 0)
@@ -182,15 +193,154 @@ class _Environment:
         return len(message.text) >= OUTPUT_MIN_CHARACTERS and not _USER_TAGS.search(message.text)
 
 
-def _runs_something(text: str) -> bool:
-    return _FENCED.search(text) is not None or RUNS_SOMETHING.search(text) is not None
-
-
 def _find_name(message: Message) -> str:
-    """Return the `name` of a message; empty if it has none."""
     if b'"name"' not in message.raw:
         return ""
     name = json.loads(message.raw).get("name")
     if isinstance(name, str):
         return name
     return ""
+
+
+_TALK = "(?:conversation|session|transcript|chat|context|discussion)"
+ASIDES = (
+    rf"(?i)summar[^\n]{{0,160}}\b(?:this|our|the above|the entire|the whole|partial|current|chat) {_TALK}\b",
+    rf"(?i)summar[^\n]{{0,160}}\b{_TALK}(?: history)?(?: so far| above| until now| to date|[.,:;!?\n]|$)",
+    r"(?i)\btitle\b[^\n]{0,80}\b(?:conversation|session|chat|thread)\b",
+    r"(?i)\bname (?:for|of|to)? ?(?:this|our|the) (?:conversation|session|chat|thread)\b",
+    r"(?i)\bcompact[^\n]{0,80}\b(?:(?:this|our) (?:context|history)|(?:this|our|the) (?:conversation|chat|session))\b",
+    r"(?i)context (?:checkpoint|compaction)",
+    r"(?i)\b(?:prompt|handoff|handover)\b[^\n]{0,80}\b(?:this|our|the) (?:conversation|session|chat)\b",
+    r"(?i)<state_snapshot>",
+    r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
+)
+COMPACT = "compact"
+_COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
+# Agents add these to a person's words, in the same message.
+_REMINDER_START, _REMINDER_END = "<system-reminder>", "</system-reminder>"
+_REMINDER_CHARACTERS = 50_000
+_HARNESS_OPENING = re.compile(
+    r"\s*<(system-reminder|task-notification|turn_aborted|local-command-[a-z]{1,20}|bash-std(?:out|err))>"
+)
+_RULES_IN_FORCE = re.compile(r"skill|plan mode|(?:agents|claude|gemini|qwen)(?:\.\w{1,10})?\.md|rules", re.IGNORECASE)
+_CALLS = (b'"Compact"', b'"compact"')
+# A command begins a text, or follows a reminder that the client put before it; `What does /compact do?` is none.
+_COMMAND_PLACE = re.compile(rb'(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
+_END_CHARACTERS = 2_000
+_MOSTLY_OUTPUT_RATIO = 3
+
+
+def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
+    """The focus of a `/compact` that ends the history. *observations*: patterns of output in the role of a user."""
+    last = request.messages[-1]
+    if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
+        return None
+    text = remove_reminders(last.text)
+    if len(text) >= _END_CHARACTERS:
+        return None
+    command = _COMMAND.match(text)
+    if command is None or _may_be_output(request.body, observations):
+        return None
+    return (command[1] or "").strip()
+
+
+def is_harness_note(text: str) -> bool:
+    """Only a client's own notes, and no rules in force.
+
+    <system-reminder>The file a.py was changed.</system-reminder>
+    """
+    end = _skip_elements(text, _HARNESS_OPENING)
+    return end > 0 and not text[end:].strip() and _RULES_IN_FORCE.search(text) is None
+
+
+def remove_reminders(text: str) -> str:
+    """A reminder that does not end stays, with all that follows it."""
+    remaining: list[str] = []
+    start, opening = 0, text.find(_REMINDER_START)
+    while opening >= 0:
+        end = text.find(_REMINDER_END, opening)
+        if end < 0:
+            break
+        remaining.append(text[start:opening])
+        start = end + len(_REMINDER_END)
+        opening = text.find(_REMINDER_START, start)
+    remaining.append(text[start:])
+    return "".join(remaining)
+
+
+def find_compact_call(request: Request) -> str | None:
+    """The focus of a call of `Compact` in the newest answer if the client offers such a tool."""
+    newest = find_last_assistant(request.messages)
+    if newest is None:
+        return None
+    for call in request.messages[newest].calls:
+        if call.name.lower() == COMPACT:
+            if any(name.lower() == COMPACT for name in list_tool_names(request.tools)):
+                focus = call.named.get("focus")
+                if isinstance(focus, str):
+                    return focus
+                return ""
+            return None
+    return None
+
+
+def was_asked(request: Request) -> bool:
+    """If a request for compaction is in the history, there may be a block, however short it is."""
+    body, source = request.body, request.source
+    if not body:
+        return _asks(source)
+
+    def look(values: Sequence[bool]) -> list[bool]:
+        has_asked, new_values = False, []
+        if values:
+            has_asked = values[-1]
+        for message in body[len(values) :]:
+            has_asked = has_asked or _asks(message.raw)
+            new_values.append(has_asked)
+        return new_values
+
+    if request.columns.compact_requests(len(body), look)[-1]:
+        return True
+    before, after = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
+    return _asks(before) or _asks(after)
+
+
+def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
+    """A question about the conversation itself."""
+    if not body or not body[-1].is_user:
+        return False
+    text = body[-1].text
+    if len(text) > 2 * _END_CHARACTERS:
+        text = f"{text[:_END_CHARACTERS]}\n{text[-_END_CHARACTERS:]}"
+    return any(re.search(pattern, text) for pattern in patterns)
+
+
+def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
+    """The last message, in the role of a user, of an agent without tools.
+
+    It may be output if it matches a pattern, if the answer before it holds something to be run, or if the user's
+    messages are far larger than the model's: then an agent sends its output, and no person chats.
+    """
+    if not is_text_style(body):
+        return False
+    if mark_observations(body, observations)[-1].is_observation:
+        return True
+    user_size, answer_size = 0, 0
+    last_answer: Message | None = None
+    for message in body[:-1]:
+        if message.role == "assistant":
+            last_answer = message
+            answer_size += len(message.content)
+        elif message.role == "user" and last_answer is not None:
+            user_size += len(message.content)
+    if user_size > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * answer_size):
+        return True
+    return last_answer is not None and RUNS_SOMETHING.search(last_answer.text) is not None
+
+
+def _asks(source: bytes) -> bool:
+    if b"ompact" not in source and b"COMPACT" not in source:
+        return False
+    if any(call in source for call in _CALLS):
+        return True
+    return _COMMAND_PLACE.search(source) is not None

@@ -27,7 +27,7 @@ _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
 
 
 def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
-    """Return the fault of a pattern, if any: patterns that could be slow are refused."""
+    """Patterns that could be slow are refused."""
     if _RISKY.search(pattern):
         return "a pattern may not repeat a group, look around or refer back: it could be made slow"
     if len(_LOOPS.findall(pattern)) > repetitions:
@@ -53,11 +53,11 @@ class Pins:
     """Bytes of pinned passages in all. If there are more, or more than `MAX_PASSAGES`, the oldest are dropped."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        """Return the pinned passages, in order, each once; the newest that fit the budget."""
+        """In order, each once; the newest that fit the budget."""
         return self.choose(messages, self.find_in_each(messages))
 
     def find_in_each(self, messages: Sequence[Message]) -> list[tuple[str, ...]]:
-        """Return the passages in each message that a person or the system may have written."""
+        """Of messages that a person or the system may have written."""
         passages: list[tuple[str, ...]] = []
         has_pins = bool(self.tags or self.markers or self.patterns)
         for message in messages:
@@ -68,7 +68,7 @@ class Pins:
         return passages
 
     def choose(self, messages: Sequence[Message], passages_of_each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the newest of these passages that fit the budget, in order, each once."""
+        """The newest that fit the budget, in order, each once."""
         candidates: list[str] = []
         for message, passages in zip(messages, passages_of_each, strict=True):
             if passages and _may_pin(message):
@@ -83,7 +83,6 @@ class Pins:
         return tuple(reversed(chosen))
 
     def stand_in(self, text: str) -> bool:
-        """Whether this text holds a pinned passage."""
         return any(True for _ in self._find(text))
 
     def _find(self, text: str) -> Iterable[str]:
@@ -99,10 +98,9 @@ class Pins:
 
 
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """Return the starts of messages that no step may touch.
+    """The starts of messages that no step may touch.
 
-    These are mid-conversation instructions and tool definitions, messages that an API needs with them, the last words
-    of the user, and pins.
+    Mid-conversation instructions, tool definitions and what an API needs with them, the user's last words, and pins.
     """
     last_user = find_last_user(messages)
     starts = set()
@@ -110,14 +108,17 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
         if message.literal:
             continue
         is_fixed = message.is_fixed or message.declares_tools or place == last_user
-        is_instruction = message.role in HEAD and not message.is_observation
-        if is_fixed or is_instruction or (passages and _may_pin(message) and _contains_passage(message, passages)):
+        is_fixed = is_fixed or (message.role in HEAD and not message.is_observation)
+        if not is_fixed and passages and _may_pin(message):
+            text = message.text
+            is_fixed = any(passage in text for passage in passages)
+        if is_fixed:
             starts.add(message.start)
     return frozenset(starts)
 
 
 def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
-    """Return the pinned passages that no message of the view holds. None may be missing."""
+    """Pinned passages that no message of the view holds."""
     if not passages:
         return ()
     texts = [message.text for message in view if _may_pin(message) or message.made == NOTE]
@@ -131,11 +132,6 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 def _may_pin(message: Message) -> bool:
     return message.role in HEAD or message.is_user
-
-
-def _contains_passage(message: Message, passages: Sequence[str]) -> bool:
-    text = message.text
-    return any(passage in text for passage in passages)
 
 
 def _find_between(text: str, opening: str, closing: str) -> Iterable[str]:

@@ -18,16 +18,12 @@ from proxy.history import agents
 from proxy.history.messages import Message, ToolCall
 
 RESTORED = "restore_reread"
-"""The step that replaces a pointer by the text that it points to."""
 CORRECTED = "leave_out_promise"
-"""The step that removes a promise."""
 POINTER_CHARACTERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The words by which a program refuses to read the same text again."""
-
     program: str
     words: str
     example: str
@@ -54,24 +50,20 @@ POINTERS = (
     ),
 )
 PROMISE = " (file state is current in your context — no need to Read it back)"
-"""Claude Code adds it to the result of an edit."""
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file are not in it.]\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """A message that relies on an earlier result being in the context."""
+    """A message that relies on the result at *target* being in the context."""
 
     target: int
-    """The index of that result."""
     was_edited: bool
-    """The file was edited between the two."""
 
 
 def find_rereads(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[Reread | None] = ()
 ) -> Iterator[Reread | None]:
-    """Find the messages that rely on an earlier result, starting after the *known* ones of the first messages."""
     for place in range(len(known), len(messages)):
         message, call = messages[place], callers[place]
         target = None
@@ -88,7 +80,6 @@ def find_rereads(
 
 
 def is_pointer(text: str) -> bool:
-    """Whether a result only points to an earlier one."""
     return any(pointer.words in text for pointer in POINTERS)
 
 
@@ -99,11 +90,7 @@ def correct_rereads(
     whole: Collection[int],
     room: int,
 ) -> Iterator[Message]:
-    """Correct the messages behind a block that rely on a result which the view does not hold whole.
-
-    *whole* are the results whose text stands in the view. *room* are the bytes that the block saves: no more than these
-    are restored.
-    """
+    """*whole*: results whose text stands in the view. *room*: bytes that the block saves, not more are restored."""
     restored = set[int]()
     for message in tail:
         reread = rereads[message.start]
@@ -129,14 +116,13 @@ def correct_rereads(
 
 
 def leave_out_promise(message: Message) -> Message:
-    """Return the result of an edit without the promise that its file is in the context."""
     return message.with_text(message.text.replace(PROMISE, ""), CORRECTED)
 
 
 def _find_read(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], place: int, *, same_lines: bool
 ) -> int | None:
-    """Return the index of the newest result before *place* that holds the text of the same file."""
+    """The newest result before *place* that holds the text of the same file."""
     call = callers[place]
     path = _find_path(call)
     if call is None or not path or _writes_whole_file(call):

@@ -20,8 +20,6 @@ _SCALAR = re.compile(rb"[^\s,\]}]++")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One `"key": value` of an object: the start of the pair, and the start and stop of its value."""
-
     key: str
     at: int
     start: int
@@ -29,7 +27,6 @@ class Member:
 
 
 def find_value_end(raw: bytes, start: int) -> int:
-    """Return the end of the value that starts at *start*."""
     opening = raw[start : start + 1]
     if opening == b'"':
         return _find_text_end(raw, start)
@@ -48,7 +45,7 @@ def find_value_end(raw: bytes, start: int) -> int:
 
 
 def iterate_members(raw: bytes, start: int = 0) -> Iterator[Member]:
-    """Yield the members of the object at *start*, in order, with repeated keys."""
+    """In order, with repeated keys."""
     at = _skip(raw, _skip(raw, start) + 1)
     while raw[at] != ord("}"):
         key_end = _find_text_end(raw, at)
@@ -59,7 +56,6 @@ def iterate_members(raw: bytes, start: int = 0) -> Iterator[Member]:
 
 
 def iterate_elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each element of the array at *start*."""
     at = _skip(raw, _skip(raw, start) + 1)
     while raw[at] != ord("]"):
         stop = find_value_end(raw, at)
@@ -68,7 +64,7 @@ def iterate_elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def find_member(raw: bytes, key: str, start: int = 0) -> Member | None:
-    """Return the last member with this key: that is the one which JSON parsers take."""
+    """The last one with this key: JSON parsers take that."""
     last = None
     for member in iterate_members(raw, start):
         if member.key == key:
@@ -77,12 +73,11 @@ def find_member(raw: bytes, key: str, start: int = 0) -> Member | None:
 
 
 def replace_bytes(raw: bytes, start: int, stop: int, value: bytes) -> bytes:
-    """Return *raw* with the bytes from *start* to *stop* replaced by *value*."""
     return raw[:start] + value + raw[stop:]
 
 
 def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Return *raw* with several stretches replaced, in order. Joined once: a message may have 100,000 parts."""
+    """Several stretches, in order. Joined once: a message may have 100,000 parts."""
     pieces, at = [], 0
     for start, stop, value in changes:
         pieces += [raw[at:start], value]
@@ -91,10 +86,7 @@ def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> byte
 
 
 def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
-    """Return an object with these members: a new value takes the place of the old one, new members come last.
-
-    So the bytes begin as those that an upstream has cached.
-    """
+    """A new value takes the place of the old one, new members come last: an upstream has cached the beginning."""
     members = [member for member in iterate_members(raw) if member.key in values]
     raw = replace_spans(raw, ((member.start, member.stop, values[member.key]) for member in members))
     missing = sorted(values.keys() - {member.key for member in members})
@@ -103,12 +95,12 @@ def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
 
 
 def replace_elements(raw: bytes, start: int, change: Callable[[bytes], bytes]) -> bytes:
-    """Return *raw* with each element of the array at *start* replaced by the result of *change*."""
+    """*change* returns the new bytes of each element of the array at *start*."""
     return replace_spans(raw, ((at, stop, change(raw[at:stop])) for at, stop in iterate_elements(raw, start)))
 
 
 def remove_members(raw: bytes, keys: AbstractSet[str]) -> bytes:
-    """Return the object without these members and their commas."""
+    """With their commas."""
     members = list(iterate_members(raw))
     opening = _skip(raw, 0) + 1
     pieces: list[bytes] = []
@@ -126,7 +118,7 @@ def remove_members(raw: bytes, keys: AbstractSet[str]) -> bytes:
 
 
 def quote(text: str) -> bytes:
-    """Return a string as JSON: plain UTF-8, or escapes if it holds half a surrogate pair, which UTF-8 cannot."""
+    """Plain UTF-8, or escapes if it holds half a surrogate pair, which UTF-8 cannot."""
     try:
         return json.dumps(text, ensure_ascii=False).encode()
     except UnicodeEncodeError:

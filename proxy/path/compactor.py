@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from proxy import events
-from proxy.history.asides import find_command, find_compact_call
+from proxy.history.observations import find_command, find_compact_call
 from proxy.history.request import Request
 from proxy.path.answers import (
     JSON,

@@ -172,12 +172,10 @@ class ActionPerformer:
         max_tokens = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
         body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)
         try:
-            answer_to_probe = await fetch_whole_answer(
-                self._client, replace(self._call, body=body), self._request.model
-            )
+            answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
             return 0  # the client has its answer: nothing is lost but a figure
-        return read_usage(answer_to_probe.answer.usage).prompt
+        return read_usage(answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
         """At the second request: the first one has only started the probe that may find the window."""

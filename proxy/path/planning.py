@@ -13,9 +13,9 @@ twice changes nothing. Read `state.py` first; then `attempts.py`, which needs no
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from proxy.history.asides import is_aside
 from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
+from proxy.history.observations import is_aside
 from proxy.shorten import economics
 from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
 from proxy.shorten.block import Block

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, takewhile
 
-from proxy.history import asides
+from proxy.history import observations
 from proxy.history.identity import Identity
 from proxy.history.messages import find_last_assistant
 from proxy.history.request import Request
@@ -101,7 +101,7 @@ def recognize(context: Context) -> Actions[Conversation]:
 def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
     context, rules = conversation.context, conversation.rules
     facts = conversation.gather_request_facts(conversation.narrow(context.local_window))
-    if asides.was_asked(context.request):
+    if observations.was_asked(context.request):
         facts = replace(facts, force=True)
     if planning.is_below_threshold(guess, rules, facts, count_error=COUNT_ERROR_RATIO):
         return None

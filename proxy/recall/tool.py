@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from proxy.history.calls import list_argument_texts
+from proxy.history.calls import list_argument_texts, list_tool_names
+from proxy.history.grouping import find_callers
 from proxy.history.messages import HEAD, Message, ToolCall
-from proxy.history.offered_tools import list_tool_names
-from proxy.history.pairing import find_callers
 
 
 @dataclass(frozen=True, slots=True)

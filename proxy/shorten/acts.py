@@ -13,9 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.history import agents, asides, commands
-from proxy.history.agents import find_kind, find_value, remove_server_name, render_value
-from proxy.history.commands import find_command_line, skip_words_before_command, split_commands
+from proxy.history import agents, observations
+from proxy.history.agents import (
+    find_command_line,
+    find_kind,
+    find_value,
+    remove_server_name,
+    render_value,
+    skip_words_before_command,
+    split_commands,
+)
 from proxy.history.messages import Message, ToolCall
 
 
@@ -195,7 +202,7 @@ def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
             texts = [value for value in values.values() if isinstance(value, str)] or [call.arguments]
             return [use for text in texts for use in list_patched_files(text)], True
         case "run":
-            return _read_command(commands.find_command_line(values))
+            return _read_command(agents.find_command_line(values))
     return [], False
 
 
@@ -249,8 +256,8 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
         return list_patched_files(command), command.lstrip().startswith("apply_patch")
     uses = list[FileUse]()
     folder, is_complete = "", True
-    for simple_command in commands.split_commands(_remove_heredocs(command)[:_FILES_COMMAND_CHARACTERS]):
-        words = commands.skip_words_before_command(_REDIRECTION.sub(" ", simple_command).split())
+    for simple_command in agents.split_commands(_remove_heredocs(command)[:_FILES_COMMAND_CHARACTERS]):
+        words = agents.skip_words_before_command(_REDIRECTION.sub(" ", simple_command).split())
         if not words:
             continue
         if words[0] == "cd":
@@ -377,7 +384,7 @@ def is_instruction_path(path: str) -> bool:
 
 
 def _add_names(awaited: frozenset[str], text: str) -> frozenset[str]:
-    text = asides.remove_reminders(text)
+    text = observations.remove_reminders(text)
     if len(text) > 2 * NAMED_CHARACTERS:
         text = f"{text[:NAMED_CHARACTERS]}\n{text[-NAMED_CHARACTERS:]}"
     names = find_urls_and_tickets(text)
@@ -391,7 +398,7 @@ def find_fetched_names(call: ToolCall, awaited: frozenset[str]) -> frozenset[str
     if not awaited:
         return frozenset()
     names = {posixpath.basename(path) for path in list_read_paths(call)}
-    command = commands.find_command_line(call.named)
+    command = agents.find_command_line(call.named)
     fetches = FETCHING_COMMAND.search(command) is not None if command else agents.is_read_only(call.name)
     if fetches:
         arguments = call.arguments[:ARGUMENTS_CHARACTERS]

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
 from proxy.designs.tool_hints import ClearArguments, ToolHints
-from proxy.history.canonical import remove_cache_marker
+from proxy.history.chain import remove_cache_marker
 from proxy.history.identity import OBSERVED, Identity
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning

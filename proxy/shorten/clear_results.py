@@ -11,9 +11,9 @@ from typing import ClassVar, TypeVar
 
 from proxy.history import splice
 from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
-from proxy.history.canonical import remove_wrapping
+from proxy.history.chain import remove_wrapping
+from proxy.history.grouping import list_callers
 from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type, make_literal
-from proxy.history.pairing import list_callers
 from proxy.history.rereads import RESTORED
 from proxy.recall.tool import render_handle
 from proxy.shorten import placeholder

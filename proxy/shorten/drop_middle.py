@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from proxy.history import agents
-from proxy.history.agents import STATEFUL, Hint
-from proxy.history.commands import find_command_line, remove_folder_change
+from proxy.history.agents import STATEFUL, Hint, find_command_line, remove_folder_change
+from proxy.history.grouping import list_callers
 from proxy.history.messages import NOTE, Message, ToolCall
 from proxy.history.observations import find_output_within
-from proxy.history.pairing import list_callers
 from proxy.shorten.acts import acts_on_world, list_file_uses
 from proxy.shorten.fold import (
     LOST_WORDS,

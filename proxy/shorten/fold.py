@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
 from proxy.history.agents import Hint, find_modes, matches_any
-from proxy.history.asides import is_harness_note
-from proxy.history.grouping import find_groups
+from proxy.history.grouping import find_groups, pair_results
 from proxy.history.messages import (
     HEAD,
     NOTE,
@@ -29,7 +28,7 @@ from proxy.history.messages import (
     make_literal,
     remove_other_breaks,
 )
-from proxy.history.pairing import pair_results
+from proxy.history.observations import is_harness_note
 from proxy.recall.tool import render_handle
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 

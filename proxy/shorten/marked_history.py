@@ -7,6 +7,7 @@ from itertools import islice
 from math import inf
 from operator import is_
 
+from proxy.history.chain import remove_wrapping
 from proxy.history.columns import Columns
 from proxy.history.grouping import Groups, find_turns
 from proxy.history.messages import Message
@@ -197,7 +198,11 @@ def _apply_always_steps(history: MarkedHistory, block: Block, covered: tuple[Mes
 
 def _are_spared(history: MarkedHistory, block: Block, start: int) -> bool:
     body = history.body
-    hashes = history.body_columns.content_hashes(body)
+
+    def hash_new(hashes: Sequence[int]) -> list[int]:
+        return [hash(remove_wrapping(message.content)) for message in body[len(hashes) :]]
+
+    hashes = history.body_columns.content_hashes(len(body), hash_new)
     if len(body) - start > CHECKED_MESSAGES_MAX:
         return False
     for place in range(start, len(body)):

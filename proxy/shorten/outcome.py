@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from proxy.history.agents import find_kind, is_read_only, matches_any
-from proxy.history.commands import find_command_line, split_commands
+from proxy.history.agents import find_command_line, find_kind, is_read_only, matches_any, split_commands
 from proxy.history.messages import ToolCall, find_first_line
 from proxy.shorten.acts import READING_PROGRAMS, acts_on_world
 from proxy.shorten.output import Output, read_output

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from proxy.history.canonical import remove_wrapping
+from proxy.history.chain import remove_wrapping
+from proxy.history.grouping import count_flaws, find_callers
 from proxy.history.messages import Message, ToolCall
-from proxy.history.pairing import count_flaws, find_callers
 
 BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]

@@ -16,6 +16,7 @@ from typing import Any
 from proxy.history.agents import (
     COMMANDS,
     PATHS,
+    find_command_line,
     find_kind,
     find_requested_lines,
     find_value,
@@ -23,10 +24,10 @@ from proxy.history.agents import (
     is_read,
     is_read_only,
     matches_any,
+    remove_folder_change,
     render_value,
 )
 from proxy.history.calls import iterate_strings
-from proxy.history.commands import find_command_line, remove_folder_change
 from proxy.history.messages import Message, ToolCall
 from proxy.history.observations import find_output_within
 from proxy.shorten.acts import LIVE_TOOLS, PATCH, acts_on_world, is_file_text, list_patched_files

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from proxy.declaration import internal, setting
-from proxy.history.asides import ASIDES
-from proxy.history.observations import OBSERVATIONS, find_pattern_fault
+from proxy.history.observations import ASIDES, OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_pin_fault
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle

@@ -20,12 +20,11 @@ from math import inf
 from operator import is_
 
 from proxy.history import pins
+from proxy.history.calls import find_pruned_tools, remove_pruned_tools
 from proxy.history.columns import Columns
-from proxy.history.grouping import Groups, find_turns
+from proxy.history.grouping import Groups, find_turns, repair
 from proxy.history.messages import Message, find_last_assistant, make_literal
 from proxy.history.observations import is_text_style
-from proxy.history.offered_tools import find_pruned_tools, remove_pruned_tools
-from proxy.history.pairing import repair
 from proxy.history.request import Request
 from proxy.models.names import find_binding
 from proxy.recall.tool import RECALL, offer_tool

@@ -65,17 +65,15 @@ class SummaryCost:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal, as far as it is about the bound of the answer."""
+    """The kind of a refusal, and its statement about the bound of the answer."""
 
+    kind: str
     longest_answer: int | None = None
-    """The most tokens that the model can write."""
     wants_other_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerBound:
-    """The most tokens of an answer, and the parameters that say so."""
-
     wanted: int
     longest: int | None
     names: tuple[str, ...]
@@ -87,14 +85,11 @@ class AnswerBound:
         return min(self.wanted, self.longest)
 
     def widen(self, max_tokens: int) -> "AnswerBound":
-        """The bound after an answer that had too little room, perhaps because the model has reasoned first.
-
-        `max_tokens`: at most twice the first one, for which `list_tries` leaves room in the window.
-        """
+        """At most twice the first one: `list_tries` leaves room for that in the window."""
         return replace(self, wanted=max_tokens)
 
     def after(self, refusal: Refused | None) -> "AnswerBound | None":
-        """The bound to try after this refusal; None if it is not about the bound."""
+        """None if the refusal is not about the bound."""
         if refusal is None:
             return None
         if refusal.longest_answer is not None and refusal.longest_answer < self.tokens:
@@ -106,8 +101,6 @@ class AnswerBound:
 
 @dataclass(frozen=True, slots=True)
 class SummaryCall:
-    """A question for a model, and everything needed to ask it."""
-
     question: Question
     request: Request
     call: Call
@@ -115,12 +108,11 @@ class SummaryCall:
     count: Count
     redaction: Redaction
     model: str = ""
-    """The model to ask; empty: the request's own."""
+    """Empty: the request's own."""
     is_other_upstream: bool = False
-    """It goes to another upstream than the request: no credential of the client may reach it."""
+    """No credential of the client may reach it."""
     room: int | None = None
     longest_answer: int | None = None
-    """Tokens that the model can write at all, if that is known."""
     usage_refusals: UsageRefusals | None = None
     """None: streams are not asked for usage."""
 
@@ -160,12 +152,11 @@ class SummaryCall:
         return outcome
 
     def _first_bound(self) -> AnswerBound:
-        """The bound of the first answer, under the name that the client uses, or else that of this kind of model."""
+        """Under the name that the client uses, or else that of this kind of model."""
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
         return AnswerBound(self.question.rules.max_tokens, self.longest_answer, names)
 
     def _write(self, attempt: Try, answer_bound: AnswerBound) -> bytes:
-        """The body that asks in this way."""
         clean, bounds = self._redact(attempt), dict.fromkeys(answer_bound.names, answer_bound.tokens)
         body = self._format.render_question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
         if self.question.rules.stream:
@@ -173,7 +164,7 @@ class SummaryCall:
         return self._format.disable_streaming(body)
 
     def _redact(self, attempt: Try) -> Try:
-        """Remove secrets from a retold history; messages that the upstream has read before are sent as they were."""
+        """Messages that the upstream has read before are sent as they were."""
         if attempt.aligned:
             return attempt
         messages = (replace(message, raw=self.redaction.of_json(message.raw)[0]) for message in attempt.messages)
@@ -182,31 +173,33 @@ class SummaryCall:
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
         asking = self._request_usage(body)
         try:
-            whole_answer = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
-            if whole_answer.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
+            answer, refusal = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
+            if refusal is not None and refusal.kind == "usage-option" and asking and self.usage_refusals is not None:
                 cost = cost.plus(NOT_REPORTED)
-                whole_answer = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
-                if not whole_answer.refused:
+                answer, refusal = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+                if refusal is None:
                     self.usage_refusals.add(self._scope)
         except ProxyError as fault:
             why = "unreachable"
             if isinstance(fault, UpstreamTimeout):
                 why = "timeout"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(read_usage(whole_answer.answer.usage))
-        if whole_answer.refused or whole_answer.answer.error is not None:
-            return SummaryOutcome(Verdict(why=whole_answer.refused or "refused"), cost, whole_answer.refusal)
-        return SummaryOutcome(self._judge(whole_answer.answer), cost)
+        cost = cost.plus(read_usage(answer.usage))
+        if refusal is not None:
+            return SummaryOutcome(Verdict(why=refusal.kind), cost, refusal)
+        if answer.error is not None:
+            return SummaryOutcome(Verdict(why="refused"), cost)
+        return SummaryOutcome(self._judge(answer), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
-        """The body of a stream with the request for its usage: without it, a streamed summary would seem free."""
+        """Without usage, a streamed summary would seem free."""
         refusals = self.usage_refusals
         if not (self.request.stream and self.question.rules.stream) or refusals is None or self._scope in refusals:
             return None
         return self._format.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
-        """The call that asks. To another upstream go the headers of an allow-list, no query and no key of a team."""
+        """To another upstream go the headers of an allow-list, no query and no key of a team."""
         json_body = ("content-type", "application/json")
         if self.is_other_upstream:
             headers = tuple(pair for pair in self.call.headers if pair[0].lower() in _ALLOWED_ELSEWHERE)
@@ -224,27 +217,18 @@ class SummaryOutcome:
     verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
     cost: SummaryCost = field(default_factory=SummaryCost)
     refusal: Refused | None = None
-    """The upstream's statement if it refused the last try."""
 
 
-@dataclass(frozen=True, slots=True)
-class WholeAnswer:
-    """An answer read to its end, or why there is none."""
-
-    answer: Answer
-    refused: str = ""
-    refusal: Refused | None = None
-
-
-async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAnswer:
-    """Send a call, and read its answer to the end."""
+async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[Answer, Refused | None]:
     async with client.send(call, model) as reply:
-        refusal_kind, refusal = ("", None) if reply.is_good else await classify_refusal(reply)
+        refusal = None
+        if not reply.is_good:
+            refusal = await classify_refusal(reply)
         kind = find_header(reply.headers, "content-type") or ""
         assembly = Assembly(kind, find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
-        return WholeAnswer(assembly.answer(ended=True), refusal_kind, refusal)
+        return assembly.answer(ended=True), refusal
 
 
 def choose_bound_name(model: str) -> str:
@@ -254,19 +238,17 @@ def choose_bound_name(model: str) -> str:
     return "max_tokens"
 
 
-async def classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
-    """Return the kind of this refusal, and its statement about the bound of the answer."""
+async def classify_refusal(reply: Reply) -> Refused:
     beginning = await reply.peek(lambda read: len(read) > BODY_MAX_BYTES)
-    refusal = None
+    kind, longest_answer, wants_other_name = _classify_status(reply.status), None, False
     if beginning is not None:
         refusal = classify(reply.status, reply.headers, beginning)
-    if refusal is not None and refusal.kind == "usage-option":
-        return refusal.kind, None
-    longest = None
-    if refusal is not None and refusal.kind == "output":
-        longest = refusal.answer_room
-    wants_other_name = beginning is not None and _OTHER_NAME.search(beginning) is not None
-    return _classify_status(reply.status), Refused(longest, wants_other_name=wants_other_name)
+        if refusal is not None and refusal.kind == "usage-option":
+            return Refused(refusal.kind)
+        if refusal is not None and refusal.kind == "output":
+            longest_answer = refusal.answer_room
+        wants_other_name = _OTHER_NAME.search(beginning) is not None
+    return Refused(kind, longest_answer, wants_other_name=wants_other_name)
 
 
 def _classify_status(status: int) -> str:

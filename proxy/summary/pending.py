@@ -26,7 +26,7 @@ POLL_SECONDS = 0.2
 CLAIM_MARGIN_SECONDS = 5.0
 CALLS_AT_ONCE_MAX = 1_000
 CLOSE_SECONDS = 2.0
-"""How long a worker that leaves waits for calls that are about to end."""
+"""A worker that leaves waits this long for calls that are about to end."""
 RESTING_MAX_BYTES = 4 * 1024 * 1024
 FOUND_CLAIMS_MAX_BYTES = 1024 * 1024
 
@@ -36,14 +36,11 @@ SummaryScope = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SummaryOrder:
-    """A summary call, the conversation that it is for, and how long it may take."""
-
     call: SummaryCall
     identity: Identity
     policy: str
     seconds: float
     failures: int = 0
-    """How many calls before it failed in a row."""
 
     @property
     def key(self) -> str:
@@ -56,21 +53,15 @@ class SummaryOrder:
 
 @dataclass(slots=True)
 class PendingSummary:
-    """A summary call under way, and how many requests wait for it."""
-
     task: asyncio.Task[Summary | None]
     link: bytes
-    """The chain link at its cut."""
     head: str
-    """The digest of the head that it is written under."""
     waiting: int = 0
     is_for_later: bool = False
     """It goes on when no request waits for it any more."""
 
 
 class Summarizer:
-    """Shared by all requests of a worker."""
-
     def __init__(self, store: Store, emit: events.Listener) -> None:
         self._store = store
         self._emit = emit
@@ -83,11 +74,11 @@ class Summarizer:
         """The claims of other workers, and when each was first found."""
 
     def is_resting(self, scope: SummaryScope) -> bool:
-        """True shortly after a fault of that upstream: it is not asked for now."""
+        """After a fault that upstream is not asked for a while."""
         return self._resting.get(scope, 0.0) > time.monotonic()
 
     def start(self, order: SummaryOrder) -> None:
-        """Ask for later use, without waiting; not while another question about this history is under way."""
+        """For later use; not while another question about this history is under way."""
         links, head = set(order.identity.links), order.identity.head
         same_history = (pending for pending in self._pending.values() if pending.link in links and pending.head == head)
         if order.key not in self._pending and any(same_history):
@@ -97,7 +88,6 @@ class Summarizer:
             pending.is_for_later = True
 
     async def await_new(self, order: SummaryOrder, seconds: float) -> Summary | None:
-        """Ask, and wait this long."""
         pending = self._begin(order)
         if pending is None:
             return None
@@ -106,7 +96,7 @@ class Summarizer:
     async def await_pending(
         self, identity: Identity, covers: int, seconds: float, call_seconds: float
     ) -> Summary | None:
-        """Wait for one that is under way, here or in another worker. `call_seconds`: how long a call may take."""
+        """Wait for one that is under way, here or in another worker, where a call may take `call_seconds`."""
         pending = self._pending.get(identity.summary_key(covers))
         if pending is not None:
             return await self._await(pending, seconds)
@@ -126,11 +116,11 @@ class Summarizer:
                 pending.task.cancel()
 
     async def close(self) -> None:
-        """Finish the calls that are about to end; cancel the others, so that another worker may make them."""
+        """Calls that do not end soon are cancelled, so that another worker may make them."""
         await self._calls.close(CLOSE_SECONDS)
 
     def _begin(self, order: SummaryOrder) -> PendingSummary | None:
-        """The call for this order, begun if it is not under way. None: no further one can be begun."""
+        """None: no further one can be begun."""
         key = order.key
         if key not in self._pending:
             # A summary call may outlive the request that begins it, and the configuration with its connections.
@@ -190,7 +180,7 @@ class Summarizer:
         self._resting[scope] = time.monotonic() + seconds
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
-        """Claim the question for this worker; True if it may ask. Without a store, each worker asks for itself."""
+        """True if this worker may ask. Without a store, each worker asks for itself."""
         try:
             # The claim outlives the work, so that no other worker starts it again.
             return await self._store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
@@ -199,7 +189,7 @@ class Summarizer:
             return True
 
     async def _await_other_worker(self, key: str, covers: int, seconds: float, call_seconds: float) -> Summary | None:
-        """The summary that another worker is writing, or has written. A claim that outlived its call is removed."""
+        """A claim that outlived its call is removed."""
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
                 while (value := await self._store.read_fact(key)) is not None:
@@ -215,7 +205,7 @@ class Summarizer:
         return None
 
     def _has_outlived(self, key: str, claim: bytes, seconds: float) -> bool:
-        """Return True if a claim is found for longer than it lasts: its worker died while its clock was ahead."""
+        """A claim is found for longer than it lasts if its worker died while its clock was ahead."""
         known_claim, since = self._found_claims.get(key) or (b"", 0.0)
         if known_claim != claim:
             self._found_claims[key] = claim, time.monotonic()
@@ -224,7 +214,7 @@ class Summarizer:
 
 
 def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandidate, float] | None:
-    """The candidate to store and its lifetime; None after a fault of the upstream (the question may be good)."""
+    """With its lifetime. None after a fault of the upstream: the question may be good."""
     if verdict.text:
         return SummaryCandidate("ready", verdict.text), DAY_SECONDS
     if verdict.why in REST_SECONDS:

@@ -7,7 +7,7 @@ from proxy.config import Config, find_warnings
 from proxy.config.policies import Policy, shipped_policies
 from proxy.designs.strategies import READS, DedupOld
 from proxy.designs.tool_hints import ToolHints
-from proxy.history.pairing import count_flaws
+from proxy.history.grouping import count_flaws
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules

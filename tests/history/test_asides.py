@@ -2,8 +2,15 @@
 
 import pytest
 
-from proxy.history.asides import ASIDES, find_command, find_compact_call, is_aside, was_asked
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import (
+    ASIDES,
+    OBSERVATIONS,
+    find_command,
+    find_compact_call,
+    is_aside,
+    mark_observations,
+    was_asked,
+)
 from proxy.history.pins import find_pin_fault
 from tests.support.messages import assistant, call, request, system, tool, user
 
@@ -19,6 +26,7 @@ from tests.support.messages import assistant, call, request, system, tool, user
         ("/compact/all", None),
         ("/compact\tthe flags", "the flags"),
         ("please /compact", None),
+        ("What does /compact do?", None),
         ("/compact\nand then go on", None),
         ("/compact " + "x" * 3_000, None),
     ],

@@ -7,19 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history import grouping, pairing
-from proxy.history.grouping import LATE_WITHIN_MESSAGES, find_group_starts, find_groups, find_turns, snap
-from proxy.history.messages import find_last_assistant, find_last_user
-from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.history.pairing import (
+from proxy.history import grouping
+from proxy.history.grouping import (
     ANSWERED_WITHIN_MESSAGES,
+    LATE_WITHIN_MESSAGES,
     MISSING,
     Flaws,
     count_flaws,
+    find_group_starts,
+    find_groups,
+    find_turns,
     list_callers,
     pair_results,
     repair,
+    snap,
 )
+from proxy.history.messages import find_last_assistant, find_last_user
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
@@ -126,7 +130,7 @@ def test_groups_are_the_same_wherever_the_known_messages_end(pieces, data):
 def test_groups_are_the_same_wherever_the_known_messages_end_where_calls_close_soon(pieces):
     body = made_of(*pieces)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairing, "ANSWERED_WITHIN_MESSAGES", 3)
+        patch.setattr(grouping, "ANSWERED_WITHIN_MESSAGES", 3)
         whole = tuple(find_group_starts(body))
         for count in range(len(body)):
             assert (*whole[:count], *find_group_starts(body, whole[:count])) == whole
@@ -349,7 +353,7 @@ def test_results_find_their_calls_wherever_the_search_begins(pieces, most, data)
     body = made_of("user", *pieces)
     first = data.draw(st.integers(0, len(body)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairing, "ANSWERED_WITHIN_MESSAGES", most)
+        patch.setattr(grouping, "ANSWERED_WITHIN_MESSAGES", most)
         assert [*pair_results(body, first)] == search_pairs(body, most)[first:]
 
 

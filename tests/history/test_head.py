@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from proxy.history.head_digest import compute_head_digest
+from proxy.history.identity import compute_head_digest
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.messages import body, history, system, user
 

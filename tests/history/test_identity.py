@@ -5,8 +5,7 @@ import json
 import pytest
 from hypothesis import given
 
-from proxy.history.canonical import canonicalize, keep_as_written, remove_cache_marker
-from proxy.history.chain import compute_beginning, compute_chain
+from proxy.history.chain import canonicalize, compute_beginning, compute_chain, keep_as_written, remove_cache_marker
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
 from tests.support.cost_growth import assert_grows_in_proportion

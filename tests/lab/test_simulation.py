@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.history import canonical
+from proxy.history import chain
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.replay_history import PROVIDER, same
 from proxy.lab.replay.replay_jobs import Job, replay_job
@@ -59,7 +59,7 @@ def count_hashes(turns):
 
     def note(frame, event, _):
         nonlocal calls
-        calls += event == "call" and frame.f_code is canonical._remove_markers.__code__
+        calls += event == "call" and frame.f_code is chain._remove_markers.__code__
 
     sys.setprofile(note)
     try:

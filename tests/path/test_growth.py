@@ -6,7 +6,7 @@ import pytest
 
 from proxy.designs.strategies import DedupOld
 from proxy.history.chain import compute_chain
-from proxy.history.pairing import repair
+from proxy.history.grouping import repair
 from proxy.history.pins import Pins
 from proxy.path import planning
 from proxy.shorten.block import Block

@@ -11,9 +11,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.history.grouping import Flaws, count_flaws, repair
 from proxy.history.messages import find_last_assistant
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.history.pairing import Flaws, count_flaws, repair
 from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.path.services import KnownRequests
 from proxy.shorten.block import Block

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.pairing import MISSING, repair
+from proxy.history.grouping import MISSING, repair
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.json_body import find_prefix

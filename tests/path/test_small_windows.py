@@ -8,7 +8,7 @@ import pytest
 
 from proxy.config import Policy
 from proxy.config.policies import resolve_policy, shipped_policies
-from proxy.history.pairing import Flaws, count_flaws
+from proxy.history.grouping import Flaws, count_flaws
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.history.grouping import count_flaws
 from proxy.history.grouping import find_turns as spans
-from proxy.history.pairing import count_flaws
 from proxy.history.pins import Pins
 from proxy.lab.commands.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns
 from proxy.shorten.pipeline import Draft, estimate_tokens

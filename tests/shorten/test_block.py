@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.designs.strategies import DedupOld
+from proxy.history.calls import list_tool_names, remove_pruned_tools
 from proxy.history.chain import compute_chain
 from proxy.history.messages import find_last_user, make_literal
-from proxy.history.offered_tools import list_tool_names, remove_pruned_tools
 from proxy.shorten.block import Block, Part, close
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.rules import Rules

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
-from proxy.history.pairing import list_callers
 from proxy.shorten.acts import find_documents, is_instruction_path
 from proxy.shorten.fold import OPENING
 from proxy.shorten.rules import Facts, Keep, Rules

@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.designs.one_liners import OneLiners
-from proxy.history.grouping import find_groups, find_turns
-from proxy.history.pairing import count_flaws
+from proxy.history.grouping import count_flaws, find_groups, find_turns
 from proxy.history.pins import find_fixed
 from proxy.shorten.drop_middle import CONCLUSIONS, DropMiddle
 from proxy.shorten.fold import CLOSING, GO_ON, OPENING

@@ -13,9 +13,9 @@ from itertools import islice
 
 import pytest
 
+from proxy.history.grouping import list_callers
 from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.history.pairing import list_callers
 from proxy.shorten.clear_results import ClearObservations, ClearResults
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.outcome import (

@@ -7,8 +7,8 @@ import pytest
 
 from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
 from proxy.designs.tool_hints import ClearArguments, ToolHints
+from proxy.history.grouping import Flaws
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.history.pairing import Flaws
 from proxy.shorten.block import STEPS, Block, close, step_from_json, step_to_json
 from proxy.shorten.clear_results import ClearResults, ClipOutput, DedupArrivals, restore_repeated
 from proxy.shorten.drop_middle import DropMiddle

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
-from proxy.history.pairing import count_flaws
 from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.actions import (

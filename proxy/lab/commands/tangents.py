@@ -20,10 +20,9 @@ from proxy.assembly import build_redaction
 from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
 from proxy.config import Config, Upstream
 from proxy.errors import ProxyError
-from proxy.history.grouping import find_groups, find_turns
+from proxy.history.grouping import find_groups, find_turns, pair_results
 from proxy.history.messages import Message, find_last_assistant, read_message
 from proxy.history.observations import mark_observations
-from proxy.history.pairing import pair_results
 from proxy.history.pins import find_fixed
 from proxy.history.request import Request
 from proxy.shorten.pipeline import Count, Draft, StepReport, run
@@ -305,10 +304,12 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
 
 async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
-        fetched_answer = await fetch_whole_answer(
+        answer, refusal = await fetch_whole_answer(
             client, Call("POST", "/chat/completions", "", (*list_client_headers(settings), _JSON), body), model
         )
-    return fetched_answer.answer, fetched_answer.refused
+    if refusal is None:
+        return answer, ""
+    return answer, refusal.kind
 
 
 def _text_of(answer: Answer) -> str:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Literal
 
-from proxy.history.agents import find_kind, matches_any
-from proxy.history.commands import find_command_line, split_commands
+from proxy.history.agents import find_command_line, find_kind, matches_any, split_commands
+from proxy.history.grouping import list_callers
 from proxy.history.messages import HEAD, Message, ToolCall
-from proxy.history.pairing import list_callers
 from proxy.history.pins import Pins
 from proxy.lab.replay.replay_values import Recall
 

@@ -107,13 +107,6 @@ async def test_f16_after_a_tool_call_the_question_is_put_as_a_plain_transcript(s
     assert has_summary(over)
 
 
-async def test_f15_thoughts_before_a_summary_are_left_out(small_window_stack):
-    async with small_window_stack(model(text_turn(f"<think>hm</think>{account()}"))) as (up, agent, _):
-        over = await fill_window(up, agent)
-    assert has_summary(over)
-    assert "<think>" not in json.dumps(over.messages)
-
-
 async def test_f24_a_secret_is_neither_retold_nor_kept_in_a_summary(small_window_stack):
     canary = "ghp_" + "a1B2" * 9
     leaky = text_turn(account(words=f"The token is {canary}."))

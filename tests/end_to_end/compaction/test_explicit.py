@@ -65,12 +65,6 @@ async def test_a_command_with_nothing_to_do_says_so(small_window_stack):
     assert up.requests == []
 
 
-async def test_words_about_the_command_are_no_command(small_window_stack):
-    up, agent = small_window_stack
-    await agent.send([*EARLY, *user("What does /compact do?")])
-    assert len(up.requests) == 1
-
-
 async def test_a_tool_of_that_name_compacts_once_with_its_focus(small_window_stack):
     up, agent = small_window_stack
     work = [*EARLY, *history(call("Compact", focus="the parser", out="ok"))]

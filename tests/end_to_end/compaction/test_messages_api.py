@@ -1,14 +1,12 @@
 """Anthropic Messages through the running proxy: what an upstream gets, and what the client sees."""
 
 import json
-from itertools import pairwise
 
 import pytest
 
 from tests.support.agent import reading, turns
 from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill
 from tests.support.compacting_proxy import settings
-from tests.support.messages import assistant, user
 from tests.support.messages_api import answer_events, answer_text, find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.proxy_client import ask
@@ -38,26 +36,6 @@ class Agent:
         sent, before = as_request(history, **{**self.more, **more}), len(self.up.requests)
         reply = await ask(self.proxy, sent, path, headers=KEY)
         return sent, [each.body for each in self.up.requests[before:]], reply
-
-
-async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fresh):
-    fresh.script = reply_to
-    async with serve(fresh.url, config=settings()) as proxy:
-        agent = Agent(proxy, fresh, stream=True)
-        steps = [await agent.send(each) for each in turns(reading(24))]
-    done = [reply.head.first("x-compaction") for _, _, reply in steps]
-    assert "created" in done
-    assert done[-1] in ("applied", "created")
-    for sent, forwarded, reply in steps:
-        assert reply.status == 200
-        assert find_faults(forwarded[0]) == []
-        assert len(forwarded[0]) <= len(sent)
-        assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[0]) // 4))
-    for (_, earlier, _), (_, later, reply) in pairwise(steps):
-        if reply.head.first("x-compaction") != "created":
-            old, new = (json.loads(each[0])["messages"] for each in (earlier, later))
-            assert new[: len(old)] == old
-    assert len(steps[-1][1][0]) < len(steps[-1][0]) * 0.6
 
 
 async def test_a_client_that_marks_nothing_gets_marks_where_the_policy_sets_them(serve, fresh):
@@ -118,42 +96,6 @@ async def test_a_count_of_tokens_says_what_was_done_to_what_it_counts(serve, fre
     assert [reply.head.first("x-compaction") for reply in replies] == ["none", "off", "applied"]
 
 
-@pytest.mark.parametrize("streams", [False, True])
-async def test_compact_is_answered_in_this_api(serve, fresh, streams):
-    fresh.script = reply_to
-    async with serve(fresh.url, config=settings()) as proxy:
-        agent = Agent(proxy, fresh, stream=streams)
-        history = [*reading(12), *assistant("Done."), *user("/compact")]
-        _, _, reply = await agent.send(history)
-    assert reply.status == 200
-    text = reply.body.data.decode()
-    assert "Compacted" in text or "Nothing to compact" in text
-    if streams:
-        assert text.startswith("event: message_start\n")
-        assert "event: message_stop\n" in text
-    else:
-        assert json.loads(text)["type"] == "message"
-
-
-async def test_an_overflow_is_recovered_from(serve, fresh):
-    limit = 9_000
-
-    def refuse(asked):
-        size = len(asked.body) // 4
-        if size > limit:
-            error = {"type": "invalid_request_error", "message": f"prompt is too long: {size} tokens > {limit} maximum"}
-            return answer({"type": "error", "error": error}, status=400)
-        return reply_to(asked)
-
-    fresh.script = refuse
-    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        agent = Agent(proxy, fresh)
-        _, forwarded, reply = await agent.send(reading(24))
-    assert reply.status == 200
-    assert len(forwarded) >= 2
-    assert find_faults(forwarded[-1]) == []
-
-
 async def test_errors_of_the_proxy_have_the_shape_of_this_api(serve, fresh):
     async with serve(fresh.url, config={"upstreams": [{"models": ["x"]}]}) as proxy:
         _, _, reply = await Agent(proxy, fresh).send(reading(1))
@@ -168,31 +110,6 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
     last = reply.body.data.decode().strip().split("\n\n")[-1].strip()
     assert last.startswith("event: error\n")
     assert json.loads(last.partition("data: ")[2])["error"]["type"] == "api_error"
-
-
-AS_MESSAGES = json.loads(as_request(reading(24)))["messages"]
-COMPACTED = [
-    {"role": "assistant", "content": [{"type": "compaction", "content": "Earlier."}]},
-    {"role": "user", "content": "Go on."},
-]
-
-
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "provider-compacts"),
-        ({"messages": [*AS_MESSAGES, *COMPACTED]}, "provider-compacts"),
-    ],
-)
-async def test_a_history_that_cannot_be_shortened_is_left_alone(serve, fresh, more, reason):
-    fresh.script = reply_to
-    async with serve(fresh.url, config=settings()) as proxy:
-        steps = [await Agent(proxy, fresh, **more).send(reading(24))]
-        await Agent(proxy, fresh).send(reading(23))  # of which the next one begins with what is known
-        steps.append(await Agent(proxy, fresh, **more).send(reading(24)))
-    for sent, forwarded, reply in steps:
-        assert forwarded == [sent]
-        assert reply.head.first("x-compaction-reason") == reason
 
 
 async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones_stay(serve, fresh):
@@ -255,21 +172,6 @@ def refuse_within(type_, message):
     """A stream that a gateway began before its own upstream had answered."""
     error = {"type": "error", "error": {"type": type_, "message": message}}
     return answer_events("")[0], f"event: error\ndata: {json.dumps(error)}\n\n".encode()
-
-
-async def test_an_overflow_within_a_stream_is_recovered_from_without_the_client_seeing_it(serve, fresh):
-    text = "litellm.BadRequestError: OpenAIException - Your input exceeds the context window of this model."
-
-    def refuse(asked):
-        fits = len(asked.body) // 4 <= 9_000
-        return reply_to(asked) if fits else stream(*refuse_within("invalid_request_error", text))
-
-    fresh.script = refuse
-    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        _, forwarded, reply = await Agent(proxy, fresh, stream=True).send(reading(24))
-    assert reply.status == 200
-    assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[-1]) // 4))
-    assert find_faults(forwarded[-1]) == []
 
 
 async def test_an_error_within_a_stream_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):

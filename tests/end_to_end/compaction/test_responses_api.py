@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-from itertools import pairwise
 
 import pytest
 
-from tests.support.agent import reading, turns
+from tests.support.agent import reading
 from tests.support.compacting_proxy import settings
-from tests.support.messages import assistant, user
 from tests.support.proxy_client import ask, log_of, until
 from tests.support.responses_api import KINDS, answer_events, answer_whole, find_faults, refused_events, render
 from tests.support.responses_api import request as as_request
@@ -35,26 +33,6 @@ class Agent:
         sent, before = as_request(history, **{**self.more, **more}), len(self.up.requests)
         reply = await ask(self.proxy, sent, path, headers=KEY)
         return sent, [each.body for each in self.up.requests[before:]], reply
-
-
-async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fresh):
-    fresh.script = reply_to
-    async with serve(fresh.url, config=settings()) as proxy:
-        agent = Agent(proxy, fresh, stream=True)
-        steps = [await agent.send(each) for each in turns(reading(24))]
-    done = [reply.head.first("x-compaction") for _, _, reply in steps]
-    assert "created" in done
-    assert done[-1] in ("applied", "created")
-    for sent, forwarded, reply in steps:
-        assert reply.status == 200
-        assert find_faults(forwarded[0]) == []
-        assert len(forwarded[0]) <= len(sent)
-        assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[0]) // 4))
-    for (_, earlier, _), (_, later, reply) in pairwise(steps):
-        if reply.head.first("x-compaction") != "created":
-            old, new = (json.loads(each[0])["input"] for each in (earlier, later))
-            assert new[: len(old)] == old
-    assert len(steps[-1][1][0]) < 0.6 * len(steps[-1][0])
 
 
 def asks_for_summary(request):
@@ -85,41 +63,8 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
     assert "## Active work" in json.dumps(left["input"])
 
 
-@pytest.mark.parametrize("streams", [False, True])
-async def test_compact_is_answered_in_this_api(serve, fresh, streams):
-    fresh.script = reply_to
-    async with serve(fresh.url, config=settings()) as proxy:
-        history = [*reading(12), *assistant("Done."), *user("/compact")]
-        _, _, reply = await Agent(proxy, fresh, stream=streams).send(history)
-    text = reply.body.data.decode()
-    assert reply.status == 200
-    assert "Compacted" in text or "Nothing to compact" in text
-    if streams:
-        assert text.startswith("event: response.created\n")
-        assert "event: response.completed\n" in text
-    else:
-        assert json.loads(text)["object"] == "response"
-
-
 LIMIT = 9_000
 TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
-
-
-@pytest.mark.parametrize("streams", [False, True])
-async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve, fresh, streams):
-    def refuse(asked):
-        if len(asked.body) // 4 <= LIMIT:
-            return reply_to(asked)
-        error = {"message": TOO_LONG, "type": "invalid_request_error", "code": "context_length_exceeded"}
-        return stream(*refused_events(TOO_LONG)) if streams else answer({"error": error}, status=400)
-
-    fresh.script = refuse
-    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        _, forwarded, reply = await Agent(proxy, fresh, stream=streams).send(reading(24))
-    assert reply.status == 200
-    assert b"context_length_exceeded" not in reply.body.data
-    assert b"All is" in reply.body.data
-    assert find_faults(forwarded[-1]) == []
 
 
 def refuse_behind_repeated_instructions(asked):
@@ -184,25 +129,6 @@ async def test_a_block_that_was_refused_within_a_stream_is_not_remembered(serve,
         _, _, later = await agent.send(reading(24))
     outcomes = [reply.head.first("x-compaction") for reply in (refused, accepted, later)]
     assert outcomes == ["created", "created", "applied"]
-
-
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"previous_response_id": "resp_1"}, "history-elsewhere"),
-        ({"conversation": {"id": "conv_1"}}, "history-elsewhere"),
-        ({"context_management": [{"type": "compaction", "compact_threshold": 1000}]}, "provider-compacts"),
-    ],
-)
-async def test_a_history_that_is_not_all_there_is_left_alone(serve, fresh, more, reason):
-    fresh.script = reply_to
-    async with serve(fresh.url, config=settings()) as proxy:
-        steps = [await Agent(proxy, fresh, **more).send(reading(24))]
-        await Agent(proxy, fresh).send(reading(23))  # of which the next one begins with what is known
-        steps.append(await Agent(proxy, fresh, **more).send(reading(24)))
-    for sent, forwarded, reply in steps:
-        assert forwarded == [sent]
-        assert reply.head.first("x-compaction-reason") == reason
 
 
 @pytest.mark.parametrize("more", [{}, {"input": "hi " * 20_000}, {"instructions": "Be brief."}])
