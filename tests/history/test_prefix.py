@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
 from proxy.history.columns import Columns
-from proxy.history.grouping import find_group_starts, find_groups
+from proxy.history.grouping import find_callers, find_group_starts, find_groups, list_callers
 from proxy.history.messages import Message
-from proxy.history.pairing import find_callers, list_callers
 from proxy.shorten.pipeline import Draft, find_worth, is_spared
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
