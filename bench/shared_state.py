@@ -31,8 +31,7 @@ from redis.asyncio import Redis
 from tables import figure, provenance, table
 
 from proxy.store.contract import Store, StoreUnavailable
-from proxy.store.fallback import FallbackStore
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import FallbackStore, MemoryStore
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
 

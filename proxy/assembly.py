@@ -18,8 +18,7 @@ from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.path.services import Keeper
 from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
-from proxy.store.fallback import FALLBACK_LIMITS, FallbackStore
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import FALLBACK_LIMITS, FallbackStore, MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads

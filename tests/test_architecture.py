@@ -81,7 +81,7 @@ USERS = {
     "prometheus_client": ("telemetry/metrics.py",),
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),
-    "redis": ("store/redis_client.py", "store/redis_errors.py"),
+    "redis": ("store/redis_client.py",),
     "opentelemetry": ("telemetry/otel.py",),
     "brotli": ("wire/encodings.py",),
     "backports": ("wire/encodings.py",),

@@ -2,7 +2,7 @@
 
     headers, peer                          registry (keys, switches)
          |                                    |
-    authentication --- team_keys -------------+---- records: registry.json <-> shared state
+    authentication ---------------------------+---- records: registry.json <-> shared state
          |                                                  ^          ^
     Caller, headers to forward                     keys, switch     admin pages
 
@@ -10,11 +10,8 @@
 2. Commands and admin pages change the file. Each worker reads a changed file again, five times a second.
 3. With a shared state, the first worker of each machine merges the file with the copy there.
 
-authentication   the caller: a team by its key or by a trusted gateway, or a client by its own credentials
-team_keys        `cp-<id>-<secret>`: how it is made, and recognised by its hash
+authentication   the caller: a team by its key or by a trusted gateway, or a client; no page of another site
 registry         team keys, switches and ended sessions as a value that merges without conflict
-records          the registry's file, and the copy that replicas share
-key_uses         the last use of each team key
+records          the registry's file, the copy that replicas share, and the last use of each key
 admin_key        the key of the admin pages
-web_pages        requests that a page of another site may have caused
 """

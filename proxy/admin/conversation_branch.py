@@ -23,7 +23,7 @@ from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
-from proxy.store.transcripts.saved_lines import MessageLine
+from proxy.store.transcripts.files import MessageLine
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
 

@@ -24,8 +24,7 @@ from proxy.errors import NotFound, Overloaded
 from proxy.recall.search import Finder, find_text
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
-from proxy.store.transcripts.files import file_name, list_files
-from proxy.store.transcripts.saved_lines import MessageLine, parse
+from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
 from proxy.wire.http_head import Caller
 
 TURNS_LIMIT = 2_000

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from proxy.access.admin_key import is_admin_key, read_admin_key
+from proxy.access.authentication import find_host
 from proxy.access.registry import Registry, find_session_holder
-from proxy.access.web_pages import find_host
 from proxy.config import Config
 from proxy.errors import ForeignOrigin, HostNotAllowed, ProxyError
 

@@ -8,9 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from proxy.access.key_uses import DOCUMENT, decode_uses
-from proxy.access.registry import EVERYBODY, Registry
-from proxy.access.team_keys import TeamKey, create_team_key
+from proxy.access.records import DOCUMENT, decode_uses
+from proxy.access.registry import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.guard import OtherTeam
 from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, write_audit
 from proxy.config import Config

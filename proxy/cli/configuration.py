@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from proxy import assembly
-from proxy.access.team_keys import find_public_id
+from proxy.access.registry import find_public_id
 from proxy.cli import options
 from proxy.cli.options import add_command, parse_path, print_error
 from proxy.config import (

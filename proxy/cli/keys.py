@@ -16,8 +16,7 @@ from pathlib import Path
 
 from proxy import assembly, events
 from proxy.access.records import Change, Records, RegistryUnreadable, synchronize
-from proxy.access.registry import EVERYBODY, Registry
-from proxy.access.team_keys import TeamKey, create_team_key, find_public_id
+from proxy.access.registry import EVERYBODY, Registry, TeamKey, create_team_key, find_public_id
 from proxy.cli import options
 from proxy.cli.options import add_command, format_table, parse_number, print_error
 from proxy.config import Config

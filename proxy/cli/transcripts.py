@@ -31,7 +31,7 @@ from proxy.store.transcripts.archive import (
     read_transcript,
     role_and_text,
 )
-from proxy.store.transcripts.saved_lines import AnswerLine, MessageLine
+from proxy.store.transcripts.files import AnswerLine, MessageLine
 from proxy.wire.redaction import Redaction
 
 _WIDTH_CHARACTERS = 120

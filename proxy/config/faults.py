@@ -63,6 +63,9 @@ _REMOVED = {
     "rotate_mib": "remove it; a conversation is one file",
     "parts": "remove it; the types of reasoning are known",
     "tail": "remove it; 0.3 of the text is taken from the end",
+    "priority": "put the attachment that decides first",
+    "retry_wait_seconds": "remove it; it is 5 seconds",
+    "room": "remove it; lower `target`",
     "scope_tokens": "remove it; `scope` is a number of summaries",
     "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
 }

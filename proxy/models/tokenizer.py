@@ -164,12 +164,9 @@ def _price_picture(url: object, detail: object) -> int:
         size = read_picture_size(url)
     if size is None:
         return UNREADABLE_PICTURE_TOKENS
-    return PICTURE_TOKENS + TILE_TOKENS * _tiles(*size)
-
-
-def _tiles(width: int, height: int) -> int:
-    shrink = min(1.0, 2048 / max(width, height), 768 / min(width, height))
-    return ceil(width * shrink / 512) * ceil(height * shrink / 512)
+    width, height = size
+    shrink = min(1.0, 2048 / max(size), 768 / min(size))
+    return PICTURE_TOKENS + TILE_TOKENS * ceil(width * shrink / 512) * ceil(height * shrink / 512)
 
 
 def read_picture_size(url: str) -> tuple[int, int] | None:
@@ -179,16 +176,12 @@ def read_picture_size(url: str) -> tuple[int, int] | None:
         start = base64.b64decode(base64_text[: len(base64_text) // 4 * 4])
     except ValueError:
         return None
-    size = _png_size(start) or _jpeg_size(start)
+    size = _jpeg_size(start)
+    if start.startswith(b"\x89PNG\r\n\x1a\n"):
+        size = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
     if size is None or min(size) <= 0:
         return None
     return size
-
-
-def _png_size(start: bytes) -> tuple[int, int] | None:
-    if not start.startswith(b"\x89PNG\r\n\x1a\n"):
-        return None
-    return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
 
 
 def _jpeg_size(start: bytes) -> tuple[int, int] | None:
@@ -255,14 +248,14 @@ def build_encoding(name: EncodingName) -> tiktoken.Encoding:
 
 def count_tokens(text: str, name: EncodingName) -> int:
     encoding = build_encoding(name)
-    return sum(_count_piece(text[start : start + PIECE_CHARS], encoding) for start in range(0, len(text), PIECE_CHARS))
-
-
-def _count_piece(text: str, encoding: tiktoken.Encoding) -> int:
-    try:
-        return len(encoding.encode(text, disallowed_special=()))
-    except ValueError:  # the regular expression ran out of stack, so this is hardly text
-        return len(text) // 4
+    tokens = 0
+    for start in range(0, len(text), PIECE_CHARS):
+        piece = text[start : start + PIECE_CHARS]
+        try:
+            tokens += len(encoding.encode(piece, disallowed_special=()))
+        except ValueError:  # the regular expression ran out of stack, so this is hardly text
+            tokens += len(piece) // 4
+    return tokens
 
 
 Estimator = Literal["tokens", "chars"]
@@ -372,12 +365,11 @@ class Tokenizer:
 
 
 _ESCAPED = re.compile(rb"\\u[0-9a-fA-F]{4}")
-_ESCAPE_CHARACTERS = 6
 SEPARATOR_CHARACTERS = 2
 
 
 def count_characters(raw: bytes) -> int:
-    return len(raw.decode("utf-8", "replace")) - (_ESCAPE_CHARACTERS - 1) * len(_ESCAPED.findall(raw))
+    return len(raw.decode("utf-8", "replace")) - 5 * len(_ESCAPED.findall(raw))
 
 
 class CountCache:

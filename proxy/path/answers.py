@@ -28,7 +28,7 @@ from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamWatch, find_refusal, read_error
+from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, StreamWatch, read_error
 from proxy.wire.http_head import Headers, find_encoding, is_event_stream, remove_headers
 
 UNCHANGED = "none"
@@ -204,7 +204,7 @@ class AnswerRounds:
                 raise UpstreamBroke(fault.message) from None
             if following is not None and not following.is_good:
                 beginning = await following.peek(_is_larger_than_opening) or b""
-                error = read_error(find_refusal(beginning) or beginning)
+                error = read_error(StreamOpening().find_refusal(beginning) or beginning)
                 watch.error = error if error["message"] else None
                 raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
             if following is not None and not is_event_stream(following.headers):

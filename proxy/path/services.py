@@ -22,7 +22,7 @@ from proxy.path.conversation import Writing
 from proxy.path.request_context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals, WindowProbe
 from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, ReportedUnavailable, Store, StoreUnavailable
-from proxy.store.transcripts.saved_lines import History
+from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.summary.pending import Summarizer
 from proxy.wire.answer_assembly import Assembly

@@ -8,18 +8,14 @@
 2. Blocks are written once: the first writer wins, and every worker forwards the stored one.
 3. Blocks and facts can be derived again. So a store that is slow, full, broken or away is reported and gone without:
    it never fails a request. Only documents (keys of teams) and transcripts are for keeps.
-4. Age is judged by a clock that does not believe a sudden jump (clock.py).
+4. Age is judged by a clock that does not believe a sudden jump.
 
-contract        the contract: blocks, facts, documents and one secret
-clock           the time of day, and the one that is believed
-memory          a store for one process, until its end
+contract        the contract: blocks, facts, documents and one secret; the clock of all stores
+memory_store    a store in this process, alone or as a fallback while another store is away
 sqlite          a store for one machine, several workers
 database_file   an SQLite file that may be replaced, locked or broken
 redis           a store for several machines
-redis_client    its connections and timeouts
-redis_errors    sentences about its faults
-redis_scripts   the Lua scripts that run in the server
-fallback        a worker's own memory while the shared store is away
+redis_client    its connections, timeouts and faults
 transcripts/    original messages and answers, on disk and in an object store
 activity_log    the history that the admin pages show
 """

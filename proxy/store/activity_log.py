@@ -22,8 +22,7 @@ from typing import Any
 
 from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
-from proxy.store.clock import SystemClock
-from proxy.store.contract import StoreUnavailable, ignore
+from proxy.store.contract import StoreUnavailable, SystemClock, ignore
 from proxy.store.database_file import DatabaseFile
 
 FILE = "chronicle.sqlite"

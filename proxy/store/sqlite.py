@@ -2,8 +2,8 @@
 
 1. All calls run in one thread, so the event loop never waits for a disk. Facts wait some milliseconds for a call that
    takes them along.
-2. A call that takes too long is given up. From then on reads and writes fail at once; after a write that another
-   process kept out for a second, only writes do. A check in the background ends this outage.
+2. After a call that took too long, or that another process kept out for a second, all calls fail at once, until a
+   check in the background could write. Meanwhile workers use what they remember (memory_store.py).
 3. A table's name ends in the version of its format. The file is `promises.sqlite`, because blocks were called so.
 """
 
@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, repeat
@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.store.clock import SystemClock
 from proxy.store.contract import (
     FACT_SECONDS_MAX,
     NO_DOCUMENT,
@@ -31,6 +30,7 @@ from proxy.store.contract import (
     Found,
     StoreLimits,
     StoreUnavailable,
+    SystemClock,
     ignore,
 )
 from proxy.store.database_file import BROKEN_CODES, DatabaseFile, find_code
@@ -46,8 +46,6 @@ BUSY_TIMEOUT_SECONDS = 1.0
 """A write waits this long for another process's write."""
 CHECK_INTERVAL_SECONDS = 0.25
 """During an outage, try this often whether the file can be written again."""
-CHECK_BUSY_SECONDS = 0.05
-"""Such a try waits this long for another process's write, because reads wait, too."""
 KEYS_PER_QUERY = (16, 128, 500)
 """Sizes of batches, newest keys first: the answer is nearly always in the first one."""
 SWEEPS_PER_FILLING = 32
@@ -92,18 +90,8 @@ class _Job:
 
     act: Act
     done: asyncio.Future[Any]
-    writes: bool
     is_given_up: bool = False
     """Its caller continues without it. The act of a client that left still runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Outage:
-    """The reason why calls fail at once."""
-
-    why: str
-    reads: bool
-    """Reads fail as well as writes."""
 
 
 class SqliteStore:
@@ -123,7 +111,8 @@ class SqliteStore:
         self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._waiting: list[_Job] = []
-        self._outage: _Outage | None = None
+        self._outage = ""
+        """The reason why calls fail at once, or empty."""
         self._check: asyncio.Task[None] | None = None
         self._is_closed = False
         # So the first write sweeps: the last process may have left too much.
@@ -133,15 +122,14 @@ class SqliteStore:
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
         return await self._in_thread(
-            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *fact_lists))),
-            writes=False,
+            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *fact_lists)))
         )
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         return await self._in_thread(lambda db: self._put_block(db, key, value, over))
 
     async def read_fact(self, key: str) -> bytes | None:
-        fact = await self._in_thread(lambda db: self._find_fact(db, [key]), writes=False)
+        fact = await self._in_thread(lambda db: self._find_fact(db, [key]))
         if fact is None:
             return None
         return fact.value
@@ -160,13 +148,13 @@ class SqliteStore:
         return await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), now))
 
     async def load_secret(self, current_secret: bytes | None = None) -> bytes:
-        secret = await self._in_thread(_read_secret, writes=False)
+        secret = await self._in_thread(_read_secret)
         if secret is None:
             secret = await self._in_thread(lambda db: _load_secret(db, current_secret))
         return secret
 
     async def read_document(self, key: str) -> bytes | None:
-        return await self._in_thread(lambda db: _read_document(db, key), writes=False)
+        return await self._in_thread(lambda db: _read_document(db, key))
 
     async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
         return await self._in_thread(lambda db: _replace_document(db, key, old_value, new_value))
@@ -179,16 +167,16 @@ class SqliteStore:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
         self._thread.shutdown(wait=False)
 
-    async def _in_thread(self, act: Callable[[sqlite3.Connection], T], delay: float = 0.0, *, writes: bool = True) -> T:
+    async def _in_thread(self, act: Callable[[sqlite3.Connection], T], delay: float = 0.0) -> T:
         """Run an act in the thread: now, or after this delay unless another act goes there first."""
         if self._file.busy_for() > self._timeout:
             raise StoreUnavailable(f"{self._file.path} is still busy with an earlier call: is the disk slow?")
-        if (outage := self._outage) is not None and (writes or outage.reads):
+        if self._outage:
             self._begin_checks()
-            raise StoreUnavailable(outage.why)
+            raise StoreUnavailable(self._outage)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        job = _Job(act, done, writes)
+        job = _Job(act, done)
         self._waiting.append(job)
         if delay:
             loop.call_later(delay, self._run_waiting)
@@ -199,10 +187,8 @@ class SqliteStore:
                 return await done
         except TimeoutError as late:
             job.is_given_up = True
-            self._outage = _Outage(
-                f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?", reads=True
-            )
-            raise StoreUnavailable(self._outage.why) from late
+            self._outage = f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?"
+            raise StoreUnavailable(self._outage) from late
         finally:
             self._begin_checks()
 
@@ -216,13 +202,13 @@ class SqliteStore:
         self._thread.submit(self._run_all, jobs).add_done_callback(report)
 
     def _begin_checks(self) -> None:
-        if self._outage is not None and not self._is_closed and (self._check is None or self._check.done()):
+        if self._outage and not self._is_closed and (self._check is None or self._check.done()):
             self._check = asyncio.get_running_loop().create_task(self._follow_outage())
 
     async def _follow_outage(self) -> None:
-        while self._outage is not None:
+        while self._outage:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._end_outage)
-            if self._outage is not None:
+            if self._outage:
                 await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     def _run_all(self, jobs: Sequence[_Job]) -> list[Any]:
@@ -230,9 +216,8 @@ class SqliteStore:
         return [self._run(job) for job in jobs]
 
     def _run(self, job: _Job) -> Any:  # noqa: ANN401 (the result of the act)
-        outage = self._outage
-        if outage is not None and (job.writes or outage.reads):
-            return StoreUnavailable(outage.why)
+        if self._outage:
+            return StoreUnavailable(self._outage)
         if job.is_given_up:
             return StoreUnavailable("given up")
         try:
@@ -240,29 +225,14 @@ class SqliteStore:
         except StoreUnavailable as fault:
             # Later acts need not wait as long, each for itself.
             if isinstance(fault.__cause__, sqlite3.Error) and find_code(fault.__cause__) in _LOCKED:
-                self._outage = _Outage(str(fault), reads=not job.writes)
+                self._outage = str(fault)
             return fault
 
     def _end_outage(self) -> None:
-        """End the outage if the file can be written again, and the outage of reads if it can be read.
-
-        In the thread, because acts begin outages here: the event loop would also end one that began since.
-        """
-        outage = self._outage
-        try:
+        """In the thread, because acts begin outages here: the event loop would also end one that began since."""
+        with suppress(StoreUnavailable):
             self._file.run(_lock_for_a_moment)
-        except StoreUnavailable as fault:
-            if outage is not None and outage.reads and self._may_read():
-                self._outage = _Outage(str(fault), reads=False)
-        else:
-            self._outage = None
-
-    def _may_read(self) -> bool:
-        try:
-            self._file.run(_read_secret)
-        except StoreUnavailable:
-            return False
-        return True
+            self._outage = ""
 
     def _find_block(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
         row = _select_first(db, _BLOCKS, self._oldest_use(), keys)
@@ -270,7 +240,7 @@ class SqliteStore:
             return None
         key, value, used = row
         now = self._clock.read()
-        if now - used > self._limits.block_seconds / RECORDED_USES_PER_LIFETIME and self._outage is None:
+        if now - used > self._limits.block_seconds / RECORDED_USES_PER_LIFETIME:
             self._record_use(db, key, now)
         return Found(key, value)
 
@@ -287,7 +257,7 @@ class SqliteStore:
         except sqlite3.OperationalError as fault:
             if find_code(fault) not in _LOCKED:
                 raise
-            self._outage = _Outage(f"{self._file.path}: {fault}", reads=False)  # the block was found and is used
+            self._outage = f"{self._file.path}: {fault}"  # the block was found and is used
 
     def _find_fact(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
         row = _select_first(db, _FACTS, self._clock.read_believed(), keys)
@@ -363,12 +333,8 @@ def _as_json(keys: Sequence[str]) -> str:
 
 
 def _lock_for_a_moment(db: sqlite3.Connection) -> None:
-    db.execute(f"pragma busy_timeout = {CHECK_BUSY_SECONDS * 1000:.0f}")
-    try:
-        db.execute("begin immediate")
-        db.execute("rollback")
-    finally:
-        db.execute(f"pragma busy_timeout = {BUSY_TIMEOUT_SECONDS * 1000:.0f}")
+    db.execute("begin immediate")
+    db.execute("rollback")
 
 
 def _read_secret(db: sqlite3.Connection) -> bytes | None:

@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
+from math import inf
 from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -169,7 +170,9 @@ class Reply:
         self._fault: UpstreamBroke | UpstreamTimeout | None = None
         self.status = response.status
         self.is_good = response.status == HTTPStatus.OK
-        self.reason = _remove_unprintable(response.reason)
+        self.reason = response.reason or ""
+        if not self.reason.replace("\t", "").isprintable():
+            self.reason = ""  # it could not be written again
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
@@ -242,13 +245,6 @@ class Reply:
     def close(self) -> None:
         """A reply that was read whole has given its connection back already."""
         self._response.close()
-
-
-def _remove_unprintable(reason: str | None) -> str:
-    """One with control characters could not be written again."""
-    if reason is None or not reason.replace("\t", "").isprintable():
-        return ""
-    return reason
 
 
 _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -411,7 +407,14 @@ class Client:
         """None: this reply is handed on."""
         if reply.status not in self.settings.retry_statuses:
             return None
-        wait = _retry_after_seconds(reply.headers)
+        wait = 0.5
+        for name, unit in (("retry-after", 1.0), ("retry-after-ms", 0.001)):
+            value = find_header(reply.headers, name)
+            if value is not None:
+                try:
+                    wait = max(0.0, float(value) * unit)
+                except ValueError:
+                    wait = inf  # a date, or nonsense
         if wait > _RETRY_WAIT_MAX_SECONDS:
             return None
         return wait
@@ -450,15 +453,3 @@ def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
     if settings.client_cert:
         context.load_cert_chain(settings.client_cert)
     return context
-
-
-def _retry_after_seconds(headers: Headers) -> float:
-    """From either header that clients read; infinite for a date or nonsense."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = find_header(headers, name)
-        if value is not None:
-            try:
-                return max(0.0, float(value) * unit)
-            except ValueError:
-                return float("inf")
-    return 0.5

@@ -152,9 +152,9 @@ class _Stream:
             self._room = -1
 
     def answer(self, *, ended: bool) -> Answer:
-        choices = [
-            Choice(index, _render_message(growing), growing.finish) for index, growing in sorted(self._choices.items())
-        ]
+        choices: list[Choice] = []
+        for index, growing in sorted(self._choices.items()):
+            choices.append(Choice(index, _render_message(growing), growing.finish))
         is_finished = bool(choices) and all(choice.finish for choice in choices)
         is_whole = self._room >= 0 and self._error is None and (ended or is_finished)
         return Answer(tuple(choices), self._model, self._usage, self._error, is_whole)

@@ -25,14 +25,10 @@ from proxy.wire.json_body import (
     Prefix,
     as_object,
     as_text,
-    find_first_element,
     find_values,
-    list_named,
     read_object,
     write_json,
 )
-
-_STREAM_MEMBERS = frozenset({"stream", "stream_options"})
 
 
 class RequestFormat(ABC):
@@ -52,7 +48,7 @@ class RequestFormat(ABC):
 
     def __init_subclass__(cls) -> None:
         if hasattr(cls, "LIST"):
-            cls.FIRST_MESSAGE = list_named(cls.LIST)
+            cls.FIRST_MESSAGE = re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % cls.LIST.encode())
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
         """The request, or None if it cannot be understood. The messages of a known prefix are not read again."""
@@ -86,6 +82,28 @@ class RequestFormat(ABC):
     @abstractmethod
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
         """With a prefix, the list in `source` holds the elements after it."""
+
+    def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
+        """The fields of a request that all APIs have."""
+        tools, tools_at = None, 0
+        if "tools" in places:
+            tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
+        choice = members.get("tool_choice") or members.get("function_call") or {}
+        tool = as_object(choice.get(as_text(choice.get("type")), choice))
+        max_output = None
+        for name in self.BOUNDS:
+            max_output = max_output or members.get(name)
+        return {
+            "model": members.get("model", ""),
+            "tools": tools,
+            "tools_at": tools_at,
+            "forced_tool": as_text(tool.get("name")),
+            "user": members.get("safety_identifier") or members.get("user", ""),
+            "session": members.get("prompt_cache_key", ""),
+            "max_output": max_output,
+            "stream": members.get("stream", False),
+            "wire": self.NAME,
+        }
 
     @abstractmethod
     def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
@@ -124,7 +142,11 @@ class RequestFormat(ABC):
         return frozenset()
 
     def find_first_message(self, source: bytes) -> int:
-        return find_first_element(source, self.FIRST_MESSAGE)
+        """The probable place, or -1; another list may have this name as well."""
+        match = self.FIRST_MESSAGE.search(source)
+        if match is None:
+            return -1
+        return match.end()
 
     def why_relayed(self, _source: bytes, /) -> str:
         """A code for `x-compaction-reason` if the history cannot be shortened here."""
@@ -134,10 +156,22 @@ class RequestFormat(ABC):
         return self.BOUNDS
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        return bound_answer(source, self.BOUNDS, max_tokens)
+        """Its bounds are no larger than `max_tokens`; the last is set if there is none."""
+        changes: list[tuple[int, int, bytes]] = []
+        is_bounded = False
+        for member in splice.iterate_members(source):
+            if member.key in self.BOUNDS:
+                is_bounded = True
+                bound = json.loads(source[member.start : member.stop])
+                if bound is None or (isinstance(bound, int | float) and bound > max_tokens):
+                    changes.append((member.start, member.stop, b"%d" % max_tokens))
+        if is_bounded:
+            return splice.replace_spans(source, changes)
+        opening = source.index(b"{") + 1
+        return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (self.BOUNDS[-1].encode(), max_tokens))
 
     def disable_streaming(self, source: bytes) -> bytes:
-        return splice.remove_members(source, _STREAM_MEMBERS)
+        return splice.remove_members(source, {"stream", "stream_options"})
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
         """For an API that caches by marks, if the client sets none."""
@@ -146,22 +180,6 @@ class RequestFormat(ABC):
     def request_usage(self, _source: bytes, /) -> bytes | None:
         """None: its stream ends with the usage anyway."""
         return None
-
-
-def bound_answer(source: bytes, names: Sequence[str], max_tokens: int) -> bytes:
-    """None of these members is larger than `max_tokens`; the last is set if there is none."""
-    changes: list[tuple[int, int, bytes]] = []
-    is_bounded = False
-    for member in splice.iterate_members(source):
-        if member.key in names:
-            is_bounded = True
-            bound = json.loads(source[member.start : member.stop])
-            if bound is None or (isinstance(bound, int | float) and bound > max_tokens):
-                changes.append((member.start, member.stop, b"%d" % max_tokens))
-    if is_bounded:
-        return splice.replace_spans(source, changes)
-    opening = source.index(b"{") + 1
-    return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (names[-1].encode(), max_tokens))
 
 
 EVENT_MAX_BYTES = 16 * 1024 * 1024
@@ -357,6 +375,7 @@ def make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, An
 class AnswerFormat(ABC):
     """Reads answers of one API as chat answers, and writes them."""
 
+    ROUNDS: ClassVar[type[Rounds]]
     RECALL_TOOL: ClassVar[bytes]
     COMPACT_TOOL: ClassVar[bytes]
     """As this API has the tools of `recall.own_tools`."""
@@ -379,8 +398,8 @@ class AnswerFormat(ABC):
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
         """One body, or a stream of events."""
 
-    @abstractmethod
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds: ...
+    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
+        return self.ROUNDS(own_tools, stream=stream)
 
     @abstractmethod
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...

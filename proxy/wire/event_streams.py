@@ -192,10 +192,6 @@ class StreamOpening:
         self._is_decided = is_output or self._first_decides or self._refusal is not None
 
 
-def find_refusal(beginning: bytes) -> bytes | None:
-    return StreamOpening().find_refusal(beginning)
-
-
 def _find_event_error(event: Mapping[str, Any]) -> bytes | None:
     """The error of an event as the body of a refusal, or None."""
     kind, error = event.get("type"), event.get("error")

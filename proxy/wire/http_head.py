@@ -55,13 +55,10 @@ TOO_MANY_HEADERS = "Too many headers received"
 # Control characters, tabs aside, are forbidden (RFC 9110, section 5.5). aiohttp writes none, but reads them.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
-_KEEP_ALIVE = frozenset({"keep-alive"})
 _NOT_FOR_UPSTREAM = HOP_BY_HOP | SET_BY_PROXY | OWN_HEADERS
 # An Alt-Svc (RFC 7838) would lead the client past the proxy.
 _NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
-# Of this proxy's answers only; those of an upstream would come before them.
-_OWN_PREFIX = "x-compaction"
-_CROSS_ORIGIN = "access-control-"
+_NO_CODING = frozenset({"", "chunked", "identity"})
 
 
 def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
@@ -100,17 +97,20 @@ def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
     """`cross_origin`: whether pages of other sites may read the answer. What cannot be written again is dropped."""
     names = [name.lower() for name, _ in headers]
-    prefixes: tuple[str, ...] = (_OWN_PREFIX,)
+    # Of the proxy's own answers only: those of an upstream would come before them.
+    prefixes: tuple[str, ...] = ("x-compaction",)
     if not cross_origin:
-        prefixes = (_OWN_PREFIX, _CROSS_ORIGIN)
+        prefixes = ("x-compaction", "access-control-")
     removed_names = _NOT_FOR_CLIENT
     refused_names = [name for name in names if name.startswith(prefixes)]
     if refused_names:
         removed_names = removed_names.union(refused_names)
     forwarded_headers = _drop(headers, names, removed_names)
-    codings = _find_transfer_codings(headers, names)
-    if codings:
-        forwarded_headers = (*forwarded_headers, ("Content-Encoding", ", ".join(codings)))
+    if "transfer-encoding" in names:
+        # A body stays as it came, so its reader must know its codings beside the chunks.
+        codings = [name for name in _list_options(headers, "transfer-encoding") if name not in _NO_CODING]
+        if codings:
+            forwarded_headers = (*forwarded_headers, ("Content-Encoding", ", ".join(codings)))
     if are_writable(forwarded_headers):
         return forwarded_headers
     return tuple(filter(_is_writable, forwarded_headers))
@@ -128,24 +128,8 @@ def _is_writable(pair: tuple[str, str]) -> bool:
 
 def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> Headers:
     if "connection" in names:
-        removed_names |= _list_connection_options(headers, names)
+        removed_names = removed_names.union(_list_options(headers, "connection"))
     return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in removed_names])
-
-
-def _list_connection_options(headers: Headers, names: list[str]) -> frozenset[str]:
-    values = [value for (_, value), name in zip(headers, names, strict=True) if name == "connection"]
-    options = ",".join(values).lower()
-    if options == "keep-alive":
-        return _KEEP_ALIVE
-    return frozenset([option.strip() for option in options.split(",")])
-
-
-def _find_transfer_codings(headers: Headers, names: list[str]) -> list[str]:
-    """Codings of a body beside its chunks: it stays as it came, so its reader must know."""
-    values = [value for (_, value), name in zip(headers, names, strict=True) if name == "transfer-encoding"]
-    if values in ([], ["chunked"]):
-        return []
-    return [coding for coding in list_codings(",".join(values)) if coding not in ("", "chunked", "identity")]
 
 
 def _unify_spelling(headers: Headers) -> Headers:
@@ -158,11 +142,16 @@ def _unify_spelling(headers: Headers) -> Headers:
 
 def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
     """In the order they were applied; `identity` is none."""
-    encodings: list[str] = []
-    for header, value in headers:
-        if header.lower() == "content-encoding":
-            encodings += list_codings(value)
-    return ",".join(name for name in encodings if name not in ("", "identity"))
+    return ",".join([name for name in _list_options(headers, "content-encoding") if name not in _NO_CODING])
+
+
+def _list_options(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
+    """The words in the lists of the headers of this name."""
+    options: list[str] = []
+    for spelling, value in headers:
+        if spelling.lower() == name:
+            options += list_codings(value)
+    return options
 
 
 def list_codings(value: str) -> list[str]:

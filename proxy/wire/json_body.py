@@ -66,6 +66,13 @@ _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _COMMA = re.compile(rb"[ \t\n\r]*+[,}]")
+_KINDS = {
+    **dict.fromkeys(("model", "user", "safety_identifier", "prompt_cache_key"), str),
+    **dict.fromkeys(("max_completion_tokens", "max_tokens", "max_output_tokens"), int),
+    **dict.fromkeys(("tool_choice", "function_call", "stream_options", "thinking", "metadata"), dict),
+    "stream": bool,
+}
+"""Small members of the three APIs, and what each of them is."""
 _LISTS = frozenset({"messages", "input", "tools"})
 """If one is there twice, servers do not agree on which one counts."""
 
@@ -86,14 +93,15 @@ def find_raw(source: bytes, places: Places, key: str) -> bytes:
     return source[slice(*places.get(key, (0, 0)))]
 
 
-def read_member(source: bytes, places: Places, key: str, kind: type = object) -> Any:  # noqa: ANN401 - JSON
-    """The value of this member if it is of this type, else None."""
-    if key not in places:
-        return None
-    value = json.loads(source[slice(*places[key])])
-    if kind is not object and type(value) is not kind:
-        return None
-    return value
+def read_members(source: bytes, places: Places) -> dict[str, Any]:
+    """The values of `_KINDS` that the body has, if they are of their kind."""
+    values: dict[str, Any] = {}
+    for key, place in places.items():
+        if key in _KINDS:
+            value = json.loads(source[slice(*place)])
+            if type(value) is _KINDS[key]:
+                values[key] = value
+    return values
 
 
 def list_members(source: bytes) -> set[str]:
@@ -112,7 +120,9 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
     for key, value in values.items():
         raw = bytes(value)
         member = _KEY.match(source, start)
-        if member is None or _decode_key(member[1]) != key or not source.startswith(raw, member.end()):
+        if member is None or not source.startswith(raw, member.end()):
+            return None
+        if member[1] != key.encode() and json.loads(b'"%b"' % member[1]) != key:
             return None
         stop = member.end() + len(raw)
         places[key] = member.end(), stop
@@ -120,12 +130,6 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
     if source[start - 1 : start] != b"}":
         return None
     return places
-
-
-def _decode_key(key: bytes) -> str:
-    if b"\\" in key:
-        return str(json.loads(b'"' + key + b'"'))
-    return key.decode()
 
 
 def _scan(source: bytes) -> dict[str, tuple[int, int]]:
@@ -253,19 +257,6 @@ class Prefix:
         if rest[start : self.start].strip() != b"[":
             return False
         return source[self.stop - 1 : self.stop] != b"," or rest[self.start : stop].strip() != b"]"
-
-
-def find_first_element(source: bytes, list_start: re.Pattern[bytes]) -> int:
-    """The probable place, or -1; another list may have this name as well."""
-    match = list_start.search(source)
-    if match is None:
-        return -1
-    return match.end()
-
-
-def list_named(key: str) -> re.Pattern[bytes]:
-    """A list with this key, up to its first element."""
-    return re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % key.encode())
 
 
 def count_stable(request: Request) -> int:

@@ -23,7 +23,6 @@ from proxy.wire.json_body import (
     locate,
     read_elements,
     read_json,
-    read_member,
 )
 
 
@@ -156,6 +155,7 @@ def read_list(
     places: Places,
     key: str,
     split: Split,
+    fields: Mapping[str, Any],
     *,
     system: bytes,
     prefix: Prefix | None,
@@ -184,7 +184,7 @@ def read_list(
     first_number = 0
     if prefix is not None and isinstance(prefix.request, PiecedRequest):
         earlier = prefix.request
-        first_in_list = sum(1 for piece in earlier.pieces[:1] if piece is None)
+        first_in_list = int(earlier.pieces[0] is None)
         messages += earlier.messages[first_in_list : prefix.count]
         known_pieces = earlier.pieces[first_in_list : prefix.count]
         pieces += known_pieces
@@ -199,23 +199,16 @@ def read_list(
         pieces.append(piece)
     if len(messages) == outside_count:
         return None
-    tools, tools_at = None, 0
-    if "tools" in places:
-        tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
     first_start = spans[0][0] if spans else start
     return PiecedRequest(
         source,
         tuple(messages),
         (first_start,) * len(messages),
-        model=as_text(read_member(source, places, "model")),
-        tools=tools,
-        tools_at=tools_at,
-        forced_tool=as_text(as_object(read_member(source, places, "tool_choice")).get("name")),
-        stream=read_member(source, places, "stream") is True,
         list_at=(start, stop),
         spans=tuple(spans),
         pieces=tuple(pieces),
         head_places=_list_head_places(messages),
+        **fields,
     )
 
 

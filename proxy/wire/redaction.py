@@ -114,17 +114,13 @@ class Redaction:
 
     def _find_rules(self, raw: bytes) -> tuple[Rule, ...]:
         # To look at what is before each `_` and `-` takes a tenth of the time of searching for each mark with one.
-        signs = (sign for sign, stems in self._stems.items() if _has_end(raw.split(sign)[:-1], stems))
         rules: set[Rule] = set()
-        for sign in (*signs, b""):
-            rules.update(rule for mark, rule in self._marks[sign] if mark in raw)
+        for sign in (*_SIGNS, b""):
+            if not sign or any(map(bytes.endswith, raw.split(sign)[:-1], repeat(self._stems[sign]))):
+                rules.update(rule for mark, rule in self._marks[sign] if mark in raw)
         if not rules:
             return ()
         return tuple(rule for rule in self.rules if rule in rules)
-
-
-def _has_end(pieces: Iterable[bytes], ends: tuple[bytes, ...]) -> bool:
-    return any(map(bytes.endswith, pieces, repeat(ends)))
 
 
 def redaction(patterns: Iterable[str] = ()) -> Redaction:

@@ -126,14 +126,10 @@ def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
         if place + 1 < len(numbers):
             stop = numbers[place + 1].start()
         before, after = text[start : number.start()][-60:], text[number.end() : stop][:60]
-        yield _find_role(before, after), _read_number(number)
-
-
-def _find_role(before: str, after: str) -> Role:
-    for role, words_before, words_after in _ROLES:
-        if words_before.search(before) and words_after.search(after):
-            return role
-    return "other"
+        for role, words_before, words_after in _ROLES:
+            if words_before.search(before) and words_after.search(after):
+                yield role, _read_number(number)
+                break
 
 
 def _read_number(number: re.Match[str]) -> int:
@@ -218,7 +214,6 @@ ANSWER_TOO_LONG = re.compile(
 )
 
 OVERFLOW_MIN_WEIGHT = 5
-OVER_LIMIT_WEIGHT = 2
 _TALK = r"prompt|input|message|conversation|history|thread"
 _TOO_MUCH = (
     r"exceed|overflow|too (?:long|large|many)|(?:long|larg|great|bigg)er than|more than|over the\b|beyond|at most"
@@ -248,7 +243,7 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
 def weigh_overflow(text: str, figures: Figures) -> int:
     weight = sum(word_weight for word_weight, words in IDEA if words.search(text))
     if figures.over:
-        weight += OVER_LIMIT_WEIGHT
+        weight += 2
     return weight
 
 
@@ -280,7 +275,6 @@ def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
     return "\n".join(_iterate_sentences(_parse_json(text))).lower()[:TEXT_MAX_CHARACTERS]
 
 
-_ERROR_BEGINS_WITHIN_BYTES = 256
 _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
 
 
@@ -294,8 +288,8 @@ def may_begin_as_error(body: bytes | bytearray) -> bool:
 
     White space, which keeps clients alive, does not count. The first name decides, and of `object` the value.
     """
-    start = bytes(body[:_ERROR_BEGINS_WITHIN_BYTES]).translate(None, b" \t\r\n[")
-    is_cut = bool(start) and any(error.startswith(start) for error in (b'{"error"', b'{"object":"error"'))
+    start = bytes(body[:256]).translate(None, b" \t\r\n[")
+    is_cut = bool(start) and (b'{"error"'.startswith(start) or b'{"object":"error"'.startswith(start))
     return is_cut or begins_as_error(body)
 
 

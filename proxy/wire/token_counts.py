@@ -89,22 +89,20 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
     """A count that is missing, zero or absurd was not reported; it is never empty."""
     if usage is None:
         return Usage(0, None, 0)
-    if "input_tokens" not in usage:
-        details = as_object(usage.get("prompt_tokens_details"))
-        return _build_usage(usage.get("prompt_tokens"), details.get("cached_tokens"), usage.get("completion_tokens"))
-    if isinstance(usage.get("input_tokens_details"), Mapping):
-        details = usage["input_tokens_details"]
-        return _build_usage(usage["input_tokens"], details.get("cached_tokens"), usage.get("output_tokens"))
+    prompt, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    details = usage.get("prompt_tokens_details")
+    if "input_tokens" in usage:
+        prompt, written = usage["input_tokens"], usage.get("output_tokens")
+        details = usage.get("input_tokens_details")
+    if "input_tokens" not in usage or isinstance(details, Mapping):
+        cached_tokens = read_count(as_object(details).get("cached_tokens"))
+        return Usage(read_count(prompt) or 0, cached_tokens, read_count(written) or 0)
     # Messages counts the tokens that came from its cache, or went there, apart:
     # <https://platform.claude.com/docs/en/build-with-claude/prompt-caching#tracking-cache-performance>.
     cached_tokens = read_count(usage.get("cache_read_input_tokens"))
     written_tokens = read_count(usage.get("cache_creation_input_tokens"))
-    prompt = (read_count(usage["input_tokens"]) or 0) + (cached_tokens or 0) + (written_tokens or 0)
-    return Usage(prompt, cached_tokens, read_count(usage.get("output_tokens")) or 0)
-
-
-def _build_usage(prompt: object, cached_tokens: object, completion: object) -> Usage:
-    return Usage(read_count(prompt) or 0, read_count(cached_tokens), read_count(completion) or 0)
+    prompt_tokens = (read_count(prompt) or 0) + (cached_tokens or 0) + (written_tokens or 0)
+    return Usage(prompt_tokens, cached_tokens, read_count(written) or 0)
 
 
 def read_count(value: object) -> int | None:

@@ -3,8 +3,7 @@
 import pytest
 
 from proxy.access.authentication import Authenticator
-from proxy.access.registry import EVERYBODY, Registry
-from proxy.access.team_keys import create_team_key
+from proxy.access.registry import EVERYBODY, Registry, create_team_key
 from proxy.config import Access, Team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import UNIDENTIFIED, Caller

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.access.web_pages import check_page
+from proxy.access.authentication import check_page
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson
 
 HOSTS = frozenset({"ai.example.com", "ui.example.com"})

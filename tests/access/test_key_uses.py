@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.access.key_uses import DOCUMENT, KeyUses, decode_uses
-from proxy.store.memory import MemoryStore
+from proxy.access.records import DOCUMENT, KeyUses, decode_uses
+from proxy.store.memory_store import MemoryStore
 
 KEYS = ("a", "b")
 

@@ -6,8 +6,7 @@ import pytest
 
 from proxy.access.admin_key import is_admin_key
 from proxy.access.authentication import Admitted
-from proxy.access.registry import Registry
-from proxy.access.team_keys import TeamKey, compute_digest, create_team_key, find_public_id
+from proxy.access.registry import Registry, TeamKey, compute_digest, create_team_key, find_public_id
 from proxy.admin import guard
 from proxy.wire.http_head import Caller
 

@@ -8,10 +8,9 @@ import threading
 import pytest
 
 from proxy.access.records import SHARED, Records, RegistryUnreadable, synchronize
-from proxy.access.registry import EVERYBODY, Registry
-from proxy.access.team_keys import create_team_key
+from proxy.access.registry import EVERYBODY, Registry, create_team_key
 from proxy.store.contract import StoreUnavailable
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import MemoryStore
 
 
 def off(known):

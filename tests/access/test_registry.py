@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.access.registry import ENDED_SESSIONS_MAX, EVERYBODY, Registry
-from proxy.access.team_keys import TeamKey
+from proxy.access.registry import ENDED_SESSIONS_MAX, EVERYBODY, Registry, TeamKey
 from proxy.admin.guard import Keyholder
 
 

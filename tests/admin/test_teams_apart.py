@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from proxy.access.team_keys import find_public_id
+from proxy.access.registry import find_public_id
 from proxy.admin.dispatch import ROUTES
 from proxy.store.activity_log import ActivityLog, Incident
 from tests.support.admin_client import TURN, AdminClient, admin_config, team_key, until_open

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from proxy.access.records import Records
-from proxy.access.team_keys import create_team_key
+from proxy.access.registry import create_team_key
 from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.admin.request_list import KINDS
 from proxy.store.activity_log import ActivityLog

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.access.records import Records
-from proxy.access.team_keys import create_team_key
+from proxy.access.registry import create_team_key
 from proxy.cli import main
 
 FILE = """\

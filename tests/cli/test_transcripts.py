@@ -14,7 +14,7 @@ from proxy.history.identity import make_block_key
 from proxy.path.planning import decide
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
-from proxy.store.clock import SystemClock
+from proxy.store.contract import SystemClock
 from proxy.store.sqlite import SqliteStore
 from proxy.wire.redaction import redaction
 from tests.support.commands import run_command

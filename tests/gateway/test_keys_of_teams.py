@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from proxy.access.team_keys import create_team_key
+from proxy.access.registry import create_team_key
 from proxy.config import Secret
 from proxy.errors import PathNotAllowed
 from proxy.upstream.client import Call

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import MemoryStore
 from tests.support.agent import reading
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.scripted_upstream import Upstream, text_turn

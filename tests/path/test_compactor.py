@@ -27,7 +27,7 @@ from proxy.path.driver import OutgoingRequest
 from proxy.path.gateway import render_decision
 from proxy.path.request_context import CompiledPolicy, PolicyChoice
 from proxy.path.services import Keeper
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
 from proxy.upstream.client import Call, Client

@@ -22,7 +22,7 @@ from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import LearnedLimit, Window
 from proxy.store.contract import StoreUnavailable
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from tests.support.messages import body, parse_request, user
 

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.events import RequestFinished
 from proxy.shorten.block import Block
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import MemoryStore
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings
 from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket, connections_closed

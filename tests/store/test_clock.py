@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from proxy.store.clock import EVEN_SECONDS, JUMP_SECONDS
+from proxy.store.contract import EVEN_SECONDS, JUMP_SECONDS
 from tests.support.clocks import Clocks
 
 DAY = 24 * 3600.0
 NOW = 1_000 * DAY
 IN_A_TIME_NAMESPACE = ("unshare", "--time", "--boottime", "86400")
 """A command that runs as on a machine that was suspended for a day: only the clock of `boottime` shows it."""
-SHOW_SUSPENSION = "import time; from proxy.store.clock import read_elapsed; print(read_elapsed() - time.monotonic())"
+SHOW_SUSPENSION = "import time; from proxy.store.contract import read_elapsed; print(read_elapsed() - time.monotonic())"
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import pytest
 
 from proxy.store.contract import Found, StoreLimits, StoreUnavailable
-from proxy.store.fallback import FallbackStore
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import FallbackStore, MemoryStore
 from tests.support.stores import Clock
 
 METHODS = {

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from proxy.cli import main
-from proxy.store.clock import SystemClock
+from proxy.store.contract import SystemClock
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from proxy.store.clock import EVEN_SECONDS, SystemClock
+from proxy.store.contract import EVEN_SECONDS, SystemClock
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import DAY_SECONDS, Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads

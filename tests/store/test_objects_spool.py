@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from proxy.store.clock import read_elapsed
+from proxy.store.contract import read_elapsed
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.files import TranscriptFolder, close_file, is_closed, list_files, open_locked
-from proxy.store.transcripts.saved_lines import find_ids
+from proxy.store.transcripts.files import TranscriptFolder, close_file, find_ids, is_closed, list_files, open_locked
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests.support.messages import assistant, chat, user

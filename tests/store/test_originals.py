@@ -13,11 +13,10 @@ from collections import Counter
 
 import pytest
 
-from proxy.store.clock import SystemClock
+from proxy.store.contract import SystemClock
 from proxy.store.transcripts import files
 from proxy.store.transcripts import writer as writer_module
-from proxy.store.transcripts.files import TranscriptFolder
-from proxy.store.transcripts.saved_lines import History
+from proxy.store.transcripts.files import History, TranscriptFolder
 from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import Originals
 from tests.support.proxy_client import until
@@ -309,7 +308,7 @@ async def test_a_client_that_stops_waiting_does_not_undo_the_writing(tmp_path, w
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from proxy.store.transcripts.saved_lines import History
+from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -332,7 +331,7 @@ def test_a_disk_that_was_full_for_a_while_leaves_no_gap_and_no_half_line(tmp_pat
 ENDLESS = """
 import sys
 from pathlib import Path
-from proxy.store.transcripts.saved_lines import History
+from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals
 
 originals, messages, chain = Originals(Path(sys.argv[1])), [], []

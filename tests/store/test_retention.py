@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.store.clock import SystemClock
+from proxy.store.contract import SystemClock
 from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.files import open_locked
 from tests.support.clocks import Clocks

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.recall.search import find_text
-from proxy.store.clock import SystemClock
+from proxy.store.contract import SystemClock
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.redaction import redaction

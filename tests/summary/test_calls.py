@@ -11,7 +11,7 @@ from proxy.shorten.memory import Identity, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.summary_check import Verdict
-from proxy.store.clock import SystemClock
+from proxy.store.contract import SystemClock
 from proxy.store.sqlite import SqliteStore
 from proxy.summary import pending
 from proxy.summary.call import SummaryCall, SummaryCost, SummaryOutcome

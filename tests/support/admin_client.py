@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from proxy.access.records import Records
-from proxy.access.team_keys import create_team_key
+from proxy.access.registry import create_team_key
 from proxy.events import TurnEnded
 from tests.support import http_client
 from tests.support.proxy_client import PATIENCE_SECONDS, request

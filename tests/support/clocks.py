@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.store.clock import SystemClock
+from proxy.store.contract import SystemClock
 
 
 def even_clock(read: Callable[[], float]) -> SystemClock:

@@ -40,7 +40,7 @@ from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import Window
 from proxy.store.contract import Found
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import MemoryStore
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.messages import KEY, TENANT, body, parse_request
 

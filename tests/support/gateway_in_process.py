@@ -21,7 +21,7 @@ from proxy.path.gateway import Gateway
 from proxy.path.services import Keeper
 from proxy.server.application import App
 from proxy.server.connection import HttpServer
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import MemoryStore
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.client import Call
 from tests.support.messages import body

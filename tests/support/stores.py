@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.store.contract import Store, StoreLimits
-from proxy.store.fallback import FallbackStore
-from proxy.store.memory import MemoryStore
+from proxy.store.memory_store import FallbackStore, MemoryStore
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
 from tests.support.clocks import even_clock

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from proxy.history.chain import compute_chain
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
-from proxy.store.transcripts.saved_lines import History
+from proxy.store.transcripts.files import History
 from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import Originals
 from proxy.wire.answer_assembly import Assembly

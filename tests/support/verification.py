@@ -10,7 +10,7 @@ from proxy.history.canonical import canonicalize, keep_as_written
 from proxy.history.chain import compute_link
 from proxy.history.messages import read_message
 from proxy.store.transcripts.archive import Transcript
-from proxy.store.transcripts.saved_lines import MessageLine, find_ids, hash_head, parse
+from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
 
 
 @dataclass(frozen=True, slots=True)

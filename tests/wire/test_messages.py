@@ -78,22 +78,6 @@ def test_a_body_that_is_not_understood_is_none(source):
     assert MESSAGES_FORMAT.parse(source) is None
 
 
-def test_free_marks_are_at_the_end_of_the_shortened_part_and_twenty_blocks_before():
-    value = json.loads(request(LONG))
-    value["messages"][-1]["content"][-1]["cache_control"] = MARK
-    read = MESSAGES_FORMAT.parse(json.dumps(value).encode())
-    short = [
-        message.with_text("[short]", "clear_results") if message.is_result else message for message in read.messages
-    ]
-    left = json.loads(MESSAGES_FORMAT.render(read, tuple(short)))
-    blocks = [block for message in left["messages"] for block in message["content"]]
-    marked = [place for place, block in enumerate(blocks) if "cache_control" in block]
-    assert find_faults(json.dumps(left)) == []
-    assert len(marked) <= 4
-    last_short = max(place for place, block in enumerate(blocks) if block.get("content") == "[short]")
-    assert marked[-2:] == [last_short, len(blocks) - 1]
-
-
 def read_marked(history, marked_system=0):
     """The request with marks on its last block and on so many blocks of its system prompt."""
     value = json.loads(request(history))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.history.messages import make_literal
-from proxy.wire.event_streams import find_refusal
+from proxy.wire.event_streams import StreamOpening
 from proxy.wire.responses.responses_answers import RESPONSES_ANSWERS
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.messages import history, user
@@ -77,7 +77,9 @@ def test_a_body_that_is_no_json_is_not_judged():
 @pytest.mark.parametrize("kind", [[], {}, 5, None])
 def test_an_event_of_no_known_type_is_no_trap(kind):
     """An answer is looked at before its first byte reaches the client: a fault there would lose it."""
-    assert find_refusal(b"data: " + json.dumps({"type": kind, "choices": []}).encode() + b"\n\n") is None
+    assert (
+        StreamOpening().find_refusal(b"data: " + json.dumps({"type": kind, "choices": []}).encode() + b"\n\n") is None
+    )
     assert RESPONSES_ANSWERS.read_event({"type": kind, "choices": []})["choices"] == []
     text = {"object": "response", "output": [{"type": "message", "content": kind}]}
     assert json.loads(RESPONSES_ANSWERS.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, find_refusal
+from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening
 from tests.support.completions import comment, delta, event
 from tests.support.messages_api import answer_events as messages_events
 from tests.support.responses_api import answer_events as responses_events
@@ -101,7 +101,7 @@ def test_a_refusal_in_a_last_line_without_its_end_is_found(refused):
 
 @pytest.mark.parametrize("events", [responses_events("All is well."), messages_events("All is well.")])
 def test_the_first_events_of_an_answer_are_no_refusal(events):
-    assert find_refusal(b"".join(events)) is None
+    assert StreamOpening().find_refusal(b"".join(events)) is None
 
 
 @pytest.mark.parametrize("first", [*BEGUN, *TAKEN[:8]])

@@ -12,8 +12,7 @@
    sent twice does no harm.
 4. Retention and deletion remove whole conversations, unless these are written to at this moment.
 
-saved_lines  the format of a line
-files        append-only files of conversations
+files        append-only files of conversations, and the format of their lines
 writer       the queue and the thread that writes
 uploads      closed files on their way to an object store
 archive      saved conversations: found, read, removed

@@ -26,11 +26,14 @@ from proxy.store.transcripts.files import (
     OPEN_TRIES,
     REMEMBER_SECONDS,
     SUFFIX,
+    AnswerLine,
+    HeadLine,
+    MessageLine,
     file_name,
     list_files,
     open_locked,
+    parse,
 )
-from proxy.store.transcripts.saved_lines import AnswerLine, HeadLine, MessageLine, parse
 
 DAY_SECONDS = 24 * 3600.0
 SETTLED_SECONDS = 2 * REMEMBER_SECONDS

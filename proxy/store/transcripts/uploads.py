@@ -20,8 +20,7 @@ from itertools import groupby
 from pathlib import Path
 
 from proxy.lifetime import WorkerThread
-from proxy.store.clock import SystemClock
-from proxy.store.contract import MEBIBYTE, ignore
+from proxy.store.contract import MEBIBYTE, SystemClock, ignore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, make_folder, open_locked
 from proxy.wire.redaction import Redaction

@@ -15,11 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from proxy.lifetime import WorkerThread
-from proxy.store.clock import SystemClock
-from proxy.store.contract import ignore
+from proxy.store.contract import SystemClock, ignore
 from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.files import MakeLines, TranscriptFolder
-from proxy.store.transcripts.saved_lines import History, render_answer_lines
+from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
 from proxy.store.transcripts.uploads import RareReports, TranscriptSettings, Uploads
 from proxy.wire.answer_assembly import Assembly
 

@@ -14,7 +14,7 @@ from proxy.recall.own_tools import OwnTool
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request
 from proxy.wire.event_streams import read_event, write_event
-from proxy.wire.json_body import as_object, find_values, read_object, write_json
+from proxy.wire.json_body import as_object, find_raw, find_values, read_object, write_json
 
 _CUT = frozenset({"length", "content_filter"})
 """The last call may be truncated."""
@@ -249,10 +249,9 @@ def _find_separator(before: str, text: str) -> str:
     return PARAGRAPH
 
 
-_NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-
-
 class ChatAnswers(AnswerFormat):
+    ROUNDS = ChatRounds
+
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
@@ -269,7 +268,8 @@ class ChatAnswers(AnswerFormat):
         message = {"role": "assistant", "content": text}
         if not stream:
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            return write_json({**answer, "object": "chat.completion", "choices": [choice], "usage": _NO_USAGE})
+            usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+            return write_json({**answer, "object": "chat.completion", "choices": [choice], "usage": usage})
         answer["object"] = "chat.completion.chunk"
         choices: list[dict[str, Any]] = [
             {"index": 0, "delta": message, "finish_reason": None},
@@ -278,20 +278,16 @@ class ChatAnswers(AnswerFormat):
         events = [write_event({**answer, "choices": [choice]}) for choice in choices]
         return b"".join([*events, b"data: [DONE]\n\n"])
 
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
-        return ChatRounds(own_tools, stream=stream)
-
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-        tool_messages = [
-            b'{"role":"tool","tool_call_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
-            for call, text in zip(answer.calls, results, strict=True)
-        ]
+        tool_messages: list[bytes] = []
+        for call, text in zip(answer.calls, results, strict=True):
+            fields = splice.quote(call.id), splice.quote(text)
+            tool_messages.append(b'{"role":"tool","tool_call_id":%b,"content":%b}' % fields)
         return extend_request(source, "messages", (*answer.elements, *tool_messages))
 
     def allows_rounds(self, source: bytes, /) -> bool:
         """False if several choices are asked for: each would need rounds of its own."""
-        places = find_values(source)
-        return "n" not in places or source[slice(*places["n"])] in (b"1", b"null")
+        return find_raw(source, find_values(source), "n") in (b"", b"1", b"null")
 
     def remove_reasoning(self, answer: Round) -> Round:
         messages = [json.loads(raw) for raw in answer.elements]

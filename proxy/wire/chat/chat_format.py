@@ -19,7 +19,7 @@ from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
 from proxy.wire import marks
 from proxy.wire.api_format import RequestFormat
-from proxy.wire.json_body import Places, Prefix, find_values, list_members, locate, read_elements, read_member
+from proxy.wire.json_body import Places, Prefix, find_values, list_members, locate, read_elements, read_members
 
 _NULL = msgspec.Raw(b"null")
 
@@ -68,7 +68,25 @@ class ChatFormat(RequestFormat):
     )
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
-        return _build_request(source, places, prefix)
+        start, stop = places.get("messages", (0, 0))
+        if source[start : start + 1] != b"[":
+            return None
+        earlier: tuple[Message, ...] = ()
+        if prefix is not None:
+            earlier = prefix.request.messages[: prefix.count]
+        messages, offsets = _read_history(source, start, stop, earlier)
+        if not messages:
+            return None
+        members = read_members(source, places)
+        return Request(
+            source,
+            messages,
+            offsets,
+            asks_usage=bool(members.get("stream_options", {}).get("include_usage")),
+            # Gateways pass this member on to Anthropic's API.
+            has_thinking_budget=members.get("thinking", {}).get("type") == "enabled",
+            **self._list_fields(members, source, places),
+        )
 
     def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
         earlier = prefix.request.offsets[: prefix.count]
@@ -164,53 +182,6 @@ def _cut_stretches(request: Request, view: Sequence[Message]) -> list[bytes]:
             pieces.append(view[number].raw)
         number += max(length, 1)
     return pieces
-
-
-def _build_request(source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
-    start, stop = places.get("messages", (0, 0))
-    if source[start : start + 1] != b"[":
-        return None
-    earlier: tuple[Message, ...] = ()
-    if prefix is not None:
-        earlier = prefix.request.messages[: prefix.count]
-    messages, offsets = _read_history(source, start, stop, earlier)
-    if not messages:
-        return None
-    tools, tools_at = None, 0
-    if "tools" in places:
-        tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
-    user = read_member(source, places, "safety_identifier", str) or read_member(source, places, "user", str)
-    max_output = read_member(source, places, "max_completion_tokens", int)
-    if not max_output:
-        max_output = read_member(source, places, "max_tokens", int)
-    stream_options = read_member(source, places, "stream_options", dict) or {}
-    # Gateways pass this member on to Anthropic's API.
-    thinking = read_member(source, places, "thinking", dict) or {}
-    return Request(
-        source,
-        messages,
-        offsets,
-        model=read_member(source, places, "model", str) or "",
-        tools=tools,
-        tools_at=tools_at,
-        forced_tool=_find_forced_tool(source, places),
-        user=user or "",
-        session=read_member(source, places, "prompt_cache_key", str) or "",
-        max_output=max_output,
-        stream=bool(read_member(source, places, "stream", bool)),
-        asks_usage=bool(stream_options.get("include_usage")),
-        has_thinking_budget=thinking.get("type") == "enabled",
-    )
-
-
-def _find_forced_tool(source: bytes, places: Places) -> str:
-    choice = read_member(source, places, "tool_choice", dict) or read_member(source, places, "function_call", dict)
-    if choice is None:
-        return ""
-    tool = choice.get(choice.get("type"), choice)
-    if isinstance(tool, dict) and isinstance(tool.get("name"), str):
-        return str(tool["name"])
-    return ""
 
 
 def _read_history(

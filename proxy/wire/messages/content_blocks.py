@@ -129,7 +129,7 @@ def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
     message = read_message(json.loads(raw), raw)
     calls = {call.id: call for call in message.calls}
     words = list(_iterate_blocks(replace(message, calls=())))
-    are_own = all(word in own_blocks for word in words)
+    are_own = set(own_blocks).issuperset(words)
     blocks: list[bytes] = []
     if not are_own:
         blocks += words

@@ -1,7 +1,7 @@
 """Answers of Messages: <https://platform.claude.com/docs/en/build-with-claude/streaming>."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -165,6 +165,8 @@ _FINISH_REASONS = {
 
 
 class MessagesAnswers(AnswerFormat):
+    ROUNDS = MessagesRounds
+
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
         definition = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
@@ -220,14 +222,12 @@ class MessagesAnswers(AnswerFormat):
         ]
         return b"".join(write_event(event, named=True) for event in events)
 
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
-        return MessagesRounds(own_tools, stream=stream)
-
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-        blocks = b",".join(
-            b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
-            for call, text in zip(answer.calls, results, strict=True)
-        )
+        results_by_call: list[bytes] = []
+        for call, text in zip(answer.calls, results, strict=True):
+            fields = splice.quote(call.id), splice.quote(text)
+            results_by_call.append(b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % fields)
+        blocks = b",".join(results_by_call)
         return extend_request(source, "messages", (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))
 
     def remove_reasoning(self, answer: Round) -> Round:

@@ -18,9 +18,8 @@ from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import marks
-from proxy.wire.api_format import bound_answer
 from proxy.wire.http_head import Headers, find_header
-from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_object, as_text, find_raw, find_values, read_member
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, read_members
 from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
 from proxy.wire.pieces import (
     PiecedFormat,
@@ -78,9 +77,10 @@ THREAD_CLIENTS = (
 
 def find_thread_client(headers: Headers) -> ThreadClient | None:
     """None: it may not send its whole history."""
-    return next(
-        (client for client in THREAD_CLIENTS if client.word in (find_header(headers, client.header) or "")), None
-    )
+    for client in THREAD_CLIENTS:
+        if client.word in (find_header(headers, client.header) or ""):
+            return client
+    return None
 
 
 def find_thread_use(source: bytes) -> ThreadUse:
@@ -129,7 +129,15 @@ class MessagesFormat(PiecedFormat):
     )
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-        return _read_request(source, places, prefix)
+        members = read_members(source, places)
+        fields = self._list_fields(members, source, places)
+        thinking = members.get("thinking", {})
+        fields["has_thinking_budget"] = thinking.get("type") == "enabled"
+        if _find_budget(thinking, fields["max_output"]):
+            fields["least_thinking"] = _LEAST_BUDGET_TOKENS
+        fields["user"], fields["session"] = _read_account(members.get("metadata", {}))
+        system = find_raw(source, places, "system")
+        return read_list(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
 
     def why_relayed(self, source: bytes, /) -> str:
         """It asks for a compaction by the provider, or comes after one."""
@@ -150,8 +158,8 @@ class MessagesFormat(PiecedFormat):
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
-        thinking = as_object(read_member(request.source, find_values(request.source), "thinking"))
-        budget = thinking.get("budget_tokens")
+        members = read_members(request.source, find_values(request.source))
+        budget = members.get("thinking", {}).get("budget_tokens")
         if question.aligned and not foreign and request.has_thinking_budget and isinstance(budget, int):
             bounds = {"max_tokens": bounds["max_tokens"] + budget}  # the answer is what the budget leaves of the bound
         return super().render_question(request, question, bounds, model, foreign=foreign)
@@ -160,13 +168,13 @@ class MessagesFormat(PiecedFormat):
         unwanted_keys: set[str] = set()
         if b'"mcp_toolset"' not in (question.tools or b""):
             unwanted_keys.add("mcp_servers")  # the API refuses a toolset without its server
-        if as_object(read_member(source, find_values(source), "tool_choice")).get("type") in ("any", "tool"):
+        if read_members(source, find_values(source)).get("tool_choice", {}).get("type") in ("any", "tool"):
             unwanted_keys.add("tool_choice")
         return unwanted_keys
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
         """Thinking included."""
-        return bound_answer(_bound_thinking(source, max_tokens), self.BOUNDS, max_tokens)
+        return super().answer_within(_bound_thinking(source, max_tokens), max_tokens)
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
         if marks.KEY in source:
@@ -200,28 +208,6 @@ class MessagesFormat(PiecedFormat):
 
 
 MESSAGES_FORMAT = MessagesFormat()
-
-
-def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-    system = find_raw(source, places, "system")
-    request = read_list(source, places, "messages", split_messages, system=system, prefix=prefix)
-    if request is None:
-        return None
-    max_output = read_member(source, places, "max_tokens", int)
-    thinking = as_object(read_member(source, places, "thinking"))
-    least_thinking = 0
-    if _find_budget(thinking, max_output):
-        least_thinking = _LEAST_BUDGET_TOKENS
-    user, session = _read_account(as_object(read_member(source, places, "metadata")))
-    return replace(
-        request,
-        user=user,
-        session=session,
-        max_output=max_output,
-        wire=MessagesFormat.NAME,
-        has_thinking_budget=thinking.get("type") == "enabled",
-        least_thinking=least_thinking,
-    )
 
 
 def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
@@ -267,11 +253,11 @@ def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
 def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
     """Less thinking, in proportion: the API refuses a budget that is not below the bound."""
     places = find_values(source)
-    wanted_tokens = read_member(source, places, "max_tokens")
-    budget = _find_budget(as_object(read_member(source, places, "thinking")), wanted_tokens)
+    members = read_members(source, places)
+    budget = _find_budget(members.get("thinking", {}), members.get("max_tokens"))
     if budget is None or not _LEAST_BUDGET_TOKENS < max_tokens <= budget:
         return source
     member = splice.find_member(source, "budget_tokens", places["thinking"][0])
     assert member is not None  # noqa: S101 - it was read above
-    bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // wanted_tokens)
+    bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // members["max_tokens"])
     return splice.replace_bytes(source, member.start, member.stop, b"%d" % bounded_tokens)

@@ -25,7 +25,6 @@ ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_ca
 LOCAL_SHELL = "local_shell_call"
 SHELL_OUTPUT = "shell_call_output"
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
-_NO_END = {"type": "timeout"}
 
 
 def is_call(kind: str) -> bool:
@@ -39,7 +38,7 @@ def write_output(call: str, id_: str, text: str) -> bytes:
         return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted_id, output)
     other_members = b""
     if call == "shell_call":
-        output = b"[" + json.dumps({"stdout": text, "stderr": "", "outcome": _NO_END}).encode() + b"]"
+        output = b"[" + json.dumps({"stdout": text, "stderr": "", "outcome": {"type": "timeout"}}).encode() + b"]"
     elif call == "apply_patch_call":
         other_members = b',"status":"failed"'
     kind = call if is_call(call) else "function_call"
@@ -59,8 +58,6 @@ ANSWER_TYPES = frozenset(
     }
 )
 """A model makes these too. An unknown item stays where it is."""
-_CLIENT_ENDINGS = ("_output", "_response")
-"""A client's answers end so."""
 NAMED_BY = "named_by"
 """Of a result whose item names the call by this member and has no `call_id`."""
 _TEXT_PART = b'{"type":"text","text":%b}'
@@ -134,7 +131,8 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
     place = len(types)
     if next_item.role or next_item.type in OUTPUTS:
         return place
-    if not next_item.type.endswith(_CLIENT_ENDINGS) and "reasoning" in types:
+    is_of_client = next_item.type.endswith(("_output", "_response"))
+    if not is_of_client and "reasoning" in types:
         return types.index("reasoning")
     while place and types[place - 1] == "reasoning":
         place -= 1

@@ -8,7 +8,7 @@ from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import OwnTool
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import has_name, read_event, write_event
-from proxy.wire.json_body import as_object, find_values, read_object, write_json
+from proxy.wire.json_body import as_object, find_raw, find_values, read_object, write_json
 from proxy.wire.responses.items import CALLS, is_call, write_output
 
 _BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
@@ -160,6 +160,8 @@ def _as_tool_call(item: Item) -> ToolCall:
 class ResponsesAnswers(AnswerFormat):
     """The API binds no reasoning to the history before it."""
 
+    ROUNDS = ResponsesRounds
+
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
         definition = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
@@ -233,12 +235,7 @@ class ResponsesAnswers(AnswerFormat):
             event["sequence_number"] = number
         return b"".join(write_event(event, named=True) for event in events)
 
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
-        return ResponsesRounds(own_tools, stream=stream)
-
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-        places = find_values(source)
-        is_stored = "store" not in places or source[slice(*places["store"])] != b"false"
         items = [json.loads(raw) for raw in answer.elements]
         call_types = [str(item.get("type")) for item in items if is_call(str(item.get("type")))]
         outputs = [
@@ -246,14 +243,13 @@ class ResponsesAnswers(AnswerFormat):
             for call_type, call, text in zip(call_types, answer.calls, results, strict=True)
         ]
         elements = answer.elements
-        if not is_stored:
+        if find_raw(source, find_values(source), "store") == b"false":
             elements = _make_sendable(elements, items)
         return extend_request(source, "input", (*elements, *outputs))
 
     def allows_rounds(self, source: bytes, /) -> bool:
         """An answer made in the background is fetched later, and no round can follow."""
-        places = find_values(source)
-        return "background" not in places or source[slice(*places["background"])] in (b"false", b"null")
+        return find_raw(source, find_values(source), "background") in (b"", b"false", b"null")
 
 
 RESPONSES_ANSWERS = ResponsesAnswers()

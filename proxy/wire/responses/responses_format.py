@@ -3,13 +3,12 @@
 import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
-from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, list_members, read_member
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
 from proxy.wire.pieces import PiecedFormat, PiecedRequest, has_type, read_list, replace_list
 from proxy.wire.responses.items import as_user_item, read_items, write_items
 
@@ -39,7 +38,13 @@ class ResponsesFormat(PiecedFormat):
     )
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-        return _read_request(source, places, prefix)
+        system = find_raw(source, places, "instructions")
+        if not system.startswith(b'"'):
+            system = b""
+        fields = self._list_fields(read_members(source, places), source, places)
+        return read_list(
+            source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
+        )
 
     def why_relayed(self, source: bytes, /) -> str:
         members: set[str] = set()
@@ -71,24 +76,6 @@ class ResponsesFormat(PiecedFormat):
 
 
 RESPONSES_FORMAT = ResponsesFormat()
-
-
-def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-    system = find_raw(source, places, "instructions")
-    if not system.startswith(b'"'):
-        system = b""
-    request = read_list(source, places, "input", read_items, system=system, prefix=prefix, as_element=as_user_item)
-    if request is None:
-        return None
-    max_output = read_member(source, places, "max_output_tokens", int)
-    user = read_member(source, places, "safety_identifier") or read_member(source, places, "user")
-    return replace(
-        request,
-        user=as_text(user),
-        session=as_text(read_member(source, places, "prompt_cache_key")),
-        max_output=max_output,
-        wire=ResponsesFormat.NAME,
-    )
 
 
 def _has_item(source: bytes, types: re.Pattern[bytes]) -> bool:

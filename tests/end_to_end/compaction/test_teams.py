@@ -12,7 +12,7 @@ import pytest_asyncio
 import yaml
 
 from proxy.access.records import Records
-from proxy.access.team_keys import create_team_key
+from proxy.access.registry import create_team_key
 from tests.support.admin_client import team_key
 from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command
