@@ -15,7 +15,7 @@ OWN = Secret("env:KEY", "v9Qw3kZr7LpX2mTb")
 @pytest.fixture
 def config(tmp_path):
     def config(**admin):
-        return Config(state={"dir": str(tmp_path / "state")}, admin=admin)
+        return Config(state={"dir": str(tmp_path / "var" / "state")}, admin=admin)
 
     return config
 
@@ -25,7 +25,7 @@ def test_without_a_configured_key_one_is_made_shown_once_and_readable_by_its_own
     assert text.startswith("cpa-")
     assert create_admin_key(config()) is None
     assert read_admin_key(config()) == text
-    assert stat.S_IMODE((tmp_path / "state" / ADMIN_KEY_FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "var" / "state" / ADMIN_KEY_FILE).stat().st_mode) == 0o600
 
 
 def test_of_two_that_start_at_once_one_makes_it(config):
@@ -40,7 +40,7 @@ def test_of_two_that_start_at_once_one_makes_it(config):
 
 def test_where_the_operator_names_one_or_wants_no_pages_none_is_made(config, tmp_path):
     assert create_admin_key(config(key=OWN)) is create_admin_key(config(enabled=False)) is None
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "var" / "state").exists()
     assert read_admin_key(config(key=OWN)) == OWN.value
     assert read_admin_key(config(enabled=False)) is None
 
@@ -57,8 +57,8 @@ UNUSABLE = [b"", b"\n", b"\xff\xfe", b"\0" * 36, b"cpa-", b"cpa-Yw4bCsxw", b"x",
 
 @pytest.mark.parametrize("data", UNUSABLE)
 def test_a_file_without_a_usable_key_opens_nothing(config, tmp_path, data):
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / ADMIN_KEY_FILE).write_bytes(data)
+    (tmp_path / "var" / "state").mkdir(parents=True)
+    (tmp_path / "var" / "state" / ADMIN_KEY_FILE).write_bytes(data)
     assert read_admin_key(config()) is None
     assert not is_admin_key(read_admin_key(config()), data.decode("utf-8", "replace").strip())
 
@@ -66,8 +66,8 @@ def test_a_file_without_a_usable_key_opens_nothing(config, tmp_path, data):
 @pytest.mark.parametrize("data", UNUSABLE)
 def test_a_file_without_a_usable_key_is_replaced_at_the_next_start(config, tmp_path, data):
     """As a full disk leaves it, or a machine that lost its power."""
-    file = tmp_path / "state" / ADMIN_KEY_FILE
-    file.parent.mkdir()
+    file = tmp_path / "var" / "state" / ADMIN_KEY_FILE
+    file.parent.mkdir(parents=True)
     file.write_bytes(data)
     found = []
     starts = [threading.Thread(target=lambda: found.append(create_admin_key(config()))) for _ in range(8)]
@@ -95,8 +95,8 @@ def test_a_start_on_a_full_disk_leaves_nothing_that_the_next_start_takes_for_a_k
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_a_key_that_the_operator_wrote_there_stays(config, tmp_path, mark):
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / ADMIN_KEY_FILE).write_text(f"{mark}{OWN.value}\n", encoding="utf-8")
-    (tmp_path / "state" / ADMIN_KEY_FILE).chmod(0o400)
+    (tmp_path / "var" / "state").mkdir(parents=True)
+    (tmp_path / "var" / "state" / ADMIN_KEY_FILE).write_text(f"{mark}{OWN.value}\n", encoding="utf-8")
+    (tmp_path / "var" / "state" / ADMIN_KEY_FILE).chmod(0o400)
     assert create_admin_key(config()) is None
     assert read_admin_key(config()) == OWN.value

@@ -1,0 +1,23 @@
+"""The ratio of the upstream's count of tokens to the proxy's."""
+
+import pytest
+
+from proxy.shorten.economics import UNCALIBRATED, Calibration
+
+
+def test_the_ratio_is_the_mean_of_what_was_observed_and_moves_on_with_later_observations():
+    once = UNCALIBRATED.learn(10_000, 12_000)
+    assert once == Calibration(pytest.approx(1.2), 1)
+    assert once.learn(10_000, 16_000) == Calibration(pytest.approx(1.4), 2)
+    assert Calibration(1.0, 100).learn(10_000, 20_000) == Calibration(pytest.approx(1.2), 101)
+
+
+@pytest.mark.parametrize(("counted", "reported"), [(1_999, 2_500), (10_000, 4_999), (10_000, 30_001)])
+def test_small_prompts_and_implausible_counts_change_nothing(counted, reported):
+    assert UNCALIBRATED.learn(counted, reported) is UNCALIBRATED
+
+
+@pytest.mark.parametrize("reported", [5_000, 30_000])
+def test_the_bounds_themselves_are_plausible(reported):
+    assert UNCALIBRATED.learn(10_000, reported).observations == 1
+    assert UNCALIBRATED.learn(10_000, reported).calibrate(100) == reported // 100
