@@ -150,8 +150,9 @@ def is_killed(mutant: Mutant, project: Path) -> bool:
     path = project / relative
     whole = path.read_text(encoding="utf-8")
     path.write_text(mutant.source, encoding="utf-8")
+    tests = [f"tests/{room}", *(["tests/gateway"] if room == "path" else [])]
     # The folder it runs in comes first on the path: the tests import the copy, and not the installed project.
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", f"tests/{room}"]
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
             [*command, "-m", "not seconds and not slow and not soak", "--timeout=60"],

@@ -812,10 +812,10 @@ async def test_many_requests_at_once_do_not_keep_the_garbage_collector_busy(up, 
 TELLS_OF_TRIMS = """
 import sys
 from types import SimpleNamespace
-from proxy.server import jobs
-jobs._TRIM_SECONDS = 0.05
+from proxy.server import worker
+worker._TRIM_SECONDS = 0.05
 library = SimpleNamespace(malloc_trim=lambda pad: print("trimmed", file=sys.stderr, flush=True))
-jobs.ctypes = SimpleNamespace(CDLL=lambda name: library)
+worker.ctypes = SimpleNamespace(CDLL=lambda name: library)
 from proxy.cli import main
 sys.exit(main())
 """
