@@ -337,20 +337,21 @@ def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: boo
     unsummarized_start = find_unsummarized_start(draft, kept_ids)
     bounds = {len(draft.middle), *(group.start for group in find_groups(draft.middle))}
     stop = max((number for number, message in enumerate(draft.middle, 1) if id(message) not in kept_ids), default=0)
+    last_speaker = find_speaker(reversed(draft.before))
+    next_speakers = _list_next_speakers(draft)
     for is_kept, messages in groupby(draft.middle, lambda message: id(message) in kept_ids):
         run = tuple(messages)
         place += len(run)
         if is_kept:
             middle += run
+            last_speaker = find_speaker(reversed(run)) or last_speaker
             continue
         start = min(message.start for message in run)
-        # Not a slice: of each of many stretches it would copy all that follows.
-        following = (draft.middle[later] for later in range(place, len(draft.middle)))
         stretch = Stretch(
             run,
             draft.origin[start : max(message.stop for message in run)],
-            before=find_speaker(chain(reversed(middle), reversed(draft.before))),
-            after=find_speaker(chain(following, draft.after)),
+            before=last_speaker,
+            after=next_speakers[place],
             last=place == stop,
             recalls=draft.recalls,
             is_whole=place - len(run) in bounds and place in bounds,
@@ -358,10 +359,24 @@ def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: boo
         )
         if is_one and not stretch.last:
             separators = make_separators(stretch.before, stretch.after, stretch.start, stretch.stop)
-            middle += keep_shorter(stretch, separators)
+            replacement = keep_shorter(stretch, separators)
         else:
-            middle += make(stretch)
+            replacement = make(stretch)
+        middle += replacement
+        last_speaker = find_speaker(reversed(replacement)) or last_speaker
     return _with_middle(draft, middle)
+
+
+def _list_next_speakers(draft: Draft) -> list[Message | None]:
+    """For each place of the middle, and its end, the first message from there on that is no instruction."""
+    speaker = find_speaker(draft.after)
+    speakers = [speaker]
+    for message in reversed(draft.middle):
+        if message.role not in HEAD:
+            speaker = message
+        speakers.append(speaker)
+    speakers.reverse()
+    return speakers
 
 
 def append_note(draft: Draft, text: str) -> Draft:
