@@ -22,7 +22,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, run
-from proxy.shorten.rules import ENOUGH_SHARE, Facts, Rules
+from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Facts, Rules
 from proxy.shorten.state import OPENING_REASON, WINDOW_REASONS, ConversationState
 from proxy.shorten.summary import NOTES_HEADING
 from proxy.summary.question import Question, build_note_question, find_question, may_ask
@@ -158,7 +158,7 @@ def plan_next_summary(state: ConversationState) -> Question | None:
         return None
     limit, reason = rules.limits(facts)[0]
     attempt = clear_old(state, state.draft(rules.keep), reason)
-    if size - attempt.freed <= rules.find_goal(limit):
+    if size - attempt.freed <= max(rules.find_goal(limit), limit * CLEARED_SHARE):
         return None
     return find_question(state, size, limit)
 

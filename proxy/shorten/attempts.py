@@ -18,7 +18,7 @@ from typing import Literal
 from proxy.history.grouping import snap
 from proxy.history.messages import Message
 from proxy.shorten.pipeline import Draft, StepReport, run
-from proxy.shorten.rules import ENOUGH_SHARE, Keep
+from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 
@@ -42,7 +42,7 @@ def find_best_attempt(state: ConversationState, size: int, limit: int, reason: s
         attempts.append(attempt)
         target = limit * ENOUGH_SHARE
         if attempt.way == "cleared":
-            target = goal
+            target = max(goal, limit * CLEARED_SHARE)
         if size - attempt.freed <= target:
             break
     best = max(attempts, key=attrgetter("freed"))

@@ -39,6 +39,7 @@ EXCERPT_CHARACTERS = 160
 USER_CHARACTERS = 300
 TEXT_CHARACTERS = 8_000
 COMMAND_CHARACTERS = 1_000
+ACT_LINES = 3
 SHORT_RESULT_CHARACTERS = 160
 _ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
 _CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
@@ -205,7 +206,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         return
     key = f"{call.name} {call.arguments}"
     if acts_on_world(call):
-        yield Entry(ACTS, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
+        yield Entry(ACTS, key, render_call(call), _describe_act(outcome, result), outcome.has_failed)
     elif kind == "run":
         # The last line of a long log without a verdict tells nothing.
         ending = _describe_ending(replace(outcome, last_line=""), result)
@@ -222,6 +223,13 @@ def _render_command(call: ToolCall) -> str:
 
 def _quote_user(section: Section, words: str) -> Entry:
     return Entry(section, words, cut_first_line(" ".join(words[:TEXT_CHARACTERS].split()), ENTRY_CHARACTERS))
+
+
+def _describe_act(outcome: ResultOutcome, result: str) -> str:
+    """How an act ended, with its last lines: an error on the way does not tell whether it was undone."""
+    ending = _describe_ending(outcome, result)
+    last_lines = [" ".join(line.split()) for line in outcome.lines[-ACT_LINES:] if line.strip() not in ending]
+    return "; ".join((ending, *last_lines))
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:

@@ -28,6 +28,8 @@ CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
 """`clear_at_least` and `clear_cold_at_least` if they are `auto` and cached tokens cost a tenth of others or less."""
 LEAST_GOAL_TOKENS = 8_000
 """A history is not shortened further than to this, or to half of the limit if that is less."""
+CLEARED_SHARE = 0.5
+"""Clearing is enough if it brings the view down to this share of the limit: a fold would lose more."""
 ENOUGH_SHARE = 0.9
 """A view of this share of the limit is good enough if no block reaches the goal."""
 KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE = 1 / 2, 1 / 2, 1 / 3
