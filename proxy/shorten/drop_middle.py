@@ -226,8 +226,10 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_act(outcome: ResultOutcome, result: str) -> str:
-    """How an act ended, with its last lines: an error on the way does not tell whether it was undone."""
+    """How an act ended, of a long result with its last lines: an error on the way does not tell what came of it."""
     ending = _describe_ending(outcome, result)
+    if len(result) <= SHORT_RESULT_CHARACTERS:
+        return ending
     last_lines = [" ".join(line.split()) for line in outcome.lines[-ACT_LINES:] if line.strip() not in ending]
     return "; ".join((ending, *last_lines))
 

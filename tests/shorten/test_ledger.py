@@ -237,6 +237,15 @@ def test_acts_on_the_world_come_first_with_their_ids():
     )
 
 
+def test_an_act_with_an_error_on_the_way_is_listed_with_what_came_of_it():
+    log = "waiting for pods\n" * 20 + "Readiness probe failed: 503\n" + "waiting for pods\n" * 20
+    deploy = call("deploy", version="v42", out=f"{log}deployment dep_7741\nstate: ROLLED BACK\n")
+    (_, line) = ledger_of(deploy).split("\n")
+    assert line.startswith("- deploy(v42) => ")
+    assert "Readiness probe failed: 503" in line
+    assert line.endswith("state: ROLLED BACK")
+
+
 def test_the_command_of_an_agent_without_tools_is_listed():
     answered = [assistant("Look:\n```bash\nmake all\n```"), user("Observation: \nbash: make: command not found")]
     assert ledger_of(*answered) == "Commands:\n- make all => bash: make: command not found"
