@@ -83,8 +83,8 @@ class Rules:
     """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole
     `window`."""
     target: float = setting(0.2, gt=0, lt=1)
-    """Share of the trigger to shorten the history to, but not below 8,000 tokens. Raise it to keep more each time and
-    rewrite more often."""
+    """Share of the trigger that a summary or a fold brings the history down to, at least 8,000 tokens; neither is made
+    if clearing old results alone halves it. Raise it to keep more each time and rewrite more often."""
     min_progress: float = setting(0.1, lt=1)
     """Smallest share of the history that a rewrite must save, unless the request would not fit without it."""
     min_groups: int = 4
@@ -187,8 +187,7 @@ class Rules:
 
     def find_goal(self, limit: int, reason: str = "") -> int:
         """Return the size to which a block shortens a history over this limit: at most half of it if a client asks."""
-        least = min(LEAST_GOAL_TOKENS, limit // 2)
-        goal = max(int(limit * self.target), least)
+        goal = max(int(limit * self.target), min(LEAST_GOAL_TOKENS, limit // 2))
         if reason == "forced":
             return min(goal, limit // 2)
         return goal
