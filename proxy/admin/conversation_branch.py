@@ -152,6 +152,7 @@ class ConversationBranch:
     def describe_message(self, index: int) -> Json:
         message, status = self.request.body[index], self.view.statuses[index]
         role, text = role_and_text(message.raw)
+        told_messages = [sent_message.stop - sent_message.start for sent_message in status.instead]
         return {
             "place": index,
             "role": role,
@@ -160,6 +161,7 @@ class ConversationBranch:
             "original": self._redact(text),
             "raw": self._redact(message.raw.decode("utf-8", "replace")),
             "instead": [self._redact(role_and_text(sent_message.raw)[1]) for sent_message in status.instead],
+            "tells": max([1, *told_messages]),  # strip.js shows a diff if the note stands for this message only
         }
 
     @cached_property

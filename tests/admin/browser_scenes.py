@@ -62,11 +62,17 @@ class PageObserver:
         self.page.goto(f"{self.url}/admin/{place}")
         self.page.wait_for_selector("main h1, main .empty")
         self.page.wait_for_timeout(300)
+        self.look_for_gaps()
+
+    def look_for_gaps(self):
+        text = self.page.inner_text("main")
+        self.wrong.extend(f"{word} on {self.page.url}" for word in ("NaN", "undefined") if word in text)
 
     def open_first(self):
         self.go("#/conversations")
         self.page.click("a.titled >> nth=0")
         self.page.wait_for_selector(".strip .block")
+        self.look_for_gaps()
 
     def open_cleared(self):
         """Open a result that was cleared: of the newest request that has one."""

@@ -118,6 +118,8 @@ async def test_a_message_is_shown_beside_what_is_forwarded_instead(admin):
     assert json.loads(opened["raw"])["role"] == shortest["role"]
     assert opened["original"].startswith(shortest["preview"][:10])
     assert opened["instead"] != [opened["original"]]
+    cleared = next(piece for piece in pieces if piece["status"] == "cleared")
+    assert (await admin.read(f"/conversations/{name}/messages/{cleared['place']}"))["tells"] == 1
     assert await admin.read_error(404, "GET", f"/conversations/{name}/messages/99999")
     assert await admin.read_error(404, "GET", f"/conversations/{name}/messages/first")
 

@@ -43,6 +43,7 @@ const REASONS = {
 export const reason = (name) => REASONS[name] ?? name;
 
 const EVENTS = {
+  "compaction-started": "to be shortened",
   "compaction-ended": "shortened",
   "compaction-observed": "would be shortened",
   "summary-ended": "summary",
@@ -76,6 +77,10 @@ export function account({ name, details }) {
 const plain = (value) => (value !== null && typeof value === "object" ? JSON.stringify(value) : String(value));
 
 function ofBlock(details) {
+  if (details.tokens_after === undefined) {
+    return h("span", { class: "details" }, `${reason(details.reason)}: ${many(details.tokens_before)} tokens, by `,
+      h("code", null, details.policy));
+  }
   const steps = (details.steps ?? []).filter((each) => each.messages);
   const step = (each) => `${each.step}: ${each.messages} messages, ${many(each.saved)} tokens`;
   return h("span", { class: "details" },
