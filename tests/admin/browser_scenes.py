@@ -61,10 +61,10 @@ class PageObserver:
     def go(self, place):
         self.page.goto(f"{self.url}/admin/{place}")
         self.page.wait_for_selector("main h1, main .empty")
-        self.page.wait_for_timeout(300)
         self.look_for_gaps()
 
     def look_for_gaps(self):
+        self.page.wait_for_timeout(300)
         text = self.page.inner_text("main")
         self.wrong.extend(f"{word} on {self.page.url}" for word in ("NaN", "undefined") if word in text)
 
