@@ -58,10 +58,6 @@ class DedupOld:
     """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `CHANGES`; the first
     that matches counts."""
 
-    def reach(self, draft: Draft) -> int:
-        old = (message for message, call in draft.pair_with_calls() if self._may_clear(message, call, draft))
-        return sum(draft.count(message.raw) for message in old)
-
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         is_result = call is not None and message.made in ("", "clip_output") and self._is_selected(call)
         is_call = self.remove and any(map(self._is_selected, message.calls))
@@ -180,9 +176,6 @@ class StripAttachments:
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: those to keep stay whole."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in self._list_old(draft))
-
     def __call__(self, draft: Draft) -> Draft:
         return draft.exchange({id(message): self._label_attachments(message) for message in self._list_old(draft)})
 
@@ -225,9 +218,6 @@ class PruneTools:
 
     keep: tuple[str, ...] = ENDINGS
     """Tools that stay though they were never used (globs), as those by which an agent ends its task."""
-
-    def reach(self, draft: Draft) -> int:
-        return draft.count(draft.tools) if draft.tools else 0
 
     def __call__(self, draft: Draft) -> Draft:
         used = {call.name for message in draft.view for call in message.calls}

@@ -47,9 +47,6 @@ class ClearArguments:
     hints: tuple[Hint, ...] = ()
     """The policy on arguments by tool, before `tools`; see `Hint`."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in self._list_old(draft, self._is_selected))
-
     def __call__(self, draft: Draft) -> Draft:
         return self.shorten(draft, self._is_selected)
 
@@ -126,9 +123,6 @@ class ToolHints:
     """Text in place of a stripped response; see `placeholder`."""
     keep_recent: int = 0
     """How many of the newest results stay with their calls, counting those that the policy keeps anyway."""
-
-    def reach(self, draft: Draft) -> int:
-        return int(sum(self.worth(*pair, draft.count) for pair in draft.pair_with_calls() if draft.free(pair[0])))
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         modes = self._find_modes(call) if call is not None else ("keep", "keep")

@@ -43,9 +43,6 @@ class ClipOutput:
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: those to keep stay whole; see `Hint`."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if self._is_huge(message, draft.window))
-
     def __call__(self, draft: Draft) -> Draft:
         return draft.rewrite(lambda message, call: self._clip(message, call, draft))
 
@@ -139,9 +136,6 @@ class DedupArrivals:
     over: int = 500
     """Results up to this many bytes are left as they are."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if self._is_long(message))
-
     def __call__(self, draft: Draft) -> Draft:
         contents = [remove_wrapping(message.content) for message in draft.middle if self._is_long(message)]
         before = draft.before if contents else ()
@@ -225,9 +219,6 @@ class ClearResults:
     """Text in place of the result; see `placeholder`."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool, before `exempt`; see `Hint`."""
-
-    def reach(self, draft: Draft) -> int:
-        return int(sum(self._count_cleared(message, draft.count) for message, _ in self._list_old(draft)))
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         if not self._is_selected(message) or message.made not in CLEARABLE or not has_text_over(message, self.over):
@@ -362,10 +353,6 @@ class StripReasoning:
     """Also from messages with tool calls; some upstreams demand these back."""
     signed: bool = False
     """Also if it is signed or encrypted; it goes whole."""
-
-    def reach(self, draft: Draft) -> int:
-        old = (message for message in draft.middle if self._has_reasoning(message) and draft.free(message))
-        return sum(draft.count(message.raw) for message in old)
 
     def __call__(self, draft: Draft) -> Draft:
         return draft.rewrite(lambda message, _: self.strip(message) if self._has_reasoning(message) else message)

@@ -274,9 +274,6 @@ class Summarize:
     may_fold_words: bool = False
     """Fold the user's words as well if the view is not shorter otherwise: the client has asked for this summary."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if draft.may_fold(message))
-
     def __call__(self, draft: Draft) -> Draft:
         summarized = self._summarize(draft, find_kept_beside(draft, self.rules))
         if self.may_fold_words and count_bytes(summarized.middle) >= count_bytes(draft.middle):
