@@ -33,11 +33,8 @@ READS: tuple[Subsumption, ...] = (
     ("*text_editor*", "path", "view_range", "", ""),
     ("*file_editor*", "path", "view_range", "", ""),
 )
-LOOKS = ("view", "read", "Line")
-"""Values of the argument `command`, by which a tool that can also edit is called to read a file."""
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
 """Tools whose calls are never made obsolete, unless they only look at a file: a repeated commit has another hash."""
-RANGES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class DedupOld:
         for glob, is_selected in self.hints:
             if matches_any(call.name, (glob,)):
                 return is_selected
-        is_change = matches_any(call.name, CHANGES) and call.named.get("command") not in LOOKS
+        is_change = matches_any(call.name, CHANGES) and call.named.get("command") not in ("view", "read", "Line")
         return not is_change and not matches_any(call.name, self.exempt)
 
 
@@ -133,7 +130,7 @@ class _LaterCalls:
             others = {key: value for key, value in arguments.items() if key not in range_names}
             start, stop = _find_range(arguments, *range_names)
             key = json.dumps((call.name, others), sort_keys=True)
-            ranges = self._ranges.setdefault(key, deque(maxlen=RANGES_MAX))
+            ranges = self._ranges.setdefault(key, deque(maxlen=64))
             is_covered = is_covered or any(first <= start and stop <= last for first, last in ranges)
             ranges.append((start, stop))
             break

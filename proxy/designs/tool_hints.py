@@ -28,7 +28,6 @@ from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import TEMPLATE, replace_texts
 
 WRITERS = ("write*", "*__write*", "*write_file*", "*writefile*", "*create_file*", "*append_file*", "*save_file*")
-HEAD_CHARACTERS = 500
 _WRITING_LINE = re.compile(r"<<-?\s{0,4}[\"']?\w|^\*\*\* (?:Update|Add|Delete) File: ")
 
 
@@ -82,7 +81,7 @@ class ClearArguments:
             return text
         lines = text.split("\n")
         writing = [line for line in lines[self.lines : -1] if _WRITING_LINE.search(line)][: self.lines]
-        head = "\n".join([*lines[: self.lines], *writing])[:HEAD_CHARACTERS]
+        head = "\n".join([*lines[: self.lines], *writing])[:500]
         end = cut_line(lines[-1] or lines[-2]) if len(lines) > self.lines + 1 else ""
         omitted = len(text) - len(head) - len(end)
         shorter = f"{head}\n… [{omitted:,} characters omitted from this history by the context proxy;"

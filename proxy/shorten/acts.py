@@ -95,14 +95,13 @@ DATABASES = frozenset(("psql", "mysql", "sqlite3", "mariadb", "sqlcmd", "mongosh
 LIVE_TOOLS = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
 """Tools that show how something looks now: called again, they show something else."""
 _WORD = re.compile(r"[A-Za-z][a-z]*|[A-Z]+(?![a-z])")
-COMMAND_CHARACTERS = 4_000
 
 
 def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call.name, call.named) != "run":
         words = _split_words(remove_server_name(call.name))
         return words[:1] not in READING_VERBS and any(word in ACTING_WORDS for word in words)
-    command = find_command_line(call.named)[:COMMAND_CHARACTERS]
+    command = find_command_line(call.named)[:4_000]
     if STATEMENT.search(command) and not DATABASES.isdisjoint(command.split()):
         return True
     return any(_acts(skip_words_before_command(part.split())) for part in split_commands(command))
@@ -139,12 +138,10 @@ def _split_words(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
 
 
-_FILES_COMMAND_CHARACTERS = 2_000
 _HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
 _REDIRECTION = re.compile(r"<|(?<![=-])\d?>>?(?:&\d|\s*[^\s<>&]*)")
 _WRITTEN = re.compile(r"(?<![=\d>-])1?>>?\s*([^\s<>&]+)")
 _NO_PATH = re.compile(r"[$`(){}*?]|^/dev/|://|^-|^[\d.,]*$")
-LOG_ENDINGS = (".log", ".out", ".err")
 _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
 )
@@ -215,7 +212,7 @@ def list_read_paths(call: ToolCall) -> list[str]:
 def is_file_text(call: ToolCall) -> bool:
     """Whether the result is only the text of files. A log is output, however it is read: no edit quotes it."""
     paths = list_read_paths(call)
-    if any(path.endswith(LOG_ENDINGS) for path in paths):
+    if any(path.endswith((".log", ".out", ".err")) for path in paths):
         return False
     if agents.is_read(call):
         return True
@@ -256,7 +253,7 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
         return list_patched_files(command), command.lstrip().startswith("apply_patch")
     uses = list[FileUse]()
     folder, is_complete = "", True
-    for simple_command in agents.split_commands(_remove_heredocs(command)[:_FILES_COMMAND_CHARACTERS]):
+    for simple_command in agents.split_commands(_remove_heredocs(command)[:2_000]):
         words = agents.skip_words_before_command(_REDIRECTION.sub(" ", simple_command).split())
         if not words:
             continue
@@ -318,12 +315,9 @@ TEXT_ENDINGS = ("md", "mdc", "mdx", "txt", "rst", "adoc")
 LINE_NUMBER = re.compile(r"^[ \t]*\d+(?:→|\t|: |\| ?)", re.MULTILINE)
 FRONT_MATTER = re.compile(r"\s*---\n(?:[\w-]+:[^\n]*\n|[ \t][^\n]*\n)*?(?:description|globs|alwaysApply|applyTo):")
 """The metadata at the beginning of a skill, a rule or an agent's definition."""
-FIRST_CHARACTERS = 1_500
 
 NAMED_CHARACTERS = 2_000
 """The task is in the first and the last characters of a user's message; between them is pasted text."""
-NAMES_MAX = 200
-ARGUMENTS_CHARACTERS = 4_000
 URL = re.compile(r"https?://[^\s<>\"'`)\]}]+")
 NUMBER = re.compile(
     r"(?:\b(?:issues?|prs?|pull requests?|pull|tickets?|merge_requests|mr)[ /#]{1,2}|#)(\d{1,7})\b", re.IGNORECASE
@@ -367,7 +361,7 @@ def is_instruction(call: ToolCall, result: Message) -> bool:
         return True
     if not any(path.lower().endswith(TEXT_ENDINGS) for path in paths):
         return False
-    beginning = LINE_NUMBER.sub("", result.text[:FIRST_CHARACTERS])
+    beginning = LINE_NUMBER.sub("", result.text[:1_500])
     return FRONT_MATTER.match(beginning) is not None
 
 
@@ -390,7 +384,7 @@ def _add_names(awaited: frozenset[str], text: str) -> frozenset[str]:
     names = find_urls_and_tickets(text)
     names += [f"#{number}" for number in NUMBER.findall(text)]
     names += [posixpath.basename(path) for path in PATH.findall(URL.sub(" ", text))]
-    room = NAMES_MAX - len(awaited)
+    room = 200 - len(awaited)
     return awaited | frozenset(names[: max(0, room)])
 
 
@@ -401,7 +395,7 @@ def find_fetched_names(call: ToolCall, awaited: frozenset[str]) -> frozenset[str
     command = agents.find_command_line(call.named)
     fetches = FETCHING_COMMAND.search(command) is not None if command else agents.is_read_only(call.name)
     if fetches:
-        arguments = call.arguments[:ARGUMENTS_CHARACTERS]
+        arguments = call.arguments[:4_000]
         names.update(find_urls_and_tickets(arguments))
         if NUMBERED_THING.search(call.name) or NUMBERED_THING.search(arguments):
             names.update(f"#{number}" for number in NUMBER_ARGUMENT.findall(arguments))

@@ -22,10 +22,8 @@ from proxy.shorten.outcome import cut_line, find_outcome, holds_words_of_user, l
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import name_result
 
-LARGEST_SHARE = 0.5
 TAIL_SHARE = 0.3
 ERRORS_SHARE = 0.2
-NOTES_CHARACTERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class ClipOutput:
             return self.over
         limit = max(self.over, int(BYTES_PER_TOKEN * self.share * window))
         # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
-        return min(limit, int(BYTES_PER_TOKEN * LARGEST_SHARE * window))
+        return min(limit, int(BYTES_PER_TOKEN * 0.5 * window))
 
     def _is_huge(self, message: Message, window: int | None) -> bool:
         limit = 0 if self.lines else self._find_limit(window)
@@ -75,7 +73,7 @@ class ClipOutput:
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
         # JSON with many texts has a note for each. Of an answer only the output behind its words may be shortened.
         is_answer = message.role == "assistant"
-        if not is_answer and not self.lines and len(shorter) > limit + NOTES_CHARACTERS:
+        if not is_answer and not self.lines and len(shorter) > limit + 1_000:
             shorter = cut(text, limit)
         return message if shorter == text else message.with_text(shorter, self.name)
 
@@ -193,10 +191,6 @@ def _point_to(call: ToolCall | None, repeated: Message) -> str:
     return f"[Left out by the context proxy: word for word the same as {name_result(call)} above{verdict}.]"
 
 
-PLACEHOLDER_BYTES = 300
-"""Mean size of a placeholder."""
-LONGEST_ESCAPE_BYTES = 6
-"""Bytes in JSON of a character that is one byte of text: `\\u0001`."""
 CLEARABLE = ("", ClipOutput.name, RESTORED)
 
 Answer = tuple[Message, ToolCall | None]
@@ -226,7 +220,7 @@ class ClearResults:
         return 0.0 if self._is_exempt(call) else self._count_cleared(message, count)
 
     def _count_cleared(self, message: Message, count: Count) -> float:
-        return count(message.raw) * max(0.0, 1 - PLACEHOLDER_BYTES / max(1, len(message.content)))
+        return count(message.raw) * max(0.0, 1 - 300 / max(1, len(message.content)))
 
     def __call__(self, draft: Draft) -> Draft:
         chosen = self._list_old(draft)
@@ -320,7 +314,7 @@ def has_text_over(message: Message, limit: int) -> bool:
     """Whether the text has more than this many bytes. Quotes and escapes of its JSON do not count; media do."""
     if len(message.content) <= limit or message.attached:
         return len(message.content) > limit
-    if len(message.content) > LONGEST_ESCAPE_BYTES * limit + 2 and message.content[:1] == b'"':
+    if len(message.content) > 6 * limit + 2 and message.content[:1] == b'"':
         return True  # it need not be read: no character takes more than this in JSON
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
 

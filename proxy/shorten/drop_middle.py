@@ -36,16 +36,11 @@ from proxy.shorten.placeholder import render_call
 
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
-USER_CHARACTERS = 300
 TEXT_CHARACTERS = 8_000
-COMMAND_CHARACTERS = 1_000
-ACT_LINES = 3
 SHORT_RESULT_CHARACTERS = 160
 _ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
 _CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """Notes that clients put among a user's words."""
-_NOTICE = "<task-notification>"
-"""Claude Code tells in the user's role that background work has ended."""
 _TAGS = re.compile(r"</?[\w-]{1,40}>")
 _FENCE = "```"
 
@@ -158,13 +153,13 @@ def _find_entries(message: Message, call: ToolCall | None, following: Message | 
 
 def _find_user_entries(text: str) -> Iterator[Entry]:
     text = text[:TEXT_CHARACTERS]
-    if text.lstrip().startswith(_NOTICE):
+    if text.lstrip().startswith("<task-notification>"):
         notice = " ".join(_TAGS.sub(" ", text).split())
         yield Entry(OTHER, text, "Notice", cut_first_line(notice, EXCERPT_CHARACTERS))
         return
     words = " ".join(_CLIENT_NOTES.sub("", text).split())
     if words:
-        yield Entry(USER_WORDS, words, cut_first_line(words, USER_CHARACTERS))
+        yield Entry(USER_WORDS, words, cut_first_line(words, 300))
 
 
 def _find_text_entries(message: Message, following: Message | None) -> Iterator[Entry]:
@@ -216,7 +211,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
 
 
 def _render_command(call: ToolCall) -> str:
-    command = remove_folder_change(find_command_line(call.named))[:COMMAND_CHARACTERS]
+    command = remove_folder_change(find_command_line(call.named))[:1_000]
     lines = (line.strip() for line in command.split("\n"))
     return cut_first_line(" ".join(line for line in lines if line and not line.startswith("#")), EXCERPT_CHARACTERS)
 
@@ -230,7 +225,7 @@ def _describe_act(outcome: ResultOutcome, result: str) -> str:
     ending = _describe_ending(outcome, result)
     if len(result) <= SHORT_RESULT_CHARACTERS:
         return ending
-    last_lines = [" ".join(line.split()) for line in outcome.lines[-ACT_LINES:] if line.strip() not in ending]
+    last_lines = [" ".join(line.split()) for line in outcome.lines[-3:] if line.strip() not in ending]
     return "; ".join((ending, *last_lines))
 
 
@@ -290,9 +285,6 @@ def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-LEDGER_SHARE = 0.25
-CONCLUSIONS_SHARE = 0.1
-"""Shares of the goal. In windows of 16,000 tokens and more the settings are the lower bound."""
 CONCLUSION_CHARACTERS = 160
 SHORTEST_REMARK_CHARACTERS = 40
 """A shorter text beside a call ("Now the tests.") tells nothing."""
@@ -345,7 +337,7 @@ class DropMiddle:
         beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
         kept_starts = {message.start for message in beside if message.made != NOTE}
         origin = draft.origin[find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed)]
-        ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger)
+        ledger_bytes = draft.bytes_within(0.25, self.ledger)
         if draft.bare:
             ledger_bytes //= 2
         ledger = write_ledger(
@@ -356,7 +348,7 @@ class DropMiddle:
         )
         if draft.bare:
             return ledger
-        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
+        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, self.conclusions))
         return "\n".join(filter(None, (conclusions, ledger)))
 
 

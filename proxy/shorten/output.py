@@ -41,7 +41,6 @@ _FRAME_LINE = re.compile("|".join(line for lines in FRAMES.values() for line in 
 _CODE = re.compile(r"(?:code|status|returncode)\W{1,4}(-?\d+)", re.IGNORECASE)
 _FRAME_LINES_MAX = 8
 _JSON_CHARACTERS = 1_000_000
-_JSON_TEXTS_MAX = 2
 _LEVELS_MAX = 40
 _MEMBER_CHARACTERS = 120
 _MEMBERS_CHARACTERS = 400
@@ -54,7 +53,6 @@ _PRINTED = ("stdout", "stderr", "output", "logs")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
 """Members that a harness writes beside the output of a command."""
 _FAILED_STATES = frozenset({"error", "failed", "failure", "fail"})
-_REASONS = ("error", "message", "detail", "reason", "stderr")
 
 
 @dataclass(slots=True)
@@ -85,7 +83,7 @@ class Output:
 
 def read_output(text: str) -> Output:
     output = Output()
-    output.text = "\n".join(_read_text(text, output, _JSON_TEXTS_MAX)).strip("\n")
+    output.text = "\n".join(_read_text(text, output, 2)).strip("\n")
     return output
 
 
@@ -144,7 +142,7 @@ def _read_flags(value: dict[str, Any], output: Output) -> None:
             output.exit_code = int(code)
     if _says_failed(value):
         output.has_failed = True
-    for name in _REASONS:
+    for name in ("error", "message", "detail", "reason", "stderr"):
         words = value.get(name)
         if isinstance(words, dict):
             words = words.get("message")

@@ -36,9 +36,6 @@ from proxy.shorten.output import parse_json, read_output
 
 GAP = "…"
 LABEL_CHARACTERS = 100
-PATTERNS = ("pattern", "query", "regex", "search_term", "glob", "url")
-AGENT_NAMES = ("description", "name", "prompt")
-ENDS = ("source", "destination")
 PATH_SIGNS = frozenset("/\\.~")
 ARGUMENTS_MAX, ARGUMENT_CHARACTERS = 6, 60
 
@@ -62,8 +59,15 @@ def choose_argument(call: ToolCall | None) -> str:
     arguments = call.named
     texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value.strip()}
     # Of a journey, too, an argument may be named `destination`.
-    files = {key: value for key, value in texts.items() if key not in ENDS or not PATH_SIGNS.isdisjoint(value)}
-    path, pattern = find_value(files, PATHS), find_value(texts, PATTERNS)
+    files = {
+        key: value
+        for key, value in texts.items()
+        if key not in ("source", "destination") or not PATH_SIGNS.isdisjoint(value)
+    }
+    path, pattern = (
+        find_value(files, PATHS),
+        find_value(texts, ("pattern", "query", "regex", "search_term", "glob", "url")),
+    )
     if path:
         return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if pattern else _shorten_path(path)
     if any(arguments.get(key) == "" for key in COMMANDS):
@@ -73,7 +77,7 @@ def choose_argument(call: ToolCall | None) -> str:
         label = find_command_line(arguments)
     label = label or find_value(texts, (*COMMANDS, "code"))
     if not label and find_kind(call.name, arguments) == "agent":
-        label = find_value(texts, AGENT_NAMES)
+        label = find_value(texts, ("description", "name", "prompt"))
     label = label or _render_arguments(call)
     if PATCH in label:
         label = ", ".join(use.path for use in list_patched_files(label)) or label
@@ -121,7 +125,6 @@ OBSERVATION_TEMPLATE = (
     "Observation: [shortened by the context proxy: {rows}, {bytes} bytes{outcome}. {left_out}{way_back}]{lines}"
 )
 CHANGED_SINCE = "the file was changed since"
-FIRST_LINE_CHARACTERS = 120
 _FIELD = re.compile(r"\{(\w+)\}")
 BEGINNING_CHARACTERS = 24
 """A beginning that lines have in common is written once if it is as long as this."""
@@ -161,7 +164,7 @@ def render_placeholder(
         "rows": rows,
         "outcome": f", {verdict}" if verdict else "",
         "status": outcome.status,
-        "first": cut_first_line(text, FIRST_LINE_CHARACTERS),
+        "first": cut_first_line(text, 120),
         "left_out": f"{left_out} " if left_out else "",
         "way_back": _render_way_back(
             call, handle if text else "", size, is_text=not attachments, is_outdated=is_outdated
@@ -276,7 +279,6 @@ WAYS_BACK: tuple[tuple[Callable[[ToolCall], bool], str], ...] = (
 )
 
 
-WRAPPED_SHARE = 0.5
 WRAPPED_CHARACTERS = 200
 WRAPPED_TEXTS_MAX, WRAPPED_MEAN_CHARACTERS = 3, 1_000
 """Up to this many texts within JSON are each shortened in their place; more of them only if their mean is this long."""
@@ -300,7 +302,7 @@ def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
     value = parse_json(text)
     wrapped = [inner for inner in iterate_strings(value) if len(inner) > WRAPPED_CHARACTERS]
     characters = sum(map(len, wrapped))
-    if not wrapped or characters < WRAPPED_SHARE * len(text):
+    if not wrapped or characters < 0.5 * len(text):
         return shorten(text)
     if len(wrapped) > WRAPPED_TEXTS_MAX and characters <= WRAPPED_MEAN_CHARACTERS * len(wrapped):
         return shorten(text)
