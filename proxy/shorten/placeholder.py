@@ -30,7 +30,7 @@ from proxy.history.agents import (
 from proxy.history.calls import iterate_strings
 from proxy.history.messages import Message, ToolCall
 from proxy.history.observations import find_output_within
-from proxy.shorten.acts import LIVE_TOOLS, PATCH, acts_on_world, is_file_text, list_patched_files
+from proxy.shorten.acts import PATCH, acts_on_world, is_file_text, list_patched_files
 from proxy.shorten.outcome import WORD_CHARACTERS, ResultOutcome, cut_first_line, find_outcome
 from proxy.shorten.output import parse_json, read_output
 
@@ -268,7 +268,13 @@ WAYS_BACK: tuple[tuple[Callable[[ToolCall], bool], str], ...] = (
         lambda call: _has_kind(call, "agent", "wait", "plan", "ask") or is_plan_mode(call),
         "Calling the tool again may not return this text.",
     ),
-    (lambda call: matches_any(call.name, LIVE_TOOLS), "A new call shows how it looks then, and not this."),
+    (
+        lambda call: matches_any(
+            call.name,
+            ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*"),
+        ),
+        "A new call shows how it looks then, and not this.",
+    ),
     (acts_on_world, "Do not make this call again to see it: that would do it again."),
     (
         lambda call: _has_kind(call, "read") or is_read_only(call.name) or is_file_text(call),
