@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
-from os.path import commonprefix
+from posixpath import commonprefix
 from typing import Any
 
 from proxy.history.agents import (
@@ -231,7 +231,7 @@ def join_lines(lines: Sequence[str], omitted_errors: int = 0) -> str:
     """The lines, one below the other; a beginning that one has in common with a line above it is written once."""
     texts, first = list[str](), ""
     for line in lines:
-        common = commonprefix((first, line))  # noqa: RUF071 (of characters)
+        common = commonprefix((first, line))
         beginning = common[: common.rfind(" ") + 1]
         if 24 <= len(beginning) < len(line):  # noqa: PLR2004 (a shorter one is not worth a mark)
             texts.append(f"{GAP} {line[len(beginning) :]}")
