@@ -58,7 +58,7 @@ class OneLiners:
             if earlier and self.loops and earlier > self.loops:
                 break
             if earlier and self.loop_tokens:
-                room -= sum(draft.count(message.raw) for message in draft.origin[turn.start : turn.stop])
+                room -= draft.count_all(draft.origin[turn.start : turn.stop])
                 if room < 0:
                     break
             oldest = turn.start

@@ -346,8 +346,7 @@ class DropMiddle:
         return shorter
 
     def _describe(self, draft: Draft, kept_ids: set[int], removed: Sequence[Message]) -> str:
-        beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
-        kept_starts = {message.start for message in beside if message.made != NOTE}
+        kept_starts = {message.start for message in draft.list_staying(kept_ids) if message.made != NOTE}
         origin = draft.origin[find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed)]
         ledger_bytes = draft.bytes_within(0.25, self.ledger)
         if draft.bare:

@@ -6,7 +6,7 @@ fixed, made nothing longer, and parted no call from its result. If it did, its w
 so.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar, Protocol
@@ -64,6 +64,20 @@ class Draft:
     @property
     def view(self) -> tuple[Message, ...]:
         return self.before + self.middle + self.after
+
+    @property
+    def stop(self) -> int:
+        """The place in the origin at which the messages before the newest part end."""
+        if self.after:
+            return self.after[0].start
+        return len(self.origin)
+
+    def count_all(self, messages: Iterable[Message]) -> int:
+        return sum(self.count(message.raw) for message in messages)
+
+    def list_staying(self, kept_ids: Container[int]) -> list[Message]:
+        """The messages before the newest part that a fold leaves, if it keeps these of the middle."""
+        return [*self.before, *(message for message in self.middle if id(message) in kept_ids)]
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
         """Return a budget: *max_bytes*, but no more than this share of the goal."""

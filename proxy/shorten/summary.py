@@ -333,6 +333,5 @@ def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
 
 def _count_lost_user_messages(draft: Draft, kept_ids: set[int]) -> int:
     stop = max((message.stop for message in draft.middle), default=0)
-    beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
-    kept_starts = {message.start for message in beside if message.is_user}
+    kept_starts = {message.start for message in draft.list_staying(kept_ids) if message.is_user}
     return count_words(message for message in draft.origin[:stop] if message.start not in kept_starts)
