@@ -40,12 +40,12 @@ class OneLiners:
 
     def __call__(self, draft: Draft) -> Draft:
         kept_ids = find_kept_words(draft, 0, hints=self.hints)
-        removed = sum(id(message) not in kept_ids for message in draft.middle)
+        removed_count = sum(id(message) not in kept_ids for message in draft.middle)
         loops = [turn.start for turn in find_turns(draft.origin)]
         oldest = self._find_oldest(draft)
 
         def make(stretch: Stretch) -> tuple[Message, ...]:
-            share = len(stretch.removed) / removed
+            share = len(stretch.removed) / removed_count
             return keep_shorter(stretch, stretch.notes(self._render(stretch, share, loops, oldest)))
 
         return fold_stretches(draft, kept_ids, make)

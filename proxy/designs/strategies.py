@@ -131,9 +131,9 @@ class _LaterCalls:
         for tool, path, *range_names in self._subsumes:
             if not matches_any(call.name, (tool,)) or not isinstance(arguments.get(path), str):
                 continue
-            others = {key: value for key, value in arguments.items() if key not in range_names}
+            other_arguments = {key: value for key, value in arguments.items() if key not in range_names}
             start, stop = _find_range(arguments, *range_names)
-            key = json.dumps((call.name, others), sort_keys=True)
+            key = json.dumps((call.name, other_arguments), sort_keys=True)
             ranges = self._ranges.setdefault(key, deque(maxlen=64))
             is_covered = is_covered or any(first <= start and stop <= last for first, last in ranges)
             ranges.append((start, stop))
@@ -179,8 +179,8 @@ class StripAttachments:
         return draft.exchange({id(message): self._label_attachments(message) for message in self._list_old(draft)})
 
     def _list_old(self, draft: Draft) -> list[Message]:
-        attached = [message for message in draft.middle + draft.after if message.attached]
-        old_ids = {id(message) for message in without_newest(attached, self.keep_recent)}
+        messages_with_files = [message for message in draft.middle + draft.after if message.attached]
+        old_ids = {id(message) for message in without_newest(messages_with_files, self.keep_recent)}
         if not old_ids:
             return []
         messages = []
@@ -192,10 +192,10 @@ class StripAttachments:
 
     def _label_attachments(self, message: Message) -> Message:
         # Read back from a block, an observation must not pass for the words of a user.
-        made = self.name
+        step_name = self.name
         if message.is_observation:
-            made += " of an observation"
-        return message.with_content(splice.replace_elements(message.content, 0, _label), made)
+            step_name += " of an observation"
+        return message.with_content(splice.replace_elements(message.content, 0, _label), step_name)
 
 
 def _label(part: bytes) -> bytes:

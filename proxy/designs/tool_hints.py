@@ -85,8 +85,8 @@ class ClearArguments:
         end = ""
         if len(lines) > self.lines + 1:
             end = cut_line(lines[-1] or lines[-2])
-        omitted = len(text) - len(head) - len(end)
-        shorter = f"{head}\n… [{omitted:,} characters omitted from this history by the context proxy;"
+        omitted_characters = len(text) - len(head) - len(end)
+        shorter = f"{head}\n… [{omitted_characters:,} characters omitted from this history by the context proxy;"
         shorter += " the tool received the full text] …"
         if end:
             shorter += f"\n{end}"
@@ -173,8 +173,8 @@ class ToolHints:
             return set()
         results = [(message, call) for message, call in draft.pair_with_calls() if message.is_result]
         newest = sum(message.is_result for message in draft.after)
-        old = len(without_newest(results, self.keep_recent - newest))
-        return {id(call) for _, call in results[old:] if call is not None}
+        old_count = len(without_newest(results, self.keep_recent - newest))
+        return {id(call) for _, call in results[old_count:] if call is not None}
 
     def _find_modes(self, call: ToolCall) -> tuple[str, str]:
         request, response = find_modes(call.name, self.hints)

@@ -102,7 +102,6 @@ def is_models_turn(before: Message | None) -> bool:
 
 
 def find_speaker(messages: Iterable[Message]) -> Message | None:
-    """The first message that is no instruction."""
     return next((message for message in messages if message.role not in HEAD), None)
 
 
@@ -176,11 +175,11 @@ def _list_fixed(draft: Draft) -> set[int]:
         return fixed_ids
     for group in find_groups(draft.middle):
         members = [draft.middle[place] for place in group]
-        fixed = [message for message in members if id(message) in fixed_ids]
+        fixed_members = [message for message in members if id(message) in fixed_ids]
         # What the provider's tools began must go on, and an observation needs the words that asked for it.
         continues = any(message.continues for message in members)
-        is_whole = any(message.is_observation for message in fixed)
-        if continues and any(message.is_result or message.role == "assistant" for message in fixed):
+        is_whole = any(message.is_observation for message in fixed_members)
+        if continues and any(message.is_result or message.role == "assistant" for message in fixed_members):
             is_whole = True
         if is_whole:
             fixed_ids.update(map(id, members))
@@ -365,7 +364,9 @@ def _needs_turns(draft: Draft) -> bool:
     if draft.wire == "messages":
         return False
     last = find_last_assistant(draft.origin) or 0
-    return not any(one.role == other.role == "user" for one, other in pairwise(draft.origin[:last]))
+    return not any(
+        message.role == next_message.role == "user" for message, next_message in pairwise(draft.origin[:last])
+    )
 
 
 def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:

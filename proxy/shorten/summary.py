@@ -89,7 +89,6 @@ def _escape_frame(text: str) -> str:
 
 _THOUGHT_TAG = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _MIN_LETTERS = 12
-"""With fewer letters one cannot tell in which script a text is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +110,8 @@ def judge_answer(
     """Judge an answer. `weight`: tokens of the messages that it replaces; `most`: its bound; `words`: the user's."""
     finish = reply.finish.lower()
     text = _remove_thoughts(reply.text).strip()
-    written = text.encode("utf-8", "replace")
-    size, lines = count(written), text.lower().split("\n")
+    answer_bytes = text.encode("utf-8", "replace")
+    size, lines = count(answer_bytes), text.lower().split("\n")
     why = ""
     if reply.calls or finish in ("tool_calls", "function_call", "tool_use"):
         why = "tool-call"
@@ -120,7 +119,7 @@ def judge_answer(
         why = "cut-off"
     elif finish not in ("", "stop", "end_turn", "eos", "eos_token", "stop_sequence"):
         why = "refused"
-    elif len(written) < 40:  # noqa: PLR2004 (says nothing)
+    elif len(answer_bytes) < 40:  # noqa: PLR2004 (says nothing)
         why = "empty"
     elif size >= weight or size > 2 * most:
         why = "too-long"
@@ -205,7 +204,6 @@ def _is_code(word: str) -> bool:
 
 
 LEDGER_SHARE = 0.25
-"""What the ledger may take of the goal of a view."""
 AS_OF = "(The state at this place; what follows is newer.)"
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries, one after the other. Words, because models draw lines of their own."""
@@ -287,14 +285,14 @@ class Summarize:
     """Fold the user's words as well if the view is not shorter otherwise: the client has asked for this summary."""
 
     def __call__(self, draft: Draft) -> Draft:
-        summarized = self._summarize(draft, find_kept_beside(draft, self.rules))
-        if self.may_fold_words and count_bytes(summarized.middle) >= count_bytes(draft.middle):
+        shorter = self._summarize(draft, find_kept_beside(draft, self.rules))
+        if self.may_fold_words and count_bytes(shorter.middle) >= count_bytes(draft.middle):
             # A talk of short messages: notes between all words of the user would take as much room as the answers did.
             kept_ids = find_kept_words(draft, 0, repeats_notes=True, hints=self.rules.hints)
-            summarized = self._summarize(draft, kept_ids)
-        if count_bytes(summarized.middle) >= count_bytes(draft.middle):
+            shorter = self._summarize(draft, kept_ids)
+        if count_bytes(shorter.middle) >= count_bytes(draft.middle):
             return draft
-        return summarized
+        return shorter
 
     def _summarize(self, draft: Draft, kept_ids: set[int]) -> Draft:
         # Even if the account is longer than the last stretch: it tells of the others too.
@@ -306,19 +304,19 @@ class Summarize:
 
     def _write_account(self, draft: Draft, kept_ids: set[int]) -> str:
         """The summary, the ledger of all it covers (with the user's words if these go), and the pointer."""
-        covered = draft.origin[: max((message.stop for message in draft.middle), default=0)]
-        lost = _count_lost_user_messages(draft, kept_ids)
+        covered_messages = draft.origin[: max((message.stop for message in draft.middle), default=0)]
+        lost_count = _count_lost_user_messages(draft, kept_ids)
         ledger = write_ledger(
-            covered,
+            covered_messages,
             draft.bytes_within(LEDGER_SHARE, self.rules.ledger),
-            with_user_words=lost > 0,
+            with_user_words=lost_count > 0,
             lost_documents=find_lost_documents(draft, kept_ids),
         )
         lines = [HEADING, AS_OF, self.text]
         if ledger:
             lines += ["", "Taken from the calls themselves:", ledger]
-        if lost and self.rules.shape == "notes":
-            lines += ["", LOST_WORDS.format(lost)]
+        if lost_count and self.rules.shape == "notes":
+            lines += ["", LOST_WORDS.format(lost_count)]
         if self.rules.pointer:
             lines += ["", self.rules.pointer]
         return "\n".join(lines)
