@@ -390,3 +390,9 @@ def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():
 def test_other_members_beside_an_empty_output_are_no_wrapping(out):
     (text,) = clear_results(call("execute_bash", command="ls", out=json.dumps(out)))
     assert "no output" not in text
+
+
+@pytest.mark.parametrize(("characters", "second"), [(23, f"{GAP} b"), (22, f"{'x' * 22} b")])
+def test_a_beginning_is_written_once_from_24_characters_on(characters, second):
+    beginning = "x" * characters
+    assert join_lines([f"{beginning} a", f"{beginning} b"]).split("\n")[1] == second
