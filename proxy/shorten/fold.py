@@ -29,7 +29,7 @@ from proxy.history.messages import (
 )
 from proxy.history.observations import is_harness_note
 from proxy.recall.tool import render_handle
-from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.shorten.pipeline import Draft
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
 CLOSING = (
@@ -127,8 +127,7 @@ def find_kept_words(
     *,
     repeats_notes: bool = False,
     exempt: tuple[str, ...] = (),
-    exempt_tokens: int = 0,
-    answer_tokens: int = 0,
+    keeps_answers: bool = False,
     hints: tuple[Hint, ...] = (),
 ) -> set[int]:
     """The ids of messages that stay: fixed ones, the user's words within *tokens*, and others within budgets of their
@@ -142,8 +141,9 @@ def find_kept_words(
         tokens = 0
     kept_ids |= _list_user_words(draft, tokens, kept_ids)
     if not draft.bare:
-        kept_ids |= _list_within_shares(draft, exempt, exempt_tokens, hints)
-        kept_ids |= _list_answers(draft, answer_tokens)
+        kept_ids |= _list_within_shares(draft, exempt, hints)
+        if keeps_answers:
+            kept_ids |= _list_answers(draft)
     return kept_ids | _list_partners(draft, kept_ids)
 
 
@@ -213,13 +213,13 @@ def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
     return frozenset(start for start in draft.documents - whole_starts if start < draft.stop)
 
 
-def _list_within_shares(draft: Draft, exempt: tuple[str, ...], exempt_tokens: int, hints: tuple[Hint, ...]) -> set[int]:
+def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:
     """The ids of the newest groups of each kind that fit its share of the goal; without a goal all do."""
     goal = draft.goal
     rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
     if goal is not None:
         rooms = {"document": int(goal * 0.4), "hinted": int(goal * 0.5)}
-    rooms["exempt"] = draft.bytes_within(0.1, exempt_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    rooms["exempt"] = draft.tokens_within(0.1, 2_000)
     chosen_ids = set[int]()
     for group in reversed(find_groups(draft.middle)):
         members = [draft.middle[place] for place in group]
@@ -246,10 +246,10 @@ def _find_kinds(
         yield "exempt"
 
 
-def _list_answers(draft: Draft, tokens: int) -> set[int]:
+def _list_answers(draft: Draft) -> set[int]:
     """The ids of the newest answers to the user, which also keep the order of speakers."""
     chosen_ids = set[int]()
-    room = draft.bytes_within(0.1, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    room = draft.tokens_within(0.1, 2_000)
     after = find_speaker(draft.after)
     for message in reversed(draft.middle):
         is_answer = message.role == "assistant" and not message.calls and message.made in ("", "strip_reasoning")

@@ -82,6 +82,9 @@ class Draft:
             return max_bytes
         return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))
 
+    def tokens_within(self, share: float, max_tokens: int) -> int:
+        return self.bytes_within(share, max_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+
     def free(self, message: Message) -> bool:
         if message.literal:
             return True

@@ -174,7 +174,7 @@ class Rules:
             if self.trigger != 0:
                 limit = min(limit, int(base * self._find_trigger(base)))
             limits.append((limit, "window"))
-        if self.trigger_tokens > 0:
+        if self.trigger_tokens:
             limits.append((self.trigger_tokens, "window"))
         return sorted(limits)
 
