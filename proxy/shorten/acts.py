@@ -86,7 +86,6 @@ READING_PROGRAMS = frozenset(
     )
 )
 """Programs that read or change files only: their words are names."""
-READING_VERBS = tuple([verb] for verb in ("get", "list", "read", "find", "search", "show", "view", "describe", "fetch"))
 STATEMENT = re.compile(r"\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|DROP\s|ALTER\s|TRUNCATE\s)", re.IGNORECASE)
 DATABASES = frozenset(("psql", "mysql", "sqlite3", "mariadb", "sqlcmd", "mongosh", "clickhouse-client"))
 
@@ -95,8 +94,9 @@ def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call.name, call.named) != "run":
         words = list_name_words(remove_server_name(call.name))
         # `get_order_details` names the thing that it reads.
-        reads = words[:1] in READING_VERBS
-        return not reads and not ACTING_WORDS.isdisjoint(words)
+        if words[:1] and words[0] in ("get", "list", "read", "find", "search", "show", "view", "describe", "fetch"):
+            return False
+        return not ACTING_WORDS.isdisjoint(words)
     command = find_command_line(call.named)[:4_000]
     if STATEMENT.search(command) and not DATABASES.isdisjoint(command.split()):
         return True

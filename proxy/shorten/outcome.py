@@ -8,8 +8,9 @@ only the first words of the tool count.
 
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from proxy.history.agents import find_command_line, find_kind, is_read_only, matches_any, split_commands
@@ -151,14 +152,16 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=refusal, lines=(refusal,))
     if exit_code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
         return ResultOutcome(exit_code)
-    kind = "" if call is None else find_kind(call.name, call.named)
+    kind = ""
+    if call is not None:
+        kind = find_kind(call.name, call.named)
     if (quoting or kind in ("change", "patch")) and not exit_code and not failed:
         if not refusal and kind == "agent":
             return _read_report(message)
         if not refusal:
             return ResultOutcome(exit_code)
         return ResultOutcome(exit_code, has_failed=exit_code is None, error=refusal, lines=(refusal,))
-    has_failed = failed if exit_code is None else exit_code != 0
+    has_failed = exit_code not in (None, 0) or (failed and exit_code is None)
     may_act = not quoting and not (call is not None and kind == "other" and is_read_only(call.name))
     return _read_lines(output, refusal, message, exit_code, has_failed=has_failed, may_act=may_act)
 
@@ -166,7 +169,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
 def _read_report(text: str) -> ResultOutcome:
     """The end of a sub-agent's report: its conclusion, and the id under which it can be resumed."""
     lines = text.split("\n")
-    shown_lines = [cut_end(lines[number], LINE_CHARACTERS) for number in reversed(_find_end_lines(lines, text_start=0))]
+    shown_lines = _cut_lines(lines, reversed(_find_end_lines(lines, text_start=0)))
     return ResultOutcome(last_line=cut_line(" ".join(shown_lines), LINE_CHARACTERS), lines=tuple(shown_lines))
 
 
@@ -182,7 +185,9 @@ def _read_lines(
         end_lines = _find_end_lines(lines, text_start=len(output.members) + len(output.data))
     # Errors above a report of success were most likely expected.
     has_worked = bool(end_states) and not has_failed and max(errors, default=-1) < max(end_states)
-    limit = MINOR_LINES_MAX if has_worked else LINES_MAX
+    limit = LINES_MAX
+    if has_worked:
+        limit = MINOR_LINES_MAX
     chosen, omitted_errors = _choose_lines(lines, [*end_states, *end_lines], errors, warnings, limit)
     error = ""
     if not has_worked:
@@ -190,7 +195,7 @@ def _read_lines(
         error = _render_error(lines, errors) if errors else refusal
     if has_failed and not error and not exit_code:
         error = cut_first_line(message, ERROR_CHARACTERS) or "an error without words"
-    shown_lines = [cut_end(lines[number], LINE_CHARACTERS) for number in chosen]
+    shown_lines = _cut_lines(lines, chosen)
     last_line, end_state = "", ""
     if end_lines:
         last_line = cut_line(lines[end_lines[0]])
@@ -218,7 +223,11 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
     lines = [*output.members, *output.data, *output.text.split("\n")]
     errors, warnings = list_failure_lines(lines, is_diff=False)
     chosen, omitted_errors = _choose_lines(lines, [], errors, warnings, LINES_MAX)
-    return [cut_end(lines[number], LINE_CHARACTERS) for number in chosen], omitted_errors
+    return _cut_lines(lines, chosen), omitted_errors
+
+
+def _cut_lines(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
+    return [cut_end(lines[number], LINE_CHARACTERS) for number in numbers]
 
 
 def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
@@ -313,7 +322,7 @@ def _choose_lines(
 ) -> tuple[list[int], int]:
     chosen = set(first)
     texts = {lines[number].strip() for number in chosen}
-    candidates = [number for pair in errors.items() for number in pair]
+    candidates = chain(*errors.items())
     omitted_errors = 0
     for number in dict.fromkeys((*candidates, *warnings[:MINOR_LINES_MAX])):
         text = lines[number].strip()
