@@ -38,8 +38,11 @@ from proxy.shorten.placeholder import render_call
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
 TEXT_CHARACTERS = 8_000
-_ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
-_CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
+_CLIENT_NOTES = re.compile(
+    r"<(system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+)>"
+    r".*?(?:</\1>|\Z)",
+    re.DOTALL,
+)
 """Notes that clients put among a user's words."""
 _TAGS = re.compile(r"</?[\w-]{1,40}>")
 

@@ -46,17 +46,16 @@ _LOOK_ALIKES = (
     " k\u043a\u03ba n\u0578 o\u043e\u03bf0 r\u0433 t\u0442 u\u03c5\u057d"
 )
 """Letters, each with those of other alphabets that a model reads as the same."""
-_SPELLINGS = {letters[0]: letters for letters in _LOOK_ALIKES.split()}
-_FULL_WIDTH_OFFSET = ord("\uff21") - ord("A")
-_UNSEEN = r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}"
 
 
 def _match_spellings(word: str) -> str:
+    spellings = {letters[0]: letters for letters in _LOOK_ALIKES.split()}
+    full_width = ord("\uff21") - ord("A")
     letters = []
     for letter in word:
-        full_width = chr(ord(letter) + _FULL_WIDTH_OFFSET) + chr(ord(letter.upper()) + _FULL_WIDTH_OFFSET)
-        letters.append(f"[{_SPELLINGS[letter]}{full_width}]")
-    return _UNSEEN.join(letters)
+        wide = chr(ord(letter) + full_width) + chr(ord(letter.upper()) + full_width)
+        letters.append(f"[{spellings[letter]}{wide}]")
+    return r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}".join(letters)
 
 
 _END, _OF, _THE, _BACKGROUND = map(_match_spellings, ("end", "of", "the", "background"))

@@ -60,7 +60,6 @@ LINES_MAX = 40
 MINOR_LINES_MAX = 10
 """Of warnings, and of errors above a report of success, at most this many stay."""
 END_LINES = 3
-COMMAND_CHARACTERS = 4_000
 _FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)
 _MARK = re.compile("|".join(FAILURE_MARKS), re.MULTILINE)
 _HARMLESS = re.compile("|".join(HARMLESS), re.IGNORECASE)
@@ -88,17 +87,9 @@ _REJECTED = re.compile(
     re.IGNORECASE,
 )
 """Words of a harness if a person has refused a call, or stopped it."""
-_REJECTION = "the user doesn't want to proceed with this tool use. the tool use was rejected"
 _QUOTED_BELOW = "the user said:"
 """Claude Code's own words around those of the person."""
 _REJECTION_CHARACTERS = 1_000
-_QUOTING_TOOLS = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
-_QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"})
-_LOGS_OF_GITHUB = frozenset({"run", "checks", "workflow"})
-"""Commands of `gh` that print the output of programs; others print texts that somebody wrote."""
-_ANSWERING_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp"})
-_ANSWERING_GIT = frozenset({"diff", "grep"})
-"""Their exit code 1 is an answer: no match, or a difference."""
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
@@ -349,7 +340,8 @@ def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
 def find_words_of_user(result: str) -> str:
     beginning = result[:_REJECTION_CHARACTERS].lower()
     start = beginning.find(_QUOTED_BELOW)
-    if start < 0 or not beginning.lstrip().startswith(_REJECTION):
+    rejection = "the user doesn't want to proceed with this tool use. the tool use was rejected"
+    if start < 0 or not beginning.lstrip().startswith(rejection):
         return ""
     return result[start + len(_QUOTED_BELOW) :].strip()
 
@@ -368,13 +360,14 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
         if _only_reads(find_command_line(call.named)) and not acts_on_world(call):
             return "command"
         return ""
-    if kind in ("read", "agent") or matches_any(call.name, _QUOTING_TOOLS):
+    searches = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
+    if kind in ("read", "agent") or matches_any(call.name, searches):
         return "tool"
     return ""
 
 
 def _only_reads(command: str) -> bool:
-    if not command.strip() or len(command) > COMMAND_CHARACTERS:
+    if not command.strip() or command[4_000:]:
         return False
     simple_commands = split_commands(command)
     return bool(simple_commands) and all(_is_quoting(simple_command.split()) for simple_command in simple_commands)
@@ -383,16 +376,21 @@ def _only_reads(command: str) -> bool:
 def _is_quoting(words: list[str]) -> bool:
     program = words[0].rpartition("/")[2]
     if program == "git":
-        return not _QUOTING_GIT.isdisjoint(words[1:4])
+        reads = {"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"}
+        return not reads.isdisjoint(words[1:4])
     if program == "gh":
-        return _LOGS_OF_GITHUB.isdisjoint(words[1:3])
+        # These print the output of programs, others texts that somebody wrote.
+        return {"run", "checks", "workflow"}.isdisjoint(words[1:3])
     return program in READING_PROGRAMS
 
 
 def _answers_by_exit_code(call: ToolCall) -> bool:
+    """The exit code 1 of these says that nothing matched, or that there is a difference."""
     words = split_commands(find_command_line(call.named))[-1].split()
     program = words[0].rpartition("/")[2]
-    return program in _ANSWERING_PROGRAMS or (program == "git" and not _ANSWERING_GIT.isdisjoint(words[1:4]))
+    if program == "git":
+        return not {"diff", "grep"}.isdisjoint(words[1:4])
+    return program in ("grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp")
 
 
 def cut_first_line(text: str, limit: int) -> str:
