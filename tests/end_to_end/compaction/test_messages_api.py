@@ -112,62 +112,6 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
     assert json.loads(last.partition("data: ")[2])["error"]["type"] == "api_error"
 
 
-async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones_stay(serve, fresh):
-    """The API refuses a thought behind another history than the one it was thought under."""
-    fresh.script = reply_to
-
-    def thinking(history):
-        value = json.loads(as_request(history, model="claude-opus-5-5"))
-        for number, message in enumerate(value["messages"]):
-            if message["role"] == "assistant":
-                thought = {"type": "thinking", "thinking": f"So {number}.", "signature": f"c2ln{number}"}
-                message["content"].insert(0, thought)
-        return json.dumps(value).encode()
-
-    async with serve(fresh.url, config=settings()) as proxy:
-        steps = []
-        for history in turns(reading(24)):
-            reply = await ask(proxy, thinking(history), "/messages", headers=KEY)
-            steps.append((len(json.loads(fresh.requests[-1].body)["messages"]), reply, fresh.requests[-1].body))
-    since, made = 0, 0
-    for length, reply, body in steps:
-        if reply.head.first("x-compaction") == "created":
-            since, made = length, made + 1
-        thoughts = [
-            place
-            for place, message in enumerate(json.loads(body)["messages"])
-            if any(part["type"] == "thinking" for part in message["content"])
-        ]
-        assert all(place >= since for place in thoughts)
-        assert find_faults(body) == []
-    assert made
-    assert thoughts  # of after the last block
-
-
-async def test_reasoning_that_the_api_refuses_is_removed_and_the_client_sees_no_error(serve, fresh):
-    """After a bypass, or where a block was lost, the client's own history is not what the thoughts are bound to."""
-    bound = (
-        "messages.3.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
-    )
-
-    def refuse(asked):
-        if b'"thinking":' in asked.body.replace(b'"thinking": {"type": "adaptive"}', b""):
-            return answer({"type": "error", "error": {"type": "invalid_request_error", "message": bound}}, status=400)
-        return reply_to(asked)
-
-    history = json.loads(as_request(reading(12), thinking={"type": "adaptive"}))
-    for message in history["messages"]:
-        if message["role"] == "assistant":
-            message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": "c2ln"})
-    fresh.script = refuse
-    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        reply = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
-        again = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
-    assert (reply.status, again.status) == (200, 200)
-    assert [find_faults(each.body) for each in fresh.requests[-2:]] == [[], []]
-    assert len([each for each in fresh.requests if each.path == "/v1/messages"]) == 3
-
-
 def refuse_within(type_, message):
     """A stream that a gateway began before its own upstream had answered."""
     error = {"type": "error", "error": {"type": type_, "message": message}}

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from itertools import pairwise
 
 import pytest
 
@@ -10,7 +9,7 @@ from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import settings
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer, in_turn, stream
+from tests.support.scripted_upstream import answer, in_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -241,23 +240,6 @@ async def test_the_rest_never_happens(serve, fresh, api):
     assert "created" in [answer.head.first("x-compaction") for answer in steps]
 
 
-async def test_reasoning_with_an_id_goes_or_stays_with_the_item_that_it_led_to(serve, fresh):
-    """Rejected otherwise: `Item 'fc_1' ... was provided without its required 'reasoning' item: 'rs_1'.`"""
-    fresh.script = RESPONSES.answer_turn()
-    async with serve(
-        fresh.url, config=settings(default={"trigger_tokens": 2_500, "summary": {"enabled": False}})
-    ) as proxy:
-        for history in turns(reading(60)):
-            sent = RESPONSES.write(history)
-            await ask(proxy, sent, RESPONSES.path, headers=KEY)
-            left = json.loads(fresh.requests[-1].body)["input"]
-            ids, calls = {item.get("id") for item in left}, {item.get("call_id") for item in left}
-            for thought, led_to in pairwise(json.loads(sent)["input"]):
-                if thought["type"] == "reasoning":
-                    assert (thought["id"] in ids) == (led_to["call_id"] in calls)
-    assert len(left) < len(json.loads(sent)["input"])
-
-
 MARK, LONG_MARK = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 
 
@@ -298,14 +280,3 @@ async def test_the_judge_finds_what_never_happens(name):
     assert api.judge(json.dumps(value)) == []
     SPOIL[name](value.get("messages") or value["input"])
     assert any(words in fault for fault in api.judge(json.dumps(value)))
-
-
-async def test_an_overflow_in_a_stream_is_recovered_from_as_well(serve, fresh):
-    events = responses_api.refused_events("Your input exceeds the context window of this model.")
-    fresh.script = in_turn(stream(*events), stream(*responses_api.answer_events("Go on.")))
-    sent = json.dumps({**json.loads(RESPONSES.write(reading(24))), "stream": True}).encode()
-    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        answer = await ask(proxy, sent, RESPONSES.path, headers=KEY)
-    assert answer.status == 200
-    assert b"response.failed" not in answer.body.data
-    assert len([request for request in fresh.requests if request.method == "POST"]) == 2

@@ -100,12 +100,3 @@ async def test_a_history_that_does_not_fit_is_not_sent_unshortened(serve, fresh)
     assert answers[-1].status == 400
     assert json.loads(answers[-1].body.data) == INVALID
     assert fresh.requests[-1].body != SENT["chat"][-1]
-
-
-async def test_an_unshortened_request_is_not_repeated(serve, fresh):
-    fresh.script = answer(INVALID, 400)
-    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        refused = await ask(proxy, SENT["chat"][-1], headers=KEY)
-        assert log_of(proxy, "shortened-refused") == []
-    assert refused.status == 400
-    assert len([request for request in fresh.requests if request.method == "POST"]) == 1

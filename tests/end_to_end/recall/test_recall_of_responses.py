@@ -115,20 +115,6 @@ async def test_a_recall_is_answered_within_the_request_with_the_items_as_they_we
 
 
 @each_way
-async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
-    mixed = items_reply(
-        reasoning_item(1), calls("Read", 1, path="a.py"), calls(TOOL, 2, messages="3"), calls("Read", 3, path="b.py")
-    )
-    answer, (asked, again) = await ask(mixed, items_reply(calls("Read", 4, path="c.py")), streams=streams)
-    results = again["input"][len(asked["input"]) + 4 :]
-    assert [result["call_id"] for result in results] == ["call_1", "call_2", "call_3"]
-    assert results[1]["output"] == WORK[3]["content"]
-    assert "next message" in results[0]["output"]
-    output = put_together(answer)["output"]
-    assert [item["id"] for item in output] == ["rs_1", "fc_1", "fc_3", "fc_4"]
-
-
-@each_way
 async def test_unsaved_reasoning_is_not_sent_back(ask, streams):
     open_reasoning = {**reasoning_item(1), "encrypted_content": None}
     _, (asked, again) = await ask(
