@@ -108,10 +108,6 @@ THOUGHT_CALL[0]["reasoning_content"] = "Hm. " * 50
 WORK = [*READS, THOUGHT_CALL, THOUGHT]
 
 
-def messages_of(out):
-    return json.loads(out)["messages"]
-
-
 async def apply(run, *options, pieces=WORK, **environment):
     code, out, complaint = await run(*options, "--apply", pieces=pieces, **environment)
     assert (code, complaint) == (0, "")
