@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.agent import reading
-from tests.support.responses_api import find_faults, render
+from tests.support.responses_api import events_of, find_faults
 from tests.support.responses_api import request as as_request
 from tests.support.scripted_upstream import answer, stream
 
@@ -39,28 +39,6 @@ def items_reply(*items, prompt=100):
         return stream(*events_of(whole)) if asked.json.get("stream") else answer(whole)
 
     return script
-
-
-def events_of(whole):
-    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
-    events = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
-    for index, item in enumerate(whole["output"]):
-        where = {"item_id": item["id"], "output_index": index}
-        events.append(
-            {"type": "response.output_item.added", "output_index": index, "item": {**item, "status": "in_progress"}}
-        )
-        match item["type"]:
-            case "message":
-                part = {**where, "content_index": 0}
-                found = item["content"][0]["text"].split(" ")
-                events += [{"type": "response.output_text.delta", **part, "delta": word} for word in found]
-            case "function_call":
-                events.append({"type": "response.function_call_arguments.delta", **where, "delta": item["arguments"]})
-            case "reasoning":
-                events.append({"type": "response.reasoning_summary_text.delta", **where, "delta": "Hm."})
-        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    events.append({"type": "response.completed", "response": whole})
-    return [render(event, number) for number, event in enumerate(events)]
 
 
 def put_together(found):
