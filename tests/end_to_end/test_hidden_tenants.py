@@ -7,8 +7,8 @@ import secrets
 import pytest
 
 from proxy.upstream.client import Call
-from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
+from tests.support.apis import each_api
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.messages import assistant, body, call, history, system, user
 from tests.support.overflow_replies import overflow
@@ -16,11 +16,6 @@ from tests.support.proxy_client import ask
 from tests.support.running_proxy import serving
 from tests.support.scripted_upstream import Upstream, text_turn
 
-FORMATS = {
-    "chat": ("/chat/completions", body),
-    "messages": ("/messages", messages_api.request),
-    "responses": ("/responses", responses_api.request),
-}
 SMALL = {"clear_at_least": 3_000, "clear_cold_at_least": 3_000, "keep": {"tokens": 1_000}}
 # Other ones in any two answers; the conversation's name is made with a secret of the proxy's own.
 OF_EACH_ANSWER = {b"date", b"x-compaction-request-id", b"x-compaction-conversation"}
@@ -50,15 +45,17 @@ def list_caches():
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize(("path", "write"), FORMATS.values(), ids=FORMATS)
-async def test_no_cache_of_the_process_knows_what_another_tenant_has_sent(up, tmp_path, path, write):
+@each_api
+async def test_no_cache_of_the_process_knows_what_another_tenant_has_sent(up, tmp_path, api):
     """An `lru_cache` has one memory for all callers: nothing that is looked up there may come out of a request."""
     up.script = text_turn("Go on.")
     async with GatewayInProcess(up, tmp_path, policies={"default": SMALL}) as served:
 
         async def send(messages):
             """Send this as a tenant of its own."""
-            await served.relay(Call("POST", path, "", (("authorization", f"Bearer {words(1)}"),), write(messages)))
+            await served.relay(
+                Call("POST", api.path, "", (("authorization", f"Bearer {words(1)}"),), api.write(messages))
+            )
             await served.notes.wait_idle()
 
         async def count_hits_after(first, second):

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.support.agent import reading
+from tests.support.apis import KEY, RESPONSES, ApiAgent
 from tests.support.compacting_proxy import settings
 from tests.support.proxy_client import ask, log_of, until
 from tests.support.responses_api import answer_events, answer_whole, find_faults, refused_events, render
@@ -15,24 +16,10 @@ from tests.support.summary_model import ASKED, NEAR, OVER, SEEN, account
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-KEY = {"authorization": "Bearer sk-a"}
-
 
 def reply_to(asked, text="All is well."):
     size = len(asked.body) // 4
     return stream(*answer_events(text, size)) if asked.json.get("stream") else answer(answer_whole(text, size))
-
-
-class Agent:
-    """An agent that speaks this API."""
-
-    def __init__(self, proxy, up, **more):
-        self.proxy, self.up, self.more = proxy, up, more
-
-    async def send(self, history, path="/responses", **more):
-        sent, before = as_request(history, **{**self.more, **more}), len(self.up.requests)
-        reply = await ask(self.proxy, sent, path, headers=KEY)
-        return sent, [each.body for each in self.up.requests[before:]], reply
 
 
 def asks_for_summary(request):
@@ -47,7 +34,7 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
 
     async with small_window_stack(script) as (up, _, proxy):
         tools = [{"type": "function", "name": "Read", "parameters": {"type": "object"}}]
-        agent = Agent(proxy, up, stream=streams, tools=tools, tool_choice="auto")
+        agent = ApiAgent(RESPONSES, proxy, up, {"stream": streams, "tools": tools, "tool_choice": "auto"})
         await agent.send(SEEN)
         await agent.send(NEAR)
         await until(lambda: any(each.body and asks_for_summary(each) and each.ended.is_set() for each in up.requests))
@@ -95,7 +82,9 @@ async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fre
     fresh.script = lambda asked: reply_to(asked) if len(asked.body) // 4 <= 2 * LIMIT else refuse(asked)
     instructions = {"role": "system", "content": "You are an agent. " * 2_000}
     async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        _, forwarded, reply = await Agent(proxy, fresh, stream=True).send([instructions, *reading(60)[1:]])
+        _, forwarded, reply = await ApiAgent(RESPONSES, proxy, fresh, {"stream": True}).send(
+            [instructions, *reading(60)[1:]]
+        )
     assert len(forwarded) == 2
     assert b"context_length_exceeded" not in reply.body.data
     assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[-1]) // 4))
@@ -104,7 +93,7 @@ async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fre
 async def test_a_refusal_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):
     fresh.script = stream(*refused_events("The prompt breaks a rule.", code="invalid_prompt"))
     async with serve(fresh.url, config=settings()) as proxy:
-        _, _, reply = await Agent(proxy, fresh, stream=True).send(reading(24))
+        _, _, reply = await ApiAgent(RESPONSES, proxy, fresh, {"stream": True}).send(reading(24))
     assert reply.body.data == b"".join(refused_events("The prompt breaks a rule.", code="invalid_prompt"))
 
 
@@ -114,7 +103,7 @@ async def test_the_documented_flat_error_reaches_the_client_as_it_came(serve, fr
     events = [*answer_events("All is well.")[:begun], f"event: error\ndata: {json.dumps(flat)}\n\n".encode()]
     fresh.script = stream(*events)
     async with serve(fresh.url, config=settings()) as proxy:
-        _, _, reply = await Agent(proxy, fresh, stream=True).send(reading(1))
+        _, _, reply = await ApiAgent(RESPONSES, proxy, fresh, {"stream": True}).send(reading(1))
     assert reply.body.data == b"".join(events)
     assert reply.body.whole
 
@@ -122,7 +111,7 @@ async def test_the_documented_flat_error_reaches_the_client_as_it_came(serve, fr
 async def test_a_block_that_was_refused_within_a_stream_is_not_remembered(serve, fresh):
     fresh.script = stream(*refused_events("The prompt breaks a rule.", code="invalid_prompt"))
     async with serve(fresh.url, config=settings()) as proxy:
-        agent = Agent(proxy, fresh, stream=True)
+        agent = ApiAgent(RESPONSES, proxy, fresh, {"stream": True})
         _, _, refused = await agent.send(reading(24))
         fresh.script = reply_to
         _, _, accepted = await agent.send(reading(24))
