@@ -25,7 +25,7 @@ from tests.end_to_end.growing.run import (
     WINDOWS,
     Findings,
 )
-from tests.support.apis import MESSAGES, RESPONSES, TOO_LONG
+from tests.support.apis import MESSAGES, RESPONSES
 from tests.support.growing_histories import Conversation
 from tests.support.history_judge import LOOK_ALIKE
 from tests.support.proxy_client import ask
@@ -38,13 +38,12 @@ INVALID = "made invalid"
 OUT_OF_ORDER = "kept parts in another order"
 LOST_WORDS = "the newest words of the user are gone"
 LONGER = "longer than it came"
-CODES = {"messages": "invalid_request_error", "responses": "context_length_exceeded"}
 ASKED_BYTES = 6_000
 """The end of a request, where a question for a summary is."""
 
 
 def units_of(api, value):
-    """What can be kept or left out; of Messages each with its speaker: those of one speaker in a row are one message."""
+    """What can be kept or left out; of Messages with its speaker: those of one speaker in a row are one."""
     if api is RESPONSES:
         return [json.dumps(item, sort_keys=True) for item in value["input"]]
     return [
@@ -60,6 +59,14 @@ def find_words(api, value):
     if api is RESPONSES:
         return [part["text"] for part in _parts(said[-1]) if "text" in part] if said else []
     return [part["text"] for content in said for part in _parts(content) if part["type"] == "text"][-1:]
+
+
+def refuse(api, size, window, *, streams):
+    if api is MESSAGES:
+        return api.refuse(f"prompt is too long: {size} tokens > {window} maximum")
+    if streams:
+        return stream(*api.refused_events())
+    return api.refuse(code="context_length_exceeded")
 
 
 def is_accepted(reply):
@@ -98,11 +105,7 @@ class Provider:
             )
         self.forwarded[body["model"]] = request.body
         if size > window:
-            streams = self.api is RESPONSES and body.get("stream")
-            text = TOO_LONG if self.api is RESPONSES else f"prompt is too long: {size} tokens > {window} maximum"
-            return (
-                stream(*self.api.refused_events(text)) if streams else self.api.refuse(text, code=CODES[self.api.name])
-            )
+            return refuse(self.api, size, window, streams=body.get("stream"))
         return self._answer_text("Go on.", body, size)
 
     def _answer_text(self, text, body, size):
