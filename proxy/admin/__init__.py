@@ -10,7 +10,7 @@
 2. A route is a function with types for its query and body. It gets an `AdminContext`, and `visitor.team` if the key is
    of one team. If it is not `async`, it runs in a thread.
 3. Figures are SQL on the activity log of this machine.
-4. Policies are never written: a draft is returned as text for the configuration file, a trial replays originals.
+4. Policies are never written here: the configuration file is their one source. A trial replays originals.
 
 dispatch        every request below /admin: authentication, routing, bodies, files, log in and out, errors
 guard           authentication: the admin key, sessions, host names, page origins
@@ -21,7 +21,7 @@ Routes, a page in each module, with a list `ROUTES`:
 figures         totals, spend, savings and tokens over time, by team, model and more
 request_list    every request, its outcome and duration; latency and errors over time
 conversations   conversations, their turns and messages; search in the originals
-policy_pages    policies in force, drafts and trials
+policy_pages    policies in force, and trials of them
 teams           teams, their keys, switches
 events_page     the configuration, warnings, faults and the audit log
 

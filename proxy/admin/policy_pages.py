@@ -1,17 +1,15 @@
-"""Policies: those in force, drafts of new ones, and trials on stored conversations.
+"""Policies: those in force, and trials of them on stored conversations.
 
-The configuration file is the only place where policies are set: a draft is checked as the file would be, and returned
-as a text to put there. A trial replays stored conversations with one policy and another, in a process of its own
-(`proxy.lab.what_if`), because replay is pure Python and would hold up every request of this worker.
+A trial replays stored conversations with one policy and another, in a process of its own (`proxy.lab.what_if`), because
+replay is pure Python and would hold up every request of this worker.
 """
 
 import asyncio
-import difflib
 import os
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from tempfile import TemporaryFile
 from typing import IO, Annotated, Any
@@ -19,12 +17,10 @@ from typing import IO, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.config import Config, InvalidConfig, Loaded, find_origins
-from proxy.config.loading import with_policy
-from proxy.config.policies import DEFAULT, SHIPPED_PROMPTS, Policy, shipped_policies
+from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
-from proxy.config.yaml_file import NotEditable, read_text, replace_policy, write_entry
 from proxy.errors import NotFound, Overloaded
 from proxy.models.windows import is_known_model
 from proxy.store.activity_log import DAY_SECONDS
@@ -106,8 +102,6 @@ _RUNNING = asyncio.Lock()
 
 class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     policy: str = "default"
-    values: Json | None = None
-    """None: the policy as it is."""
     against: str = "default"
     team: Annotated[str, Meta(max_length=200)] = ""
     """Empty: all."""
@@ -144,39 +138,12 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
 
 def _resolve_policies(config: Config, trial: NewTrial) -> list[Json]:
     """Return both policies with everything that they inherit."""
-    config_with_trial = config
-    if trial.values is not None:
-        _refuse_outside(trial.values, may_name_upstream=False)
-        config_with_trial = insert_policy(config, trial.policy, trial.values)
     policies = []
-    for field, name, source in (
-        ("policy", trial.policy, config_with_trial),
-        ("against", trial.against, config),
-    ):
-        if name not in source.all_policies:
+    for field, name in (("policy", trial.policy), ("against", trial.against)):
+        if name not in config.all_policies:
             raise NotFound(f"`{field}` names an unknown policy: GET /policies lists all")
-        policies.append({"name": name, "policy": source.policy(name).model_dump(mode="json")})
+        policies.append({"name": name, "policy": config.policy(name).model_dump(mode="json")})
     return policies
-
-
-def insert_policy(config: Config, name: str, values: Json) -> Config:
-    try:
-        return with_policy(config, name, values)
-    except InvalidConfig as fault:
-        raise Invalid("invalid policy", [Flaw(flaw.path, flaw.message) for flaw in fault.faults]) from None
-
-
-def _refuse_outside(values: Json, own_prompt: str = "", *, may_name_upstream: bool) -> None:
-    """Refuse settings that would read a file of this machine, or name who else reads conversations."""
-    summary = values.get("summary")
-    if not isinstance(summary, dict):
-        return
-    if summary.get("prompt") not in (None, *SHIPPED_PROMPTS, own_prompt):
-        why = f"only {' or '.join(SHIPPED_PROMPTS)} here; name a file in the configuration file"
-        raise Invalid("no file can be named here", [Flaw("summary.prompt", why)])
-    if summary.get("upstream") and not may_name_upstream:
-        why = "can be set in the configuration file only"
-        raise Invalid("a trial uses no other upstream", [Flaw("summary.upstream", why)])
 
 
 def _find_conversations(archive: Archive, trial: NewTrial) -> list[SavedConversation]:
@@ -219,91 +186,8 @@ def _write_job(file: IO[bytes], job: Mapping[str, Any], conversations: Sequence[
     file.seek(0)
 
 
-POLICY_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z"
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_FIELD_KINDS = {"boolean": "boolean", "integer": "integer", "number": "number", "string": "text"}
-
-
-class NewDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    policy: Annotated[str, Meta(pattern=POLICY_NAME)]
-    values: Json
-
-
-def show_schema(_: AdminContext, __: AdminRequest) -> Json:
-    schema = Policy.model_json_schema()
-    return {"settings": list(_list_settings(schema["properties"], schema["$defs"]))}
-
-
-def _list_settings(properties: Mapping[str, Any], groups: Mapping[str, Any], parent: str = "") -> Iterator[Json]:
-    for name, setting in properties.items():
-        path = f"{parent}.{name}" if parent else name
-        group = groups.get(setting.get("$ref", "").rpartition("/")[2])
-        if group is not None and not parent:
-            yield from _list_settings(group["properties"], groups, path)
-            continue
-        if "enum" in setting:
-            kind = "choice"
-        elif setting.get("type") in _FIELD_KINDS:
-            kind = _FIELD_KINDS[setting["type"]]
-        else:
-            kind = "text" if group else "json"
-        yield {
-            "path": path,
-            "kind": kind,
-            "choices": setting.get("enum", []),
-            "about": setting.get("description", ""),
-            **{bound: setting[bound] for bound in _BOUNDS if bound in setting},
-        }
-
-
-def check_draft(context: AdminContext, request: AdminRequest) -> Json:
-    """Return the change that a draft makes to the file, and probable mistakes in it."""
-    draft: NewDraft = request.body
-    config = context.config()
-    policy = config.policies.get(draft.policy)
-    own_prompt = ""
-    if policy is not None:
-        own_prompt = policy.summary.prompt.name
-    _refuse_outside(draft.values, own_prompt, may_name_upstream=True)
-    changed_config = insert_policy(config, draft.policy, draft.values)
-    doubts = {*find_warnings(changed_config, is_known_model)} - {*find_warnings(config, is_known_model)}
-    name = context.file.name if context.file else "proxy.yaml"
-    text, changed_text, why_no_file = _edit_file(context, draft)
-    diff = ""
-    if not why_no_file:
-        lines = text.splitlines(keepends=True)
-        changed_lines = changed_text.splitlines(keepends=True)
-        diff = "".join(difflib.unified_diff(lines, changed_lines, name, f"{name} with this draft"))
-    return {
-        "entry": f"policies:\n{write_entry(draft.policy, draft.values)}",
-        "file": None if why_no_file else changed_text,
-        "why_no_file": why_no_file,
-        "name": name,
-        "diff": diff,
-        "version": changed_config.policy(draft.policy).version,
-        "doubts": [{"path": path, "message": why} for path, why in sorted(doubts)],
-    }
-
-
-def _edit_file(context: AdminContext, draft: NewDraft) -> tuple[str, str, str]:
-    """Return the text of the file, the same with the draft, and why the proxy would refuse that."""
-    text = ""
-    try:
-        if context.file is not None:
-            text = read_text(context.file)
-        changed_text = replace_policy(text, draft.policy, draft.values)
-        context.check(changed_text)
-    except NotEditable as fault:
-        return text, "", str(fault)
-    except InvalidConfig as invalid:
-        return text, "", f"the proxy would refuse the file: {invalid.faults[0]}"
-    return text, changed_text, ""
-
-
 ROUTES = (
     Route("GET", "/policies", list_policies, for_teams=True),
     Route("GET", "/policies/{policy}", show_policy, for_teams=True),
     Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, changes=False),
-    Route("GET", "/policy-settings", show_schema, for_teams=True),
-    Route("POST", "/policy-drafts", check_draft, body=NewDraft),
 )

@@ -49,8 +49,6 @@ class AdminContext:
     config: Callable[[], Config]
     read: Callable[[], Loaded]
     """InvalidConfig: the sources cannot be used."""
-    check: Callable[[str], None]
-    """InvalidConfig: the proxy would refuse this text."""
     file: Path | None
     records: Records
     store: Store

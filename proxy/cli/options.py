@@ -155,18 +155,15 @@ def load_file(
     options: Mapping[Place, object] | None = None,
     *,
     needs_secrets: bool = True,
-    text: str | None = None,
 ) -> Loaded:
-    """Like `load_configuration`, for a process that reads the same file again. *text* replaces the file's content."""
+    """Like `load_configuration`, for a process that reads the same file again."""
     overrides = dict(options or {})
     if getattr(args, "state", None) is not None:
         overrides["state", "dir"] = args.state
     environ = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
     if not needs_secrets:
         environ = WithoutSecrets(environ)
-    if file is None and text is not None:
-        file = Path(CONFIG_FILE)
-    return load(file, environ, overrides, text)
+    return load(file, environ, overrides)
 
 
 def read_config(args: argparse.Namespace) -> Config:

@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
     file = options.find_config_file(args)
     started: list[Listen] = []
 
-    def read(text: str | None) -> Loaded:
-        loaded = options.load_file(file, args, overrides, text=text)
+    def read() -> Loaded:
+        loaded = options.load_file(file, args, overrides)
         config_watch.check_upstreams(loaded, *started)
         return loaded
 

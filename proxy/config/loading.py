@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from proxy.config.faults import Fault, InvalidConfig, Place, describe_errors, parse_place
-from proxy.config.policies import Policy, shipped_policies
+from proxy.config.policies import shipped_policies
 from proxy.config.settings import Config, Upstream
 from proxy.config.values import ConfigModel
 from proxy.config.yaml_file import FileContent, parse_variable, read_file
@@ -40,15 +40,14 @@ def load(
     file: Path | None,
     environ: Mapping[str, str],
     options: Mapping[Place, object] | None = None,
-    text: str | None = None,
 ) -> Loaded:
     """Read the configuration from all its sources. Raise InvalidConfig with every fault.
 
-    *options* are those of the command line. *text* replaces the content of the file, to check a change of it.
+    *options* are those of the command line.
     """
     content = FileContent(Path())
     if file is not None:
-        content = read_file(file, text)
+        content = read_file(file)
     faults = content.faults
     has_file_settings = bool(content.values)
     for path, value, origin in _list_overrides(content.values, environ, options or {}):
@@ -68,22 +67,6 @@ def load(
     if faults:
         raise InvalidConfig(sorted(faults, key=lambda fault: _get_line(fault, str(file))))
     return Loaded(config, content.origins, has_file_settings)
-
-
-def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
-    origin = f"policy {name}"
-    try:
-        policy = Policy.model_validate(values)
-        changed = config.model_copy(update={"policies": {**config.policies, name: policy}})
-        changed.policy(name)
-    except ValidationError as invalid:
-        errors = describe_errors(invalid, Policy)
-        raise InvalidConfig(Fault(".".join(map(str, place)), origin, why) for place, why in errors) from None
-    except KeyError as missing:
-        raise InvalidConfig([Fault("inherit", origin, f"there is no policy {missing}")]) from None
-    except ValueError as circle:
-        raise InvalidConfig([Fault("inherit", origin, str(circle))]) from None
-    return changed
 
 
 def _list_overrides(

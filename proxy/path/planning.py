@@ -1,7 +1,7 @@
 """Planning: `decide()` makes the plan of one request, and with it perhaps a new block.
 
 1. The state already shows the block in place of the messages it covers, the always-steps over the tail.
-2. A new block has one of five causes: the client asked for it, the window is nearly full, a price cliff is near, the
+2. A new block has one of five causes: the client asked for it, the trigger is passed, a price cliff is near, the
    cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
 3. The when-full steps then shorten old messages. Near the window, messages that clearing cannot reach are folded. A
    block that would not free enough, or not pay for itself, is not made, and the view stays as it is.

@@ -69,7 +69,7 @@ FileStamp = tuple[int, int] | None
 class ConfigSource:
     """It remembers if it has read settings and teams: some files are valid at start only."""
 
-    load: Callable[[str | None], Loaded]
+    load: Callable[[], Loaded]
     file: Path | None
     stamp_read: FileStamp = None
     _had_file_settings: bool = False
@@ -81,14 +81,11 @@ class ConfigSource:
     def read(self) -> Loaded:
         """InvalidConfig: it cannot be used, or not by a process that has read another."""
         self.stamp_read = self.read_stamp()
-        loaded = self.load(None)
+        loaded = self.load()
         self._check_reload(loaded)
         self._had_file_settings = self._had_file_settings or loaded.has_file_settings
         self._had_teams = self._had_teams or bool(loaded.config.teams)
         return loaded
-
-    def check(self, text: str) -> None:
-        self._check_reload(self.load(text))
 
     def _check_reload(self, loaded: Loaded) -> None:
         """Refuse an empty file, which a full disk or a killed editor leaves, and one that lifts access control.

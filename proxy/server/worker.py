@@ -159,7 +159,6 @@ class Worker:
         admin_context = AdminContext(
             config=self._get_config_in_force,
             read=source.read,
-            check=source.check,
             file=source.file,
             records=self._records,
             store=self._store,

@@ -100,7 +100,7 @@ async def test_a_request_with_an_unfinished_body_finishes_on_its_configuration(u
 async def test_a_file_that_changes_before_the_watch_begins_is_read(tmp_path):
     file = tmp_path / "proxy.yaml"
     file.write_text("log: {level: info}\n")
-    source = ConfigSource(lambda text: load(file, {}, text=text), file)
+    source = ConfigSource(lambda: load(file, {}), file)
     started = source.read().config
     file.write_text("listen: {max_in_flight: 9}\n")
     applied = asyncio.Queue()

@@ -1,10 +1,10 @@
-// Policies: which are in force, where they apply, and drafts of others.
+// Policies: which are in force, where they apply, and trials of them.
 
 import { get } from "./api.js";
 import { complaint } from "./faults.js";
 import { badge, figure, h, note, part, prose, show, table } from "./dom.js";
 import { toPolicy } from "./links.js";
-import { editor } from "./editor.js";
+import { trial } from "./trial.js";
 
 export async function policies(place, [name], query) {
   const [told, { teams }] = await Promise.all([get("/policies"), get("/conversations", { limit: 1 })]);
@@ -18,7 +18,7 @@ export async function policies(place, [name], query) {
       h("div", { class: "cards" }, told.policies.filter(isForComparison).map((each) => card(each, name)))),
     name
       ? await detail(name, context).catch((fault) => complaint(fault))
-      : note("Choose a policy to see its values, to edit a draft of it, and to try that on recorded conversations."),
+      : note("Choose a policy to see its values, and to try it on recorded conversations."),
     part("Where they apply", attachments(told)),
     told.doubts.length ? part("Warnings", list(told.doubts)) : null);
 }
@@ -48,7 +48,7 @@ async function detail(name, context) {
     h("div", { class: "row-head" }, h("h2", null, name, " ", badge(told.version)),
       h("label", { class: "check" }, h("input", { type: "checkbox", onchange: all }), "with all defaults")),
     body,
-    await editor(name, told, context));
+    trial(name, context));
 }
 
 const value = (said) => h("code", null, typeof said === "string" ? said || "none" : JSON.stringify(said));

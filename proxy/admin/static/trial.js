@@ -1,4 +1,4 @@
-// What if? A policy, or a draft of one, on stored conversations, compared with another policy as it is today.
+// What if? A policy on stored conversations, compared with another one.
 
 import { post } from "./api.js";
 import { pair } from "./charts.js";
@@ -9,8 +9,7 @@ import { counted, dollars, exact, many, percent } from "./format.js";
 
 const DAYS = [[1, "day"], [7, "7 days"], [30, "30 days"]];
 
-// `draft` gives the values to be tried under the policy's name; null: the policy as it is.
-export function trial(name, draft, { names, teams, conversation }) {
+export function trial(name, { names, teams, conversation }) {
   const said = h("div", { "aria-live": "polite" });
   const begin = (event) => {
     event.preventDefault();
@@ -19,11 +18,10 @@ export function trial(name, draft, { names, teams, conversation }) {
     button.disabled = true;
     show(said, note("Replaying; this takes up to 20 seconds …"));
     attempted(said, async () => {
-      const values = draft();
       const against = form.get("against");
       const traffic = { team: form.get("team") ?? "", days: Number(form.get("days")), conversation: form.get("conversation") };
-      const told = await post("/what-if", { policy: name, values, against, ...traffic });
-      return outcome(told, values ? "this draft" : name, against);
+      const told = await post("/what-if", { policy: name, against, ...traffic });
+      return outcome(told, name, against);
     }).then(() => { button.disabled = false; });
   };
   const days = h("select", { name: "days", "aria-label": "days" },
@@ -31,7 +29,7 @@ export function trial(name, draft, { names, teams, conversation }) {
   const whose = teams.length ? choice("team", "all teams", teams, "") : "all clients";
   return h("form", { class: "trial", onsubmit: begin },
     h("p", null, h("b", null, "What if "), "the conversations of ", whose, " of the last ", days,
-      " had gone through it, compared with ", choice("against", null, names, "default"), " as it is today? ",
+      " had gone through it, compared with ", choice("against", null, names, "default"), "? ",
       h("button", null, "What if?")),
     h("p", null, h("input", {
       name: "conversation", value: conversation, "aria-label": "conversation",
@@ -43,7 +41,7 @@ export function trial(name, draft, { names, teams, conversation }) {
 
 function outcome({ conversations, left_out: out, tried, today }, name, against) {
   if (!tried.requests) return note("No conversation of this time is kept here, so there is nothing to replay.");
-  const both = (of) => [[`${against}, today`, "raw", of(today)], [name, "sent", of(tried)]];
+  const both = (of) => [[`${against}`, "raw", of(today)], [name, "sent", of(tried)]];
   const row = (words, of) => [words, figure(of(today)), figure(of(tried))];
   const left = out ? `; ${exact(out)} left out for want of time or size` : "";
   return [
@@ -53,7 +51,7 @@ function outcome({ conversations, left_out: out, tried, today }, name, against) 
     pair(both((each) => each.cost_share), (share) => percent(share, 1)),
     h("h4", null, "The same if results that are needed again are read again"),
     pair(both((each) => each.cost_with_rereads_share), (share) => percent(share, 1)),
-    table(["", figure(`${against}, today`), figure(name)], [
+    table(["", figure(`${against}`), figure(name)], [
       row("Dollars, where prices are known", (each) => (each.priced ? dollars(each.dollars) : "–")),
       row("Read from the cache", (each) => percent(each.cached_share, 1)),
       row("Rewrites", (each) => exact(each.rewrites)),

@@ -28,7 +28,7 @@ const REASONS = {
   opening: "a long first message was clipped",
   stride: "enough old results could go to pay for a rewrite",
   cold: "the upstream's cache had expired",
-  window: "the model's window was nearly full",
+  window: "it had passed the policy's share of the model's window",
   cliff: "a higher price tier was near",
   forced: "the client asked for it",
   overflow_retry: "the upstream had refused it as too long",
