@@ -8,10 +8,10 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.support import messages_api, responses_api
+from tests.support.apis import APIS, MESSAGES, RESPONSES
 from tests.support.messages import assistant, call, calls, history, system, user
 
-PATHS = {"chat": "/chat/completions", "messages": "/messages", "responses": "/responses"}
+PATHS = {api.name: api.path for api in APIS}
 LINE = "a line of output with some words in it\n"
 REMINDER, PIN, OUTPUT = "<system-reminder>", "<pin>", "<output>"
 MARKER = "MUST-KEEP"
@@ -43,9 +43,9 @@ def _write(api, shape):
         return json.dumps(value).encode()
     if api == "messages":
         tools = [{"name": tool["name"], "input_schema": tool["parameters"]} for tool in shape.tools]
-        return messages_api.request(shape.messages, **({"tools": tools} if tools else {}), **shape.members)
+        return MESSAGES.write(shape.messages, **({"tools": tools} if tools else {}), **shape.members)
     tools = [{"type": "function", **tool} for tool in shape.tools]
-    return responses_api.request(shape.messages, **({"tools": tools} if tools else {}), **shape.members)
+    return RESPONSES.write(shape.messages, **({"tools": tools} if tools else {}), **shape.members)
 
 
 def _offer(tools):

@@ -1,20 +1,19 @@
 """What Responses and Messages reject, in their own words: it never happens, or it is recovered from, or handed on."""
 
 import json
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support import messages_api, responses_api
+from tests.support import apis, messages_api, responses_api
 from tests.support.agent import reading, turns
+from tests.support.apis import KEY, Api
 from tests.support.compacting_proxy import settings
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer, in_turn, stream
+from tests.support.scripted_upstream import answer, in_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-KEY = {"x-api-key": "sk-a", "authorization": "Bearer sk-a"}
 UNNOTICED = {"clear_at_least": 1_000_000}
 
 
@@ -25,55 +24,32 @@ class Rejection:
     code: str = "invalid_request_error"
 
 
-class Messages:
-    path, judge = "/messages", staticmethod(messages_api.find_faults)
+@dataclass(frozen=True)
+class Reasoning:
+    """A client of an API whose model reasons before each call."""
 
-    def __init__(self, **more):
-        self.more = more
+    api: Api
+    more: dict = field(default_factory=dict)
 
     def write(self, history):
-        value = json.loads(messages_api.request(history, **self.more))
-        for number, message in enumerate(value["messages"]):
+        value = json.loads(self.api.write(history, **self.more))
+        for number, message in enumerate(value.get("messages", ())):
             if message["role"] == "assistant":
                 message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": f"c2ln{number}"})
-        return json.dumps(value).encode()
-
-    def refuse(self, faults):
-        error = {"type": faults.code, "message": faults.words}
-        return answer({"type": "error", "error": error, "request_id": "req_1"}, faults.status)
-
-    def answer_turn(self):
-        return answer(messages_api.answer_text("Go on."))
-
-
-class Responses:
-    path, judge = "/responses", staticmethod(responses_api.find_faults)
-
-    def write(self, history):
-        value = json.loads(responses_api.request(history))
         items = []
-        for number, item in enumerate(value["input"]):
+        for number, item in enumerate(value.get("input", ())):
             if item["type"] in responses_api.KINDS:
                 sealed = {"summary": [], "encrypted_content": "Z0FBQUFB" * 20}
                 items.append({"type": "reasoning", "id": f"rs_{number}", **sealed})
             items.append(item)
-        return json.dumps({**value, "input": items}).encode()
+        return json.dumps({**value, **({"input": items} if items else {})}).encode()
 
     def refuse(self, faults):
-        error = {
-            "type": "invalid_request_error",
-            "param": "input",
-            "code": faults.code,
-            "message": faults.words,
-        }
-        return answer({"error": error}, faults.status)
-
-    def answer_turn(self):
-        return answer(responses_api.answer_whole("Go on."))
+        return self.api.refuse(faults.words, faults.status, faults.code)
 
 
-MESSAGES, RESPONSES = Messages(), Responses()
-MANUAL = Messages(thinking={"type": "enabled", "budget_tokens": 500})
+MESSAGES, RESPONSES = Reasoning(apis.MESSAGES), Reasoning(apis.RESPONSES)
+MANUAL = Reasoning(apis.MESSAGES, {"thinking": {"type": "enabled", "budget_tokens": 500}})
 """With thinking as models before Opus 4.6 have it."""
 
 RECOVERED = [
@@ -168,10 +144,10 @@ def names(cases):
 
 @pytest.mark.parametrize(("api", "faults_seen"), RECOVERED, ids=names(RECOVERED))
 async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(serve, fresh, api, faults_seen):
-    fresh.script = in_turn(api.refuse(faults_seen), api.answer_turn())
+    fresh.script = in_turn(api.refuse(faults_seen), api.api.reply())
     sent = api.write(reading(24))
     async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        answer = await ask(proxy, sent, api.path, headers=KEY)
+        answer = await ask(proxy, sent, api.api.path, headers=KEY)
     first, second = [request.body for request in fresh.requests if request.method == "POST"]
     assert (answer.status, answer.body.data) == (
         200,
@@ -179,7 +155,7 @@ async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(serve,
     )
     assert first == sent
     assert len(second) < len(sent)
-    assert api.judge(second) == []
+    assert api.api.find_faults(second) == []
 
 
 @pytest.mark.seconds
@@ -215,7 +191,7 @@ async def test_an_answer_with_thinking_that_is_too_long_is_asked_for_with_less_t
 async def test_an_error_that_cannot_be_recovered_from_is_relayed_unchanged(serve, fresh, api, faults_seen):
     fresh.script = api.refuse(faults_seen)
     async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        answer = await ask(proxy, api.write(reading(24)), api.path, headers=KEY)
+        answer = await ask(proxy, api.write(reading(24)), api.api.path, headers=KEY)
     assert (answer.status, answer.body.data) == (
         faults_seen.status,
         api.refuse(faults_seen).body,
@@ -229,33 +205,16 @@ async def test_the_rest_never_happens(serve, fresh, api):
     found = []
 
     def reply_to(request):
-        faults = api.judge(request.body) if request.method == "POST" else []
+        faults = api.api.find_faults(request.body) if request.method == "POST" else []
         found.extend(faults)
-        return api.refuse(Rejection(400, faults[0])) if faults else api.answer_turn()
+        return api.refuse(Rejection(400, faults[0])) if faults else api.api.reply()
 
     fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
-        steps = [await ask(proxy, api.write(each), api.path, headers=KEY) for each in turns(reading(24))]
+        steps = [await ask(proxy, api.write(each), api.api.path, headers=KEY) for each in turns(reading(24))]
     assert found == []
     assert {answer.status for answer in steps} == {200}
     assert "created" in [answer.head.first("x-compaction") for answer in steps]
-
-
-async def test_reasoning_with_an_id_goes_or_stays_with_the_item_that_it_led_to(serve, fresh):
-    """Rejected otherwise: `Item 'fc_1' ... was provided without its required 'reasoning' item: 'rs_1'.`"""
-    fresh.script = RESPONSES.answer_turn()
-    async with serve(
-        fresh.url, config=settings(default={"trigger_tokens": 2_500, "summary": {"enabled": False}})
-    ) as proxy:
-        for history in turns(reading(60)):
-            sent = RESPONSES.write(history)
-            await ask(proxy, sent, RESPONSES.path, headers=KEY)
-            left = json.loads(fresh.requests[-1].body)["input"]
-            ids, calls = {item.get("id") for item in left}, {item.get("call_id") for item in left}
-            for thought, led_to in pairwise(json.loads(sent)["input"]):
-                if thought["type"] == "reasoning":
-                    assert (thought["id"] in ids) == (led_to["call_id"] in calls)
-    assert len(left) < len(json.loads(sent)["input"])
 
 
 MARK, LONG_MARK = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
@@ -295,17 +254,6 @@ SPOIL = {
 async def test_the_judge_finds_what_never_happens(name):
     api, words = NEVER[name]
     value = json.loads(api.write(reading(4)))
-    assert api.judge(json.dumps(value)) == []
+    assert api.api.find_faults(json.dumps(value)) == []
     SPOIL[name](value.get("messages") or value["input"])
-    assert any(words in fault for fault in api.judge(json.dumps(value)))
-
-
-async def test_an_overflow_in_a_stream_is_recovered_from_as_well(serve, fresh):
-    events = responses_api.refused_events("Your input exceeds the context window of this model.")
-    fresh.script = in_turn(stream(*events), stream(*responses_api.answer_events("Go on.")))
-    sent = json.dumps({**json.loads(RESPONSES.write(reading(24))), "stream": True}).encode()
-    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        answer = await ask(proxy, sent, RESPONSES.path, headers=KEY)
-    assert answer.status == 200
-    assert b"response.failed" not in answer.body.data
-    assert len([request for request in fresh.requests if request.method == "POST"]) == 2
+    assert any(words in fault for fault in api.api.find_faults(json.dumps(value)))
