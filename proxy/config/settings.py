@@ -256,8 +256,8 @@ class State(ConfigModel):
     dir: str = Field("./state", min_length=1)
     """Directory for everything that the proxy writes."""
     url: StateUrl = ""
-    """Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or
-    redis+cluster://HOST:6379 (rediss: with TLS), as env:NAME if it holds a password."""
+    """Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0
+    (rediss: with TLS), as env:NAME if it holds a password."""
     ca_file: TrustedFile = None
     """Certificates (PEM) to trust for rediss://, besides the system's."""
     store: Literal["sqlite", "memory"] = "sqlite"
