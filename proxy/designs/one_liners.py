@@ -40,9 +40,6 @@ class OneLiners:
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if draft.may_fold(message))
-
     def __call__(self, draft: Draft) -> Draft:
         kept_ids = find_kept_words(draft, 0, hints=self.hints)
         removed = sum(id(message) not in kept_ids for message in draft.middle)

@@ -33,11 +33,8 @@ READS: tuple[Subsumption, ...] = (
     ("*text_editor*", "path", "view_range", "", ""),
     ("*file_editor*", "path", "view_range", "", ""),
 )
-LOOKS = ("view", "read", "Line")
-"""Values of the argument `command`, by which a tool that can also edit is called to read a file."""
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
 """Tools whose calls are never made obsolete, unless they only look at a file: a repeated commit has another hash."""
-RANGES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +54,6 @@ class DedupOld:
     hints: tuple[tuple[str, bool], ...] = ()
     """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `CHANGES`; the first
     that matches counts."""
-
-    def reach(self, draft: Draft) -> int:
-        old = (message for message, call in draft.pair_with_calls() if self._may_clear(message, call, draft))
-        return sum(draft.count(message.raw) for message in old)
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         is_result = call is not None and message.made in ("", "clip_output") and self._is_selected(call)
@@ -95,7 +88,7 @@ class DedupOld:
         for glob, is_selected in self.hints:
             if matches_any(call.name, (glob,)):
                 return is_selected
-        is_change = matches_any(call.name, CHANGES) and call.named.get("command") not in LOOKS
+        is_change = matches_any(call.name, CHANGES) and call.named.get("command") not in ("view", "read", "Line")
         return not is_change and not matches_any(call.name, self.exempt)
 
 
@@ -137,7 +130,7 @@ class _LaterCalls:
             others = {key: value for key, value in arguments.items() if key not in range_names}
             start, stop = _find_range(arguments, *range_names)
             key = json.dumps((call.name, others), sort_keys=True)
-            ranges = self._ranges.setdefault(key, deque(maxlen=RANGES_MAX))
+            ranges = self._ranges.setdefault(key, deque(maxlen=64))
             is_covered = is_covered or any(first <= start and stop <= last for first, last in ranges)
             ranges.append((start, stop))
             break
@@ -179,9 +172,6 @@ class StripAttachments:
     """How many of the newest messages with attachments keep them."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: those to keep stay whole."""
-
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in self._list_old(draft))
 
     def __call__(self, draft: Draft) -> Draft:
         return draft.exchange({id(message): self._label_attachments(message) for message in self._list_old(draft)})
@@ -225,9 +215,6 @@ class PruneTools:
 
     keep: tuple[str, ...] = ENDINGS
     """Tools that stay though they were never used (globs), as those by which an agent ends its task."""
-
-    def reach(self, draft: Draft) -> int:
-        return draft.count(draft.tools) if draft.tools else 0
 
     def __call__(self, draft: Draft) -> Draft:
         used = {call.name for message in draft.view for call in message.calls}

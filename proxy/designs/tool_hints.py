@@ -28,7 +28,6 @@ from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import TEMPLATE, replace_texts
 
 WRITERS = ("write*", "*__write*", "*write_file*", "*writefile*", "*create_file*", "*append_file*", "*save_file*")
-HEAD_CHARACTERS = 500
 _WRITING_LINE = re.compile(r"<<-?\s{0,4}[\"']?\w|^\*\*\* (?:Update|Add|Delete) File: ")
 
 
@@ -46,9 +45,6 @@ class ClearArguments:
     """This many of the first lines stay, and the last one."""
     hints: tuple[Hint, ...] = ()
     """The policy on arguments by tool, before `tools`; see `Hint`."""
-
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in self._list_old(draft, self._is_selected))
 
     def __call__(self, draft: Draft) -> Draft:
         return self.shorten(draft, self._is_selected)
@@ -85,7 +81,7 @@ class ClearArguments:
             return text
         lines = text.split("\n")
         writing = [line for line in lines[self.lines : -1] if _WRITING_LINE.search(line)][: self.lines]
-        head = "\n".join([*lines[: self.lines], *writing])[:HEAD_CHARACTERS]
+        head = "\n".join([*lines[: self.lines], *writing])[:500]
         end = cut_line(lines[-1] or lines[-2]) if len(lines) > self.lines + 1 else ""
         omitted = len(text) - len(head) - len(end)
         shorter = f"{head}\n… [{omitted:,} characters omitted from this history by the context proxy;"
@@ -126,9 +122,6 @@ class ToolHints:
     """Text in place of a stripped response; see `placeholder`."""
     keep_recent: int = 0
     """How many of the newest results stay with their calls, counting those that the policy keeps anyway."""
-
-    def reach(self, draft: Draft) -> int:
-        return int(sum(self.worth(*pair, draft.count) for pair in draft.pair_with_calls() if draft.free(pair[0])))
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         modes = self._find_modes(call) if call is not None else ("keep", "keep")

@@ -165,8 +165,13 @@ def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
 
 def is_read_only(tool: str) -> bool:
     """Whether a tool, by its name, may be called again without harm."""
-    words = {word.lower() for word in _NAME_WORD.findall(remove_server_name(tool[:_NAME_CHARACTERS]))}
-    return not words.isdisjoint(_READING_WORDS) and words.isdisjoint(_ACTING_WORDS)
+    words = list_name_words(remove_server_name(tool[:_NAME_CHARACTERS]))
+    return not _READING_WORDS.isdisjoint(words) and _ACTING_WORDS.isdisjoint(words)
+
+
+def list_name_words(name: str) -> list[str]:
+    """`read` and `file` of `readFile` and of `read_file`."""
+    return [word.lower() for word in _NAME_WORD.findall(name)]
 
 
 def is_plan_mode(call: ToolCall) -> bool:

@@ -21,7 +21,7 @@ from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attemp
 from proxy.shorten.block import Block
 from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
-from proxy.shorten.pipeline import StepReport, run
+from proxy.shorten.pipeline import StepReport, bound_saving, run
 from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Facts, Rules
 from proxy.shorten.state import OPENING_REASON, WINDOW_REASONS, ConversationState
 from proxy.shorten.summary import NOTES_HEADING
@@ -166,7 +166,7 @@ def plan_next_summary(state: ConversationState) -> Question | None:
 def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
     rules, cold, required_tokens = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
-    if sum(step.reach(draft) for step in rules.when_full) < required_tokens:
+    if bound_saving(rules.when_full, draft) < required_tokens:
         return _keep_view(state, size)
     attempt = clear_old(state, draft, "cold" if cold else "stride")
     if attempt.freed < required_tokens:

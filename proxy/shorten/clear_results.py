@@ -22,10 +22,8 @@ from proxy.shorten.outcome import cut_line, find_outcome, holds_words_of_user, l
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import name_result
 
-LARGEST_SHARE = 0.5
 TAIL_SHARE = 0.3
 ERRORS_SHARE = 0.2
-NOTES_CHARACTERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,6 @@ class ClipOutput:
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: those to keep stay whole; see `Hint`."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if self._is_huge(message, draft.window))
-
     def __call__(self, draft: Draft) -> Draft:
         return draft.rewrite(lambda message, call: self._clip(message, call, draft))
 
@@ -57,10 +52,12 @@ class ClipOutput:
             return self.over
         limit = max(self.over, int(BYTES_PER_TOKEN * self.share * window))
         # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
-        return min(limit, int(BYTES_PER_TOKEN * LARGEST_SHARE * window))
+        return min(limit, int(BYTES_PER_TOKEN * 0.5 * window))
 
     def _is_huge(self, message: Message, window: int | None) -> bool:
-        limit = 0 if self.lines else self._find_limit(window)
+        limit = 0
+        if not self.lines:
+            limit = self._find_limit(window)
         return message.is_bulk and not message.literal and is_content_over(message, limit)
 
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
@@ -78,12 +75,14 @@ class ClipOutput:
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
         # JSON with many texts has a note for each. Of an answer only the output behind its words may be shortened.
         is_answer = message.role == "assistant"
-        if not is_answer and not self.lines and len(shorter) > limit + NOTES_CHARACTERS:
+        if not is_answer and not self.lines and len(shorter) > limit + 1_000:
             shorter = cut(text, limit)
-        return message if shorter == text else message.with_text(shorter, self.name)
+        if shorter == text:
+            return message
+        return message.with_text(shorter, self.name)
 
     def _cut(self, text: str, limit: int, call: ToolCall | None, way_back: str) -> str:
-        head, tail = self._find_ends_by_lines(text) if self.lines else _find_ends_by_bytes(text, limit)
+        head, tail = _find_ends_by_lines(text, self.lines) or _find_ends_by_bytes(text, limit)
         middle = text[len(head) : len(text) - len(tail)]
         if not middle:
             return text
@@ -96,12 +95,15 @@ class ClipOutput:
             note += " …]\n"
         return head + note + tail
 
-    def _find_ends_by_lines(self, text: str) -> tuple[str, str]:
-        lines = text.split("\n")
-        if len(lines) <= self.lines:
-            return text, ""
-        tail = int(self.lines * TAIL_SHARE)
-        return "\n".join(lines[: self.lines - tail]), "\n".join(lines[len(lines) - tail :])
+
+def _find_ends_by_lines(text: str, number: int) -> tuple[str, str] | None:
+    if not number:
+        return None
+    lines = text.split("\n")
+    if len(lines) <= number:
+        return text, ""
+    tail = int(number * TAIL_SHARE)
+    return "\n".join(lines[: number - tail]), "\n".join(lines[len(lines) - tail :])
 
 
 def _find_ends_by_bytes(text: str, limit: int) -> tuple[str, str]:
@@ -139,13 +141,11 @@ class DedupArrivals:
     over: int = 500
     """Results up to this many bytes are left as they are."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if self._is_long(message))
-
     def __call__(self, draft: Draft) -> Draft:
         contents = [remove_wrapping(message.content) for message in draft.middle if self._is_long(message)]
-        before = draft.before if contents else ()
-        earlier = {remove_wrapping(message.content) for message in before if self._is_long(message)}
+        if not contents:
+            return draft
+        earlier = {remove_wrapping(message.content) for message in draft.before if self._is_long(message)}
         if len(set(contents)) == len(contents) and earlier.isdisjoint(contents):
             return draft
         first = dict[bytes, tuple[Message, ToolCall | None]]()
@@ -157,7 +157,9 @@ class DedupArrivals:
             if not self._is_long(message):
                 return message
             copy, copy_call = first.setdefault(remove_wrapping(message.content), (message, call))
-            return message if copy is message else message.with_text(_point_to(copy_call, message), self.name)
+            if copy is message:
+                return message
+            return message.with_text(_point_to(copy_call, message), self.name)
 
         return draft.rewrite(point)
 
@@ -195,14 +197,12 @@ def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> 
 
 def _point_to(call: ToolCall | None, repeated: Message) -> str:
     outcome = find_outcome(repeated.text, call, failed=repeated.reports_error)
-    verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})" if outcome.has_failed else ""
+    verdict = ""
+    if outcome.has_failed:
+        verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})"
     return f"[Left out by the context proxy: word for word the same as {name_result(call)} above{verdict}.]"
 
 
-PLACEHOLDER_BYTES = 300
-"""Mean size of a placeholder."""
-LONGEST_ESCAPE_BYTES = 6
-"""Bytes in JSON of a character that is one byte of text: `\\u0001`."""
 CLEARABLE = ("", ClipOutput.name, RESTORED)
 
 Answer = tuple[Message, ToolCall | None]
@@ -226,28 +226,26 @@ class ClearResults:
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool, before `exempt`; see `Hint`."""
 
-    def reach(self, draft: Draft) -> int:
-        return int(sum(self._count_cleared(message, draft.count) for message, _ in self._list_old(draft)))
-
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        if not self._is_selected(message) or message.made not in CLEARABLE or not has_text_over(message, self.over):
+        is_whole = message.made in CLEARABLE and has_text_over(message, self.over)
+        if not is_whole or not self._is_selected(message) or self._is_exempt(call):
             return 0.0
-        return 0.0 if self._is_exempt(call) else self._count_cleared(message, count)
-
-    def _count_cleared(self, message: Message, count: Count) -> float:
-        return count(message.raw) * max(0.0, 1 - PLACEHOLDER_BYTES / max(1, len(message.content)))
+        # 300 bytes are the mean size of a placeholder.
+        return count(message.raw) * max(0.0, 1 - 300 / max(1, len(message.content)))
 
     def __call__(self, draft: Draft) -> Draft:
-        chosen = self._list_old(draft)
-        return self.clear(chosen, draft, self.name) if chosen else draft
+        return self.clear(self._list_old(draft), draft, self.name)
 
-    def clear(self, chosen: Sequence[Answer], draft: Draft, made: str) -> Draft:
-        outdated = find_outdated_reads(draft, chosen)
-        shorter = {
-            id(message): self._shorten(message, call, draft, made, is_outdated=id(message) in outdated)
-            for message, call in chosen
-        }
-        first = {remove_wrapping(message.content): call for message, call in reversed(chosen)}
+    def clear(self, answers: Sequence[Answer], draft: Draft, made: str) -> Draft:
+        if not answers:
+            return draft
+        outdated_ids = find_outdated_reads(draft, answers)
+        shorter = dict[int, Message]()
+        first = dict[bytes, ToolCall | None]()
+        for message, call in answers:
+            is_outdated = id(message) in outdated_ids
+            shorter[id(message)] = self._shorten(message, call, draft, made, is_outdated=is_outdated)
+            first.setdefault(remove_wrapping(message.content), call)
         return draft.rewrite(
             lambda message, _: shorter.get(id(message)) or clear_pointer(message, draft, first, made, "shortened")
         )
@@ -255,14 +253,21 @@ class ClearResults:
     def _shorten(
         self, message: Message, call: ToolCall | None, draft: Draft, made: str, *, is_outdated: bool
     ) -> Message:
+        handle = ""
+        if draft.recalls:
+            handle = render_handle(message.start, message.stop)
+        attachments = list[tuple[str, int]]()
+        if message.role != "assistant":
+            attachments = message.list_attachments()
+
         def render(text: str) -> str:
             return placeholder.render_placeholder(
                 self.template,
                 text,
                 call,
-                render_handle(message.start, message.stop) if draft.recalls else "",
+                handle,
                 outcome=find_outcome(text, call, failed=message.reports_error),
-                attachments=[] if message.role == "assistant" else message.list_attachments(),
+                attachments=attachments,
                 over=self.over,
                 is_outdated=is_outdated,
             )
@@ -282,7 +287,7 @@ class ClearResults:
         if call is None:
             return False
         mode = find_modes(call.name, self.hints)[1]
-        return mode == "keep" if mode else matches_any(call.name, self.exempt)
+        return mode == "keep" or (not mode and matches_any(call.name, self.exempt))
 
     def _is_selected(self, message: Message) -> bool:
         return message.is_result and not holds_words_of_user(message.content)
@@ -292,7 +297,9 @@ def clear_pointer(
     message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None], made: str, verb: str
 ) -> Message:
     """Rewrite a pointer to a copy that is gone. `first`: the calls of such copies, by content; `verb`: their fate."""
-    content = remove_wrapping(draft.origin[message.start].content) if message.made == REPEATED else b""
+    if message.made != REPEATED:
+        return message
+    content = remove_wrapping(draft.origin[message.start].content)
     if content not in first:
         return message
     note = f"[Left out by the context proxy: same as {name_result(first[content])}, {verb} above."
@@ -329,7 +336,7 @@ def has_text_over(message: Message, limit: int) -> bool:
     """Whether the text has more than this many bytes. Quotes and escapes of its JSON do not count; media do."""
     if len(message.content) <= limit or message.attached:
         return len(message.content) > limit
-    if len(message.content) > LONGEST_ESCAPE_BYTES * limit + 2 and message.content[:1] == b'"':
+    if len(message.content) > 6 * limit + 2 and message.content[:1] == b'"':
         return True  # it need not be read: no character takes more than this in JSON
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
 
@@ -363,15 +370,15 @@ class StripReasoning:
     signed: bool = False
     """Also if it is signed or encrypted; it goes whole."""
 
-    def reach(self, draft: Draft) -> int:
-        old = (message for message in draft.middle if self._has_reasoning(message) and draft.free(message))
-        return sum(draft.count(message.raw) for message in old)
-
     def __call__(self, draft: Draft) -> Draft:
-        return draft.rewrite(lambda message, _: self.strip(message) if self._has_reasoning(message) else message)
+        return draft.exchange(
+            {id(message): self.strip(message) for message in draft.middle if self._has_reasoning(message)}
+        )
 
     def worth(self, message: Message, _: ToolCall | None, count: Count) -> float:
-        return count(message.raw) if self._has_reasoning(message) else 0.0
+        if self._has_reasoning(message):
+            return count(message.raw)
+        return 0.0
 
     def _has_reasoning(self, message: Message) -> bool:
         if message.role != "assistant" or message.made not in ("", "clear_arguments"):
@@ -388,7 +395,9 @@ class StripReasoning:
             return message
         if content is not None and raw[content.start : content.start + 1] == b"[":
             raw = _without_parts(raw, content, has_calls=bool(message.calls))
-        return message if raw == message.raw else make_literal(raw, message.start, message.stop, self.name)
+        if raw == message.raw:
+            return message
+        return make_literal(raw, message.start, message.stop, self.name)
 
 
 def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
@@ -396,5 +405,7 @@ def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> by
     others = [part for part in parts if find_part_type(part) not in PARTS]
     if len(others) == len(parts) or not (others or has_calls):
         return raw
-    shorter = b"[" + b", ".join(others) + b"]" if others else b"null"
-    return splice.replace_bytes(raw, content.start, content.stop, shorter)
+    rest = b"null"
+    if others:
+        rest = b"[" + b", ".join(others) + b"]"
+    return splice.replace_bytes(raw, content.start, content.stop, rest)

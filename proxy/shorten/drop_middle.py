@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import ClassVar
 
 from proxy.history import agents
@@ -19,7 +20,7 @@ from proxy.history.agents import STATEFUL, Hint, find_command_line, remove_folde
 from proxy.history.grouping import list_callers
 from proxy.history.messages import NOTE, Message, ToolCall
 from proxy.history.observations import find_output_within
-from proxy.shorten.acts import acts_on_world, list_file_uses
+from proxy.shorten.acts import FileUse, acts_on_world, list_file_uses
 from proxy.shorten.fold import (
     LOST_WORDS,
     count_bytes,
@@ -36,43 +37,35 @@ from proxy.shorten.placeholder import render_call
 
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
-USER_CHARACTERS = 300
 TEXT_CHARACTERS = 8_000
-COMMAND_CHARACTERS = 1_000
-ACT_LINES = 3
-SHORT_RESULT_CHARACTERS = 160
 _ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
 _CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """Notes that clients put among a user's words."""
-_NOTICE = "<task-notification>"
-"""Claude Code tells in the user's role that background work has ended."""
 _TAGS = re.compile(r"</?[\w-]{1,40}>")
-_FENCE = "```"
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    title: str
-    weight: int = 1
-    lengths: tuple[int, ...] = (ENTRY_CHARACTERS,)
-    """The longest entry: the first of these lengths with which there is room for all."""
-    counts: bool = False
-    is_newest_first: bool = True
+class Section(Enum):
+    """Title, share of the room, and the longest entry: the first of these lengths with which there is room for all."""
 
+    # Other agents speak in this role too, and clients put instructions there.
+    USER_WORDS = ("Said by the user, or by others in the user's role", 4, (ENTRY_CHARACTERS, 160, 80))
+    # If no API marks a result as an error, any program may have printed it.
+    REFUSED_WORDS = ("Words in the results of refused calls", 4, (ENTRY_CHARACTERS, 160))
+    DOCUMENTS = ("Instructions and task texts that are no longer shown: read them again before relying on them", 4)
+    ACTS = ("Done to the outside world: do not do it again", 4)
+    CHANGED = ("Files changed", 3)
+    READ = ("Files read", 1)
+    RAN = ("Commands", 2)
+    OTHER = ("Other calls", 1)
 
-# Other agents speak in this role too, and clients put instructions there.
-USER_WORDS = Section(
-    "Said by the user, or by others in the user's role", 4, (ENTRY_CHARACTERS, 160, 80), is_newest_first=False
-)
-# If no API marks a result as an error, any program may have printed it.
-REFUSED_WORDS = Section("Words in the results of refused calls", 4, (ENTRY_CHARACTERS, 160), is_newest_first=False)
-DOCUMENTS = Section("Instructions and task texts that are no longer shown: read them again before relying on them", 4)
-ACTS = Section("Done to the outside world: do not do it again", 4, counts=True)
-CHANGED = Section("Files changed", 3)
-READ = Section("Files read")
-RAN = Section("Commands", 2)
-OTHER = Section("Other calls", counts=True)
-SECTIONS = (USER_WORDS, REFUSED_WORDS, DOCUMENTS, ACTS, CHANGED, READ, RAN, OTHER)
+    def __init__(self, title: str, weight: int, lengths: tuple[int, ...] = (ENTRY_CHARACTERS,)) -> None:
+        self.title = title
+        self.weight = weight
+        self.lengths = lengths
+
+    @property
+    def is_newest_first(self) -> bool:
+        return self not in (Section.USER_WORDS, Section.REFUSED_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +91,21 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
+    pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in Section})
 
     def enter(self, entry: Entry) -> None:
         page = self.pages[entry.section]
         earlier = page.pop(entry.key, None)
-        if earlier is not None and entry.section.counts:
+        if earlier is not None and entry.section in (Section.ACTS, Section.OTHER):
             entry = replace(entry, times=earlier.times + 1)
         page[entry.key] = entry
-        if entry.section in (CHANGED, READ):
-            self.pages[OTHER].pop(_make_failure_key(entry), None)
+        if entry.section in (Section.CHANGED, Section.READ):
+            self.pages[Section.OTHER].pop(_make_failure_key(entry), None)
 
     def render(self, budget: int) -> str:
         """The sections in at most *budget* bytes. Those that need least of their share leave the rest to the others."""
-        for path in self.pages[CHANGED]:
-            self.pages[READ].pop(path, None)
+        for path in self.pages[Section.CHANGED]:
+            self.pages[Section.READ].pop(path, None)
         pages = {section: [*reversed(page.values())] for section, page in self.pages.items() if page}
         weights = sum(section.weight for section in pages)
         texts = dict[Section, str]()
@@ -122,7 +115,7 @@ class Ledger:
             if text:
                 texts[section] = text
                 budget -= _count_bytes(text) + 1
-        return "\n".join(texts[section] for section in SECTIONS if section in texts)
+        return "\n".join(texts[section] for section in Section if section in texts)
 
 
 def write_ledger(
@@ -139,17 +132,23 @@ def write_ledger(
         if message.start in kept_starts:
             continue
         if call is not None and message.start in lost_documents:
-            ledger.enter(Entry(DOCUMENTS, f"{call.name} {call.arguments}", render_call(call)))
+            ledger.enter(Entry(Section.DOCUMENTS, f"{call.name} {call.arguments}", render_call(call)))
             continue
         for entry in _find_entries(message, call, following):
-            if with_user_words or entry.section is not USER_WORDS:
+            if with_user_words or entry.section is not Section.USER_WORDS:
                 ledger.enter(entry)
     return ledger.render(budget)
 
 
 def _find_entries(message: Message, call: ToolCall | None, following: Message | None) -> Iterator[Entry]:
     if call is not None:
-        yield from _find_call_entries(call, message.text, failed=message.reports_error)
+        match agents.find_kind(call.name, call.named):
+            case "silent":
+                return
+            case "ask":
+                yield _quote_user(Section.USER_WORDS, message.text)
+            case _:
+                yield from _find_call_entries(call, message.text, failed=message.reports_error)
     elif message.is_user:
         yield from _find_user_entries(message.text)
     elif message.role == "assistant" and not message.calls:
@@ -158,13 +157,13 @@ def _find_entries(message: Message, call: ToolCall | None, following: Message | 
 
 def _find_user_entries(text: str) -> Iterator[Entry]:
     text = text[:TEXT_CHARACTERS]
-    if text.lstrip().startswith(_NOTICE):
+    if text.lstrip().startswith("<task-notification>"):
         notice = " ".join(_TAGS.sub(" ", text).split())
-        yield Entry(OTHER, text, "Notice", cut_first_line(notice, EXCERPT_CHARACTERS))
+        yield Entry(Section.OTHER, text, "Notice", cut_first_line(notice, EXCERPT_CHARACTERS))
         return
     words = " ".join(_CLIENT_NOTES.sub("", text).split())
     if words:
-        yield Entry(USER_WORDS, words, cut_first_line(words, USER_CHARACTERS))
+        yield Entry(Section.USER_WORDS, words, cut_first_line(words, 300))
 
 
 def _find_text_entries(message: Message, following: Message | None) -> Iterator[Entry]:
@@ -175,48 +174,53 @@ def _find_text_entries(message: Message, following: Message | None) -> Iterator[
         output = text[find_output_within(text) :]
     elif following is not None and following.is_observation:
         output = following.text
-    if output is None or text.count(_FENCE) < 2:  # noqa: PLR2004 (opened and closed)
+    if output is None or text.count("```") < 2:  # noqa: PLR2004 (opened and closed)
         return
-    command = text.rsplit(_FENCE, 2)[1].partition("\n")[2].strip()
+    command = text.rsplit("```", 2)[1].partition("\n")[2].strip()
     if command and "<<<<<<<" not in command:  # else a block that searches and replaces
         yield from _find_call_entries(ToolCall("", "shell", json.dumps({"command": command})), output, failed=False)
 
 
 def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator[Entry]:
     kind = agents.find_kind(call.name, call.named)
-    if kind == "silent":
-        return
-    if kind == "ask":
-        yield _quote_user(USER_WORDS, result)
-        return
     outcome = find_outcome(result, call, failed=failed)
-    words = find_words_of_user(result) if outcome.was_rejected else ""
-    if words:
-        yield _quote_user(USER_WORDS if failed else REFUSED_WORDS, words)
+    words = find_words_of_user(result)
+    if words and outcome.was_rejected:
+        section = Section.REFUSED_WORDS
+        if failed:
+            section = Section.USER_WORDS
+        yield _quote_user(section, words)
     uses, is_complete = list_file_uses(call)
     # If only the output tells of an error, the programs before the failing one have most likely run.
     may_have_run = kind == "run" and outcome.exit_code is None and not is_complete and not outcome.was_rejected
-    for use in uses:
-        entry = Entry(CHANGED if use.change else READ, use.path, use.path, use.change)
-        if not outcome.has_failed or may_have_run:
-            yield entry
-        elif kind != "run":
-            yield Entry(OTHER, _make_failure_key(entry), f"{call.name}({use.path})", outcome.render(), has_failed=True)
+    if not outcome.has_failed or may_have_run:
+        yield from map(_enter_use, uses)
+    elif kind != "run":
+        for use in uses:
+            key = _make_failure_key(_enter_use(use))
+            yield Entry(Section.OTHER, key, f"{call.name}({use.path})", outcome.render(), has_failed=True)
     if uses and is_complete and not (outcome.has_failed and kind == "run"):
         return
     key = f"{call.name} {call.arguments}"
     if acts_on_world(call):
-        yield Entry(ACTS, key, render_call(call), _describe_act(outcome, result), outcome.has_failed)
+        yield Entry(Section.ACTS, key, render_call(call), _describe_act(outcome, result), outcome.has_failed)
     elif kind == "run":
         # The last line of a long log without a verdict tells nothing.
         ending = _describe_ending(replace(outcome, last_line=""), result)
-        yield Entry(RAN, key, _render_command(call), ending, outcome.has_failed)
+        yield Entry(Section.RAN, key, _render_command(call), ending, outcome.has_failed)
     else:
-        yield Entry(OTHER, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
+        yield Entry(Section.OTHER, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
+
+
+def _enter_use(use: FileUse) -> Entry:
+    section = Section.READ
+    if use.change:
+        section = Section.CHANGED
+    return Entry(section, use.path, use.path, use.change)
 
 
 def _render_command(call: ToolCall) -> str:
-    command = remove_folder_change(find_command_line(call.named))[:COMMAND_CHARACTERS]
+    command = remove_folder_change(find_command_line(call.named))[:1_000]
     lines = (line.strip() for line in command.split("\n"))
     return cut_first_line(" ".join(line for line in lines if line and not line.startswith("#")), EXCERPT_CHARACTERS)
 
@@ -228,9 +232,9 @@ def _quote_user(section: Section, words: str) -> Entry:
 def _describe_act(outcome: ResultOutcome, result: str) -> str:
     """How an act ended, of a long result with its last lines: an error on the way does not tell what came of it."""
     ending = _describe_ending(outcome, result)
-    if len(result) <= SHORT_RESULT_CHARACTERS:
+    if len(result) <= EXCERPT_CHARACTERS:
         return ending
-    last_lines = [" ".join(line.split()) for line in outcome.lines[-ACT_LINES:] if line.strip() not in ending]
+    last_lines = [" ".join(line.split()) for line in outcome.lines[-3:] if line.strip() not in ending]
     return "; ".join((ending, *last_lines))
 
 
@@ -239,7 +243,7 @@ def _describe_ending(outcome: ResultOutcome, result: str) -> str:
         return outcome.render()
     if outcome.end_state or outcome.error:
         return outcome.end_state or outcome.error
-    if len(result) > SHORT_RESULT_CHARACTERS:
+    if len(result) > EXCERPT_CHARACTERS:
         return outcome.last_line
     output = read_output(result)
     if output.members or output.data:
@@ -266,8 +270,10 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
         remarks.append(f"{len(rows)} of {len(entries)}")
     if len(rows) > 1 and section.is_newest_first:
         remarks.append("newest first")
-    heading = f"{section.title} ({', '.join(remarks)}):" if remarks else f"{section.title}:"
-    return heading + "".join(rows[number] for number in sorted(rows, reverse=not section.is_newest_first))
+    heading = section.title
+    if remarks:
+        heading += f" ({', '.join(remarks)})"
+    return f"{heading}:" + "".join(rows[number] for number in sorted(rows, reverse=not section.is_newest_first))
 
 
 def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:
@@ -290,10 +296,6 @@ def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-LEDGER_SHARE = 0.25
-CONCLUSIONS_SHARE = 0.1
-"""Shares of the goal. In windows of 16,000 tokens and more the settings are the lower bound."""
-CONCLUSION_CHARACTERS = 160
 SHORTEST_REMARK_CHARACTERS = 40
 """A shorter text beside a call ("Now the tests.") tells nothing."""
 CONCLUSIONS = "What the assistant said, in part:"
@@ -321,9 +323,6 @@ class DropMiddle:
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if draft.may_fold(message))
-
     def __call__(self, draft: Draft) -> Draft:
         kept_ids = find_kept_words(
             draft,
@@ -341,14 +340,16 @@ class DropMiddle:
         if lost:
             lines.append(" ".join(filter(None, (LOST_WORDS.format(lost), draft.pointer))))
         text = "\n".join(filter(None, lines))
-        folded = fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(text), once=True)
-        return folded if count_bytes(folded.middle) < count_bytes(draft.middle) else draft
+        shorter = fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(text), once=True)
+        if count_bytes(shorter.middle) >= count_bytes(draft.middle):
+            return draft
+        return shorter
 
     def _describe(self, draft: Draft, kept_ids: set[int], removed: Sequence[Message]) -> str:
         beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
         kept_starts = {message.start for message in beside if message.made != NOTE}
         origin = draft.origin[find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed)]
-        ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger)
+        ledger_bytes = draft.bytes_within(0.25, self.ledger)
         if draft.bare:
             ledger_bytes //= 2
         ledger = write_ledger(
@@ -359,7 +360,7 @@ class DropMiddle:
         )
         if draft.bare:
             return ledger
-        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
+        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, self.conclusions))
         return "\n".join(filter(None, (conclusions, ledger)))
 
 
@@ -370,11 +371,13 @@ def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int]
         if message.role != "assistant" or message.start in kept_starts:
             continue
         text = " ".join(message.text[:TEXT_CHARACTERS].split())
-        line = f"- {cut_line(text, CONCLUSION_CHARACTERS)}"
+        line = f"- {cut_line(text, EXCERPT_CHARACTERS)}"
         if not text or (message.calls and len(text) < SHORTEST_REMARK_CHARACTERS) or line in lines:
             continue
         room -= _count_bytes(line) + 1
         if room < 0:
             break
         lines.append(line)
-    return "\n".join((CONCLUSIONS, *reversed(lines))) if lines else ""
+    if not lines:
+        return ""
+    return "\n".join((CONCLUSIONS, *reversed(lines)))

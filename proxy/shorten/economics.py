@@ -30,10 +30,6 @@ class Prices:
     """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
 
 
-USUAL_PRICE_RATIO = 9.0
-"""The cost of rewriting a token minus reading it, in reads, for most models: they cost 1 and 0.1."""
-
-
 def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
     for place, (message, other) in enumerate(zip(before, after, strict=False)):
         if is_different(message, other):
@@ -62,7 +58,8 @@ def find_share_worth_clearing(prices: Prices) -> float:
     """
     if prices.read <= 0:
         return 1.0
-    return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / USUAL_PRICE_RATIO))
+    # For most models a token costs ten times as much when it is not cached.
+    return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / 9.0))
 
 
 def is_cold(idle_seconds: float | None, prices: Prices) -> bool:
@@ -72,10 +69,6 @@ def is_cold(idle_seconds: float | None, prices: Prices) -> bool:
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
 
-MARGIN_SHARE = 0.05
-"""Counts are estimates; a twentieth of the window forgives them."""
-LEAST_BUDGET_DIVISOR = 8
-"""A budget is never less than an eighth of the window, for any answer that a client reserves."""
 DEFAULT_ANSWER_TOKENS = 8_192
 """Reserved if neither the client nor the model limits the answer."""
 MOST_ANSWER_TOKENS = 32_000
@@ -139,10 +132,10 @@ class Window:
         if self.input:
             limits.append(self.input)
         if self.total:
-            limits.append(max(self.total - self.answer_tokens(wanted), self.total // LEAST_BUDGET_DIVISOR))
+            limits.append(max(self.total - self.answer_tokens(wanted), self.total // 8))
         if not limits:
             return None
-        return max(1, int(min(limits) * (1 - MARGIN_SHARE)))
+        return max(1, int(min(limits) * (1 - 0.05)))  # counts are estimates
 
     def prices_at(self, size: int) -> TokenPrices | None:
         prices, highest = self.prices, 0
@@ -226,24 +219,17 @@ def compute_relative_prices(window: Window) -> Prices:
     return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
 
 
-PER_MILLION_TOKENS = 1_000_000
-
-
 def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
     """Return the price of a prompt of this size, *cached* tokens of it read from the cache; None if unknown."""
     prices = window.prices_at(tokens)
     if prices is None:
         return None
     warm = min(max(0, cached), tokens)
-    return (warm * prices.cached + (tokens - warm) * prices.fresh) / PER_MILLION_TOKENS
+    return (warm * prices.cached + (tokens - warm) * prices.fresh) / 1_000_000
 
 
-MIN_WEIGHT = 0.2
-"""Weight of a new observation, once there are five."""
 LEAST_TRUSTED_TOKENS = 2_000
 """In smaller prompts, markup drowns the ratio."""
-PLAUSIBLE = (0.5, 3.0)
-"""Reported / counted. Outside, the prompt was cut silently, or only its uncached part is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +246,7 @@ class Calibration:
         """Return the ratio after one more observation; implausible ones change nothing."""
         if our_tokens < LEAST_TRUSTED_TOKENS or not is_plausible(our_tokens, reported_tokens):
             return self
-        weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
+        weight = max(0.2, 1 / (self.observations + 1))
         ratio = self.ratio + weight * (reported_tokens / our_tokens - self.ratio)
         return Calibration(ratio, self.observations + 1)
 
@@ -274,7 +260,8 @@ class Calibration:
 
 
 def is_plausible(our_tokens: int, reported_tokens: int) -> bool:
-    low, high = PLAUSIBLE
+    # Outside, the prompt was cut silently, or only its uncached part is reported.
+    low, high = 0.5, 3.0
     return low <= reported_tokens / max(our_tokens, 1) <= high
 
 

@@ -40,9 +40,6 @@ CLOSING = (
 GO_ON = "[Separator from the context proxy: the conversation continues below.]"
 HEADING = "Summary of the conversation so far, written by a model:"
 LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
-NO_OPENER = "(back-ground"
-NO_CLOSER = "end-of-back-ground"
-"""Written in place of text that would open a frame or close it."""
 
 _LOOK_ALIKES = (
     "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
@@ -109,7 +106,7 @@ def find_speaker(messages: Iterable[Message]) -> Message | None:
 
 def frame_background(text: str) -> str:
     """The text framed as background. Nothing in it can end the frame or open one: it may quote untrusted text."""
-    inside = _CLOSERS.sub(NO_CLOSER, _OPENERS.sub(NO_OPENER, text))
+    inside = _CLOSERS.sub("end-of-back-ground", _OPENERS.sub("(back-ground", text))
     return f"{OPENING}\n{inside}\n{CLOSING}"
 
 
@@ -121,13 +118,6 @@ def make_note(role: str, text: str, start: int, stop: int) -> Message:
 def is_of_summary(message: Message) -> bool:
     # The first line is the opening, of this version or an earlier one.
     return message.made == NOTE and message.text.partition("\n")[2].startswith(HEADING)
-
-
-EXEMPT_SHARE = 0.1
-ANSWERS_SHARE = 0.1
-DOCUMENTS_SHARE = 0.4
-HINTED_SHARE = 0.5
-"""Shares of the goal of a fold that these messages may take at most."""
 
 
 def find_kept_words(
@@ -229,7 +219,7 @@ def _list_documents(draft: Draft) -> set[int]:
         return set()
     return _list_newest(
         draft,
-        _find_room(draft, DOCUMENTS_SHARE),
+        _find_room(draft, 0.4),
         lambda members: any(is_document(message, draft) for message in members),
     )
 
@@ -242,7 +232,7 @@ def _list_hinted(draft: Draft, hints: tuple[Hint, ...]) -> set[int]:
     def is_selected(calls: Sequence[ToolCall]) -> bool:
         return any(find_modes(call.name, hints)[1] == "keep" for call in calls)
 
-    return _list_newest(draft, _find_room(draft, HINTED_SHARE), lambda members: is_selected(members[0].calls))
+    return _list_newest(draft, _find_room(draft, 0.5), lambda members: is_selected(members[0].calls))
 
 
 def _list_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]:
@@ -252,7 +242,7 @@ def _list_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]
     def is_selected(calls: Sequence[ToolCall]) -> bool:
         return bool(calls) and all(matches_any(call.name, exempt) for call in calls)
 
-    room = draft.bytes_within(EXEMPT_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    room = draft.bytes_within(0.1, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
     return _list_newest(draft, room, lambda members: is_selected(members[0].calls))
 
 
@@ -283,7 +273,7 @@ def _list_newest(draft: Draft, tokens: int, is_selected: Callable[[Sequence[Mess
 def _list_answers(draft: Draft, tokens: int) -> set[int]:
     """The ids of the newest answers to the user, which also keep the order of speakers."""
     chosen_ids = set[int]()
-    room = draft.bytes_within(ANSWERS_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    room = draft.bytes_within(0.1, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
     after = find_speaker(draft.after)
     for message in reversed(draft.middle if room else ()):
         is_answer = message.role == "assistant" and not message.calls and message.made in ("", "strip_reasoning")

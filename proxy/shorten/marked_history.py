@@ -21,9 +21,6 @@ from proxy.shorten.economics import Calibration
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft, is_spared, run
 from proxy.shorten.rules import Facts, Rules
 
-DOCUMENT_SHARE = 0.25
-"""Of the usable window: a longer document is treated like any other output."""
-
 
 @dataclass(frozen=True)  # without slots: its columns are found once
 class MarkedHistory:
@@ -83,7 +80,7 @@ class MarkedHistory:
         readings: Sequence[Reading] = columns.documents(len(body), partial(find_documents, body, columns.callers(body)))
         max_bytes = inf
         if window is not None:
-            max_bytes = DOCUMENT_SHARE * window * BYTES_PER_TOKEN
+            max_bytes = 0.25 * window * BYTES_PER_TOKEN
         return frozenset(
             message.start
             for message, reading in zip(body, readings, strict=False)

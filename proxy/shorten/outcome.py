@@ -61,9 +61,6 @@ LINES_MAX = 40
 MINOR_LINES_MAX = 10
 """Of warnings, and of errors above a report of success, at most this many stay."""
 END_LINES = 3
-REASON_LINES = 3
-TRACEBACK_LINES = 200
-END_STATES_MAX = 8
 COMMAND_CHARACTERS = 4_000
 _FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)
 _MARK = re.compile("|".join(FAILURE_MARKS), re.MULTILINE)
@@ -274,7 +271,7 @@ def _find_reason(lines: Sequence[str], number: int) -> int:
     """
     indentation = _measure_indentation(lines[number])
     is_traceback = lines[number].lstrip().startswith("Traceback (most")
-    reach = TRACEBACK_LINES if is_traceback else REASON_LINES
+    reach = 200 if is_traceback else 3
     for below in range(number + 1, min(len(lines), number + reach)):
         if not lines[below].strip():
             continue
@@ -303,7 +300,7 @@ def _find_end_states(lines: Sequence[str]) -> list[int]:
         number += text.count("\n", position, match.start())
         position = match.start()
         numbers.append(number)
-    return numbers[-END_STATES_MAX:]
+    return numbers[-8:]
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:

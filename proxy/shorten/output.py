@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.history.agents import render_value
+from proxy.history.observations import remove_reminders
+
 _EXIT = (
     r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
     r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}-?\d+\W{0,3}"
@@ -41,20 +44,15 @@ _FRAME_LINE = re.compile("|".join(line for lines in FRAMES.values() for line in 
 _CODE = re.compile(r"(?:code|status|returncode)\W{1,4}(-?\d+)", re.IGNORECASE)
 _FRAME_LINES_MAX = 8
 _JSON_CHARACTERS = 1_000_000
-_JSON_TEXTS_MAX = 2
 _LEVELS_MAX = 40
-_MEMBER_CHARACTERS = 120
-_MEMBERS_CHARACTERS = 400
+_MEMBER_CHARACTERS, _MEMBERS_CHARACTERS = 120, 400
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
-_REMINDER, _END_OF_REMINDER = "<system-reminder>", "</system-reminder>"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
 """Members that a harness writes beside the output of a command."""
-_FAILED_STATES = frozenset({"error", "failed", "failure", "fail"})
-_REASONS = ("error", "message", "detail", "reason", "stderr")
 
 
 @dataclass(slots=True)
@@ -85,30 +83,20 @@ class Output:
 
 def read_output(text: str) -> Output:
     output = Output()
-    output.text = "\n".join(_read_text(text, output, _JSON_TEXTS_MAX)).strip("\n")
+    output.text = "\n".join(_read_text(text, output, 2)).strip("\n")
     return output
 
 
 def _read_text(text: str, output: Output, depth: int) -> list[str]:
-    lines = _remove_frames(_remove_reminders(text), output)
-    value = parse_json("\n".join(lines)) if depth else None
+    lines = _remove_frames(remove_reminders(text), output)
+    value = None
+    if depth:
+        value = parse_json("\n".join(lines))
     if not isinstance(value, dict | list):
         return [clean_line(line) for line in lines]
     if isinstance(value, dict):
         _read_flags(value, output)
     return list(_read_value("", value, output, depth))
-
-
-def _remove_reminders(text: str) -> str:
-    pieces = list[str]()
-    position = 0
-    while (start := text.find(_REMINDER, position)) >= 0:
-        stop = text.find(_END_OF_REMINDER, start)
-        if stop < 0:
-            break
-        pieces.append(text[position:start].rstrip())
-        position = stop + len(_END_OF_REMINDER)
-    return "".join((*pieces, text[position:]))
 
 
 def _remove_frames(text: str, output: Output) -> list[str]:
@@ -136,15 +124,14 @@ def _is_frame(line: str, output: Output) -> bool:
 
 
 def _read_flags(value: dict[str, Any], output: Output) -> None:
-    output.is_framed = output.is_framed or any(name in value for name in ("command", *CODES))
-    metadata = value.get("metadata")
-    containers = [value, metadata] if isinstance(metadata, dict) else [value]
-    for code in (container.get(name) for container in containers for name in CODES):
-        if isinstance(code, int) and output.exit_code is None:
-            output.exit_code = int(code)
+    output.is_framed = output.is_framed or not value.keys().isdisjoint(("command", *CODES))
+    for container in (value, value.get("metadata")):
+        for name in CODES:
+            if isinstance(container, dict) and isinstance(container.get(name), int) and output.exit_code is None:
+                output.exit_code = int(container[name])
     if _says_failed(value):
         output.has_failed = True
-    for name in _REASONS:
+    for name in ("error", "message", "detail", "reason", "stderr"):
         words = value.get(name)
         if isinstance(words, dict):
             words = words.get("message")
@@ -158,34 +145,38 @@ def _says_failed(value: dict[str, Any]) -> bool:
     if value.get("isError") is True or value.get("is_error") is True:
         return True
     state, error = value.get("status"), value.get("error")
-    if isinstance(state, str) and state.lower() in _FAILED_STATES:
+    if isinstance(state, str) and state.lower() in ("error", "failed", "failure", "fail"):
         return True
     return isinstance(error, str | dict) and bool(error)
 
 
 def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[str]:  # noqa: ANN401 - JSON
     """The lines of long texts in a JSON value; shorter members and data are noted."""
-    levels = name.count(".")
-    if levels + name.count("[") > _LEVELS_MAX or value in ("", None):
+    if name.count(".") + name.count("[") > _LEVELS_MAX or value in ("", None):
         return
     is_printed = name.rpartition(".")[2] in _PRINTED
     if isinstance(value, str) and (is_printed or len(value) > _LONG_CHARACTERS or "\n" in value):
         yield from _read_text(value, output, depth - 1)
     elif isinstance(value, dict):
-        is_command = any(key in value for key in _PRINTED) and any(key in value for key in _AROUND)
+        is_command = not value.keys().isdisjoint(_PRINTED) and not _AROUND.isdisjoint(value)
         for key, inner in value.items():
             if not (is_command and key in _AROUND):
-                yield from _read_value(f"{name}.{key}" if name else key, inner, output, depth)
+                yield from _read_value(f"{name}.{key}".lstrip("."), inner, output, depth)
     elif isinstance(value, list):
         for inner in value:
             yield from _read_value(f"{name}[]", inner, output, depth)
     elif not name.endswith("type"):
-        words = value if isinstance(value, str) else json.dumps(value)
-        line = f"{name}: {words}" if name else words
-        if "[" not in name and levels <= 1 and len(line) <= _MEMBER_CHARACTERS:
-            output.members.append(line)
-        else:
-            output.data.append(line)
+        _note_member(name, value, output)
+
+
+def _note_member(name: str, value: Any, output: Output) -> None:  # noqa: ANN401 - JSON
+    line = render_value(value)
+    if name:
+        line = f"{name}: {line}"
+    if "[" not in name and name.count(".") <= 1 and len(line) <= _MEMBER_CHARACTERS:
+        output.members.append(line)
+    else:
+        output.data.append(line)
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON

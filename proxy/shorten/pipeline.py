@@ -8,6 +8,7 @@ so.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar, Protocol
 
 from proxy.history.chain import remove_wrapping
@@ -108,9 +109,6 @@ class Draft:
 class Step(Protocol):
     name: ClassVar[str]
 
-    def reach(self, draft: Draft) -> int:
-        """A cheap estimate of the tokens that could go; 0 only if nothing would."""
-
     def __call__(self, draft: Draft) -> Draft: ...
 
 
@@ -121,6 +119,18 @@ def find_worth(step: Step) -> Worth | None:
     """The method `worth` of a step, if it has one: the most tokens that it could clear of a message by itself."""
     # By name: to ask a protocol takes longer than to decide on a request.
     return getattr(step, "worth", None)
+
+
+def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
+    """Return the most tokens that these steps could clear of the free messages; infinite if a step cannot tell."""
+    pairs = [(message, call) for message, call in draft.pair_with_calls() if draft.free(message)]
+    bound = 0.0
+    for step in steps:
+        worth = find_worth(step)
+        if worth is None:
+            return inf
+        bound += sum(worth(message, call, draft.count) for message, call in pairs)
+    return bound
 
 
 def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:

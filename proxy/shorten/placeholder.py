@@ -11,6 +11,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
+from posixpath import commonprefix
 from typing import Any
 
 from proxy.history.agents import (
@@ -30,17 +32,15 @@ from proxy.history.agents import (
 from proxy.history.calls import iterate_strings
 from proxy.history.messages import Message, ToolCall
 from proxy.history.observations import find_output_within
-from proxy.shorten.acts import LIVE_TOOLS, PATCH, acts_on_world, is_file_text, list_patched_files
+from proxy.shorten.acts import PATCH, acts_on_world, is_file_text, list_patched_files
 from proxy.shorten.outcome import WORD_CHARACTERS, ResultOutcome, cut_first_line, find_outcome
 from proxy.shorten.output import parse_json, read_output
 
 GAP = "…"
 LABEL_CHARACTERS = 100
-PATTERNS = ("pattern", "query", "regex", "search_term", "glob", "url")
-AGENT_NAMES = ("description", "name", "prompt")
-ENDS = ("source", "destination")
-PATH_SIGNS = frozenset("/\\.~")
-ARGUMENTS_MAX, ARGUMENT_CHARACTERS = 6, 60
+WRAPPED_CHARACTERS = 200
+"""A text within JSON that is longer is output."""
+LIVE_TOOLS = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
 
 
 def render_call(call: ToolCall) -> str:
@@ -51,8 +51,12 @@ def name_result(call: ToolCall | None) -> str:
     if call is None:
         return "an earlier result"
     name = f"the result of {render_call(call)}"
-    lines = find_requested_lines(call.named) if is_read(call) else None
-    return f"{name} for lines {lines[0]}-{lines[1] or 'end'}" if lines else name
+    lines = None
+    if is_read(call):
+        lines = find_requested_lines(call.named)
+    if lines is None:
+        return name
+    return f"{name} for lines {lines[0]}-{lines[1] or 'end'}"
 
 
 def choose_argument(call: ToolCall | None) -> str:
@@ -61,11 +65,13 @@ def choose_argument(call: ToolCall | None) -> str:
         return ""
     arguments = call.named
     texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value.strip()}
-    # Of a journey, too, an argument may be named `destination`.
-    files = {key: value for key, value in texts.items() if key not in ENDS or not PATH_SIGNS.isdisjoint(value)}
-    path, pattern = find_value(files, PATHS), find_value(texts, PATTERNS)
+    pattern = find_value(texts, ("pattern", "query", "regex", "search_term", "glob", "url"))
+    path = find_value(texts, [name for name in PATHS if _may_be_path(name, texts.get(name, ""))])
     if path:
-        return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if pattern else _shorten_path(path)
+        path = _shorten_path(path)
+        if pattern:
+            return f"{_shorten_middle(pattern)} in {path}"
+        return path
     if any(arguments.get(key) == "" for key in COMMANDS):
         return ""
     label = pattern
@@ -73,11 +79,16 @@ def choose_argument(call: ToolCall | None) -> str:
         label = find_command_line(arguments)
     label = label or find_value(texts, (*COMMANDS, "code"))
     if not label and find_kind(call.name, arguments) == "agent":
-        label = find_value(texts, AGENT_NAMES)
+        label = find_value(texts, ("description", "name", "prompt"))
     label = label or _render_arguments(call)
     if PATCH in label:
         label = ", ".join(use.path for use in list_patched_files(label)) or label
     return _shorten_middle(remove_folder_change(label))
+
+
+def _may_be_path(name: str, value: str) -> bool:
+    """Of a journey, too, an argument may be named `destination`."""
+    return name not in ("source", "destination") or not set("/\\.~").isdisjoint(value)
 
 
 def _render_arguments(call: ToolCall) -> str:
@@ -86,19 +97,17 @@ def _render_arguments(call: ToolCall) -> str:
     arguments = {key: value for key, value in call.named.items() if value not in ("", None, [], {})}
     if len(arguments) == 1:
         (value,) = arguments.values()
-        texts = [text for text in iterate_strings(value) if text.strip()]
-        return " ".join(texts[:4]) or render_value(value)
-    pairs = list(arguments.items())[:ARGUMENTS_MAX]
-    return ", ".join(f"{key}: {cut_first_line(render_value(value), ARGUMENT_CHARACTERS)}" for key, value in pairs)
+        texts = filter(str.strip, iterate_strings(value))
+        return " ".join(islice(texts, 4)) or render_value(value)
+    pairs = islice(arguments.items(), 6)
+    return ", ".join(f"{key}: {cut_first_line(render_value(value), 60)}" for key, value in pairs)
 
 
 def _shorten_path(path: str) -> str:
     if len(path) <= LABEL_CHARACTERS:
         return path
     end = path[1 - LABEL_CHARACTERS :]
-    if "/" in end:
-        end = end[end.find("/") :]
-    return f"{GAP}{end}"
+    return f"{GAP}{end[max(0, end.find('/')) :]}"
 
 
 def _shorten_middle(text: str) -> str:
@@ -111,7 +120,7 @@ def _shorten_middle(text: str) -> str:
         head = head.rstrip(WORD_CHARACTERS)
     if line[-len(tail) - 1] != " ":
         tail = tail.lstrip(WORD_CHARACTERS)
-    return " ".join(filter(None, (head.rstrip(), GAP, tail.lstrip())))
+    return f"{head.rstrip()} {GAP} {tail.lstrip()}".strip()
 
 
 TEMPLATE = (
@@ -120,13 +129,7 @@ TEMPLATE = (
 OBSERVATION_TEMPLATE = (
     "Observation: [shortened by the context proxy: {rows}, {bytes} bytes{outcome}. {left_out}{way_back}]{lines}"
 )
-CHANGED_SINCE = "the file was changed since"
-FIRST_LINE_CHARACTERS = 120
 _FIELD = re.compile(r"\{(\w+)\}")
-BEGINNING_CHARACTERS = 24
-"""A beginning that lines have in common is written once if it is as long as this."""
-ATTACHMENT_NAMES = {"image": "image", "screenshot": "image", "audio": "recording", "file": "file", "document": "file"}
-"""By a word that the types of such parts have in common in all APIs."""
 
 
 def render_placeholder(
@@ -144,148 +147,146 @@ def render_placeholder(
     file was changed since.
     """
     outcome = outcome or find_outcome(text, call)
-    verdict = " ".join(outcome.render().split()).rstrip(".")
+    verdicts = [" ".join(outcome.render().split()).rstrip(".")]
     if is_outdated:
-        verdict = f"{verdict}, {CHANGED_SINCE}" if verdict else CHANGED_SINCE
+        verdicts.append("the file was changed since")
     rows, size = _measure(text, call, attachments)
-    lines, left_out = "", ""
+    lines = left_out = ""
     if size and attachments and len(text) <= over:
         lines = text
     elif size:
         lines = join_lines(outcome.lines, outcome.omitted_errors)
         left_out = _describe_left_out(text, outcome.lines)
+    if handle and text:
+        way_back = f"Call {handle} for the full text."
+    else:
+        way_back = _describe_new_call(call, is_text=not attachments, is_outdated=is_outdated)
+    if not size:
+        way_back = "Nothing was left out."
     values = {
-        "tool": call.name if call else "tool",
+        "tool": "tool",
         "argument": choose_argument(call),
         "bytes": f"{size:,}",
         "rows": rows,
-        "outcome": f", {verdict}" if verdict else "",
+        "outcome": "".join(f", {verdict}" for verdict in verdicts if verdict),
         "status": outcome.status,
-        "first": cut_first_line(text, FIRST_LINE_CHARACTERS),
-        "left_out": f"{left_out} " if left_out else "",
-        "way_back": _render_way_back(
-            call, handle if text else "", size, is_text=not attachments, is_outdated=is_outdated
-        ),
-        "lines": f"\n{lines}" if lines else "",
+        "first": cut_first_line(text, 120),
+        "left_out": left_out,
+        "way_back": way_back,
+        "lines": "",
     }
+    if call is not None:
+        values["tool"] = call.name
+    if lines:
+        values["lines"] = f"\n{lines}"
     rendered = _FIELD.sub(lambda field: values.get(field[1], field[0]), template)
     if handle and "{way_back}" not in template:
         rendered += f" [Call {handle} for the full text.]"
     return rendered
 
 
+def count_things(number: int, name: str) -> str:
+    if number == 1:
+        return f"1 {name}"
+    return f"{number:,} {name}s"
+
+
 def describe_length(text: str) -> str:
-    number = text.count("\n") + 1
-    return f"{number:,} lines" if number > 1 else "1 line"
+    return count_things(text.count("\n") + 1, "line")
 
 
 def describe_attachments(kinds: Sequence[str]) -> str:
     """Parts of these types in words: `2 images and 1 file`."""
     counts = Counter[str]()
     for kind in kinds:
-        counts[next((name for mark, name in ATTACHMENT_NAMES.items() if mark in kind), "other part")] += 1
-    return " and ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items())
+        name = "other part"
+        # All APIs have a word in common in the types of such parts.
+        for mark in ("image", "screenshot", "audio", "file", "document"):
+            if mark in kind:
+                name = {"screenshot": "image", "audio": "recording", "document": "file"}.get(mark, mark)
+                break
+        counts[name] += 1
+    return " and ".join(count_things(number, name) for name, number in counts.items())
 
 
 def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, int]]) -> tuple[str, int]:
-    if not attachments and has_no_output(text, call):
+    if not attachments and _has_no_output(text, call):
         return "no output", 0
-    rows = [describe_length(text)] if text or not attachments else []
+    rows = []
+    if text or not attachments:
+        rows.append(describe_length(text))
     if attachments:
         rows.append(describe_attachments([kind for kind, _ in attachments]))
     return " and ".join(rows), len(text.encode("utf-8", "surrogatepass")) + sum(size for _, size in attachments)
 
 
-def has_no_output(text: str, call: ToolCall | None) -> bool:
+def _has_no_output(text: str, call: ToolCall | None) -> bool:
     if call is None or find_kind(call.name, call.named) != "run":
         return False
     output = read_output(text)
     return output.is_framed and not (output.text or output.members or output.data)
 
 
-def join_lines(lines: Sequence[str], omitted: int = 0) -> str:
+def join_lines(lines: Sequence[str], omitted_errors: int = 0) -> str:
     """The lines, one below the other; a beginning that one has in common with a line above it is written once."""
-    joined, first = list[str](), ""
+    texts, first = list[str](), ""
     for line in lines:
-        beginning = _find_common_beginning(first, line)
-        if BEGINNING_CHARACTERS <= len(beginning) < len(line):
-            joined.append(f"{GAP} {line[len(beginning) :]}")
+        common = commonprefix((first, line))
+        beginning = common[: common.rfind(" ") + 1]
+        if 24 <= len(beginning) < len(line):  # noqa: PLR2004 (a shorter one is not worth a mark)
+            texts.append(f"{GAP} {line[len(beginning) :]}")
         else:
-            joined.append(line)
+            texts.append(line)
             first = line
-    if omitted:
-        joined.append(f"{GAP} {omitted:,} more lines tell of errors")
-    return "\n".join(joined)
-
-
-def _find_common_beginning(one: str, other: str) -> str:
-    end = 0
-    for end, (left, right) in enumerate(zip(one, other, strict=False)):  # noqa: B007 - the place of the difference
-        if left != right:
-            break
-    else:
-        end = min(len(one), len(other))
-    return one[: one.rfind(" ", 0, end) + 1]
+    if omitted_errors:
+        texts.append(f"{GAP} {omitted_errors:,} more lines tell of errors")
+    return "\n".join(texts)
 
 
 def _describe_left_out(text: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
-    listed = {line.strip() for line in lines}
-    others = [line for line in text.split("\n") if line.strip() and line.strip() not in listed]
-    if not others:
+    texts = {line.strip() for line in lines}
+    number = sum(line.strip() not in texts for line in text.split("\n") if line.strip())
+    if not number:
         return ""
-    if len(others) == 1:
-        return "Left out: 1 line."
-    return f"Left out: {len(others):,} other lines."
+    if number == 1:
+        return "Left out: 1 line. "
+    return f"Left out: {number:,} other lines. "
 
 
-def _render_way_back(call: ToolCall | None, handle: str, size: int, *, is_text: bool, is_outdated: bool) -> str:
-    if not size:
-        return "Nothing was left out."
-    if handle:
-        return f"Call {handle} for the full text."
-    whole = "the full text" if is_text else "all of it"
+def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: bool) -> str:
+    result = "all of it"
     if is_outdated:
-        whole = "its current text"
+        result = "its current text"
+    elif is_text:
+        result = "the full text"
     if call is None:
-        return f"Only a new run returns {whole}."
-    sentence = next(sentence for applies, sentence in WAYS_BACK if applies(call))
-    return sentence.format(whole=whole)
-
-
-def _has_kind(call: ToolCall, *kinds: str) -> bool:
-    return find_kind(call.name, call.named) in kinds
-
-
-WAYS_BACK: tuple[tuple[Callable[[ToolCall], bool], str], ...] = (
-    (lambda call: _has_kind(call, "change", "patch"), "Read the file for its current text."),
-    # A sub-agent would start its work again, and a process prints only new output.
-    (
-        lambda call: _has_kind(call, "agent", "wait", "plan", "ask") or is_plan_mode(call),
-        "Calling the tool again may not return this text.",
-    ),
-    (lambda call: matches_any(call.name, LIVE_TOOLS), "A new call shows how it looks then, and not this."),
-    (acts_on_world, "Do not make this call again to see it: that would do it again."),
-    (
-        lambda call: _has_kind(call, "read") or is_read_only(call.name) or is_file_text(call),
-        "Call the tool again for {whole}.",
-    ),
-    (lambda call: _has_kind(call, "run"), "Only a new run returns {whole}."),
-    (lambda _: True, "Calling the tool again would do it again."),
-)
-
-
-WRAPPED_SHARE = 0.5
-WRAPPED_CHARACTERS = 200
-WRAPPED_TEXTS_MAX, WRAPPED_MEAN_CHARACTERS = 3, 1_000
-"""Up to this many texts within JSON are each shortened in their place; more of them only if their mean is this long."""
+        return f"Only a new run returns {result}."
+    kind = find_kind(call.name, call.named)
+    sentence = "Calling the tool again would do it again."
+    if kind in ("change", "patch"):
+        sentence = "Read the file for its current text."
+    elif kind in ("agent", "wait", "plan", "ask") or is_plan_mode(call):
+        # A sub-agent would start its work again, and a process prints only new output.
+        sentence = "Calling the tool again may not return this text."
+    elif matches_any(call.name, LIVE_TOOLS):
+        sentence = "A new call shows how it looks then, and not this."
+    elif acts_on_world(call):
+        sentence = "Do not make this call again to see it: that would do it again."
+    elif kind == "read" or is_read_only(call.name) or is_file_text(call):
+        sentence = f"Call the tool again for {result}."
+    elif kind == "run":
+        sentence = f"Only a new run returns {result}."
+    return sentence
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
     """The text of a message with its output changed; of an answer that is what its client put behind it."""
     text = message.text
-    start = find_output_within(text) if message.role == "assistant" else 0
+    start = 0
+    if message.role == "assistant":
+        start = find_output_within(text)
     return text[:start] + render(text[start:])
 
 
@@ -298,15 +299,16 @@ def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
 
 def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
     value = parse_json(text)
-    wrapped = [inner for inner in iterate_strings(value) if len(inner) > WRAPPED_CHARACTERS]
-    characters = sum(map(len, wrapped))
-    if not wrapped or characters < WRAPPED_SHARE * len(text):
-        return shorten(text)
-    if len(wrapped) > WRAPPED_TEXTS_MAX and characters <= WRAPPED_MEAN_CHARACTERS * len(wrapped):
+    sizes = [len(inner) for inner in iterate_strings(value) if len(inner) > WRAPPED_CHARACTERS]
+    # Up to three long texts are each shortened in their place; more of them only if they are very long.
+    are_few_or_long = not sizes[3:] or sum(sizes) > 1_000 * len(sizes)
+    if not sizes or 2 * sum(sizes) < len(text) or not are_few_or_long:
         return shorten(text)
 
     def change(inner: str) -> str:
-        return min(inner, shorten(inner), key=len) if len(inner) > WRAPPED_CHARACTERS else inner
+        if len(inner) <= WRAPPED_CHARACTERS:
+            return inner
+        return min(inner, shorten(inner), key=len)
 
     return json.dumps(replace_texts(value, change), ensure_ascii=False)
 

@@ -26,8 +26,6 @@ LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
 """`trigger: auto`. A large window is compacted early, because long requests cost more; of a small one more is used."""
 CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
 """`clear_at_least` and `clear_cold_at_least` if they are `auto` and cached tokens cost a tenth of others or less."""
-LEAST_GOAL_TOKENS = 8_000
-"""A history is not shortened further than to this, or to half of the limit if that is less."""
 CLEARED_SHARE = 0.5
 """Clearing is enough if it brings the view down to this share of the limit: a fold would lose more."""
 ENOUGH_SHARE = 0.9
@@ -187,7 +185,7 @@ class Rules:
 
     def find_goal(self, limit: int, reason: str = "") -> int:
         """Return the size to which a block shortens a history over this limit: at most half of it if a client asks."""
-        goal = max(int(limit * self.target), min(LEAST_GOAL_TOKENS, limit // 2))
+        goal = max(int(limit * self.target), min(8_000, limit // 2))
         if reason == "forced":
             return min(goal, limit // 2)
         return goal

@@ -40,8 +40,6 @@ from proxy.shorten.summary import Summary
 WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
 REASONING_REFUSED = "signature"
-LARGER_WINDOW_RATIO = 1.25
-PINNED_HEADING = "Pinned, word for word:"
 NO_BLOCK = Block(0, ())
 _REASONING = StripReasoning(with_calls=True, signed=True)
 
@@ -121,7 +119,7 @@ class ConversationState(MarkedHistory):
             made_for = block.window
         if block.reason not in WINDOW_REASONS or nominal_tokens is None or made_for is None:
             return True
-        if nominal_tokens <= made_for * LARGER_WINDOW_RATIO:
+        if nominal_tokens <= made_for * 1.25:
             return True
         # Ignore this request's `max_tokens`: clients alternate between 8k and 64k, and the block would flap. A request
         # that reserves more than usual gets a new block, if it needs one.
@@ -384,7 +382,7 @@ class ConversationState(MarkedHistory):
         lost = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
         if not lost:
             return ()
-        text = "\n".join((PINNED_HEADING, *lost))
+        text = "\n".join(("Pinned, word for word:", *lost))
         return make_notes(text, find_speaker(reversed(parts)), find_speaker(after), covers, covers)
 
     def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:

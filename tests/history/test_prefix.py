@@ -10,7 +10,7 @@ from proxy.history.chain import compute_chain
 from proxy.history.columns import Columns
 from proxy.history.grouping import find_callers, find_group_starts, find_groups, list_callers
 from proxy.history.messages import Message
-from proxy.shorten.pipeline import Draft, find_worth, is_spared
+from proxy.shorten.pipeline import Draft, bound_saving, find_worth, is_spared
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.wire.chat.chat_format import CHAT_FORMAT
@@ -55,7 +55,7 @@ def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messa
     assert all(map(find_worth, steps))
     draft = state.draft(state.rules.keep)
     most = state.bound_reach(steps)
-    assert sum(step.reach(draft) for step in steps) <= most
+    assert bound_saving(steps, draft) <= most
     for least in (0, most / 2, most, most + 1, 2 * most + 1):
         assert state.may_reach(least, steps) == (most >= least)
 

@@ -9,9 +9,9 @@ from proxy.path.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_wi
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import HEADING
-from proxy.shorten.pipeline import Draft, estimate_tokens
+from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.summary import THEN, Summarize, Summary, SummaryRules, join_summaries
+from proxy.shorten.summary import THEN, Summary, SummaryRules, join_summaries
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, tool, user
 
@@ -262,9 +262,3 @@ def test_unused_tools_are_removed_with_the_block_and_counted():
     plan = Worker(rules, WINDOW).send(work(OVER), tools=tools).plan
     assert (plan.reason, plan.block.pruned) == ("window", ("Write",))
     assert plan.tokens_after == sum(estimate_tokens(message.raw) for message in plan.view) + estimate_tokens(plan.tools)
-
-
-def test_a_summary_reaches_all_that_is_not_fixed():
-    body = Worker().decides(work(3)).body
-    draft = Draft((), body[:-1], body[-1:], fixed=frozenset({0}))
-    assert Summarize("", SummaryRules()).reach(draft) == sum(estimate_tokens(message.raw) for message in body[1:-1])

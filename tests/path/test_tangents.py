@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from proxy.history.grouping import count_flaws
 from proxy.history.grouping import find_turns as spans
 from proxy.history.pins import Pins
-from proxy.lab.commands.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns
-from proxy.shorten.pipeline import Draft, estimate_tokens
+from proxy.lab.commands.tangents import FIXED, NEWEST, TASK, UNANSWERED, Tangent, Turns
+from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Keep, Rules
 from tests.support.histories import any_history
 from tests.support.messages import assistant, body, call, calls, history, parse_request, request, system, user
@@ -193,14 +193,6 @@ def test_a_turn_bound_to_one_that_is_held_is_not_offered():
     pinned = find_turns(LATE, pins=Pins(markers=("Wait",)))
     assert pinned.offered == (4,)
     assert drop_turns_of(pinned, 2, 3)[1].keys() == {"turn 2", "turn 3"}
-
-
-def test_the_step_knows_its_reach():
-    found = turns(*WORK)
-    draft = Draft((), found.body)
-    step = DropTurn(found.listed[1].places)
-    assert step.reach(draft) == sum(estimate_tokens(message.raw) for message in found.messages(2))
-    assert step.reach(step(draft)) == 0
 
 
 @given(any_history, st.sets(st.integers(0, 20), max_size=8))

@@ -10,7 +10,7 @@ from proxy.designs.tool_hints import ToolHints
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.pipeline import Draft, StepReport, estimate_tokens, run
+from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, run
 from tests.support.histories import any_history
 from tests.support.messages import assistant, body, call, parse_request, request, user
 from tests.support.worker_cases import CLEARING, HINTS
@@ -27,9 +27,6 @@ class Does:
 
     what: object
     name: ClassVar[str] = "does"
-
-    def reach(self, draft):
-        return 0
 
     def __call__(self, draft):
         return self.what(draft)
@@ -77,11 +74,11 @@ ALL = (*CLEARING, ToolHints(HINTS, over=50), StripReasoning(with_calls=True), St
 
 
 @given(any_history)
-def test_no_step_announces_less_than_it_does(messages):
+def test_no_step_clears_what_its_bound_says_it_cannot(messages):
     body_ = mark_observations(parse_request(body(messages)).body, OBSERVATIONS)
     draft = Draft((), body_, origin=body_)
     for step in ALL:
-        if step.reach(draft) == 0:
+        if bound_saving([step], draft) == 0:
             assert step(draft).middle == draft.middle
 
 

@@ -79,9 +79,6 @@ class DropTurn:
     name: ClassVar[str] = "drop_turn"
     places: range
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if message.start in self.places)
-
     def __call__(self, draft: Draft) -> Draft:
         return draft.with_middle(message for message in draft.middle if message.start not in self.places)
 

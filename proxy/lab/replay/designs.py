@@ -24,11 +24,8 @@ class JustUnder:
     name: ClassVar[str] = "just_under"
     limit: int = 60_000
 
-    def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.view) - self.limit
-
     def __call__(self, draft: Draft) -> Draft:
-        excess, chosen = self.reach(draft), set[int]()
+        excess, chosen = sum(draft.count(message.raw) for message in draft.view) - self.limit, set[int]()
         for message in draft.middle:
             if excess > 0 and message.is_result and not message.literal and len(message.raw) > _SHORT:
                 chosen.add(id(message))
