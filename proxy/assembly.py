@@ -104,14 +104,13 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
     if not settings.endpoint:
         return None
     library = _import_otel()
-    signals = library.Signals(
+    target = library.Target(
         endpoint=settings.endpoint,
         headers={name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()},
         service=settings.service,
         instance=str(uuid4()),
-        has_logs=settings.logs,
     )
-    exporter: Exporter = library.Exporter(signals, base_urls, warn)
+    exporter: Exporter = library.Exporter(target, base_urls, warn)
     return exporter
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
@@ -37,9 +37,6 @@ from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_contex
 from proxy.server.connection import HEADERS_MAX, HttpServer
 from proxy.server.listeners import Listeners, LoopFaults
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
-
-if TYPE_CHECKING:
-    from proxy.telemetry.otel import Exporter
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 _RESTART_SECONDS = 1.0
@@ -94,12 +91,6 @@ async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
     while True:
         snapshots.write(metrics.to_snapshot())
         await asyncio.sleep(_SNAPSHOT_SECONDS)
-
-
-async def export_metrics(metrics: Metrics, exporter: "Exporter", seconds: float) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        exporter.put_metrics(metrics.read_own_counts())
 
 
 async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
@@ -258,10 +249,6 @@ class Worker:
         if self._slot is not None:
             start(partial(write_snapshots, metrics, self._slot.snapshots))
             start(partial(watch_supervisor, self._slot.supervisor_pid, self._emit, self._request_stop))
-        exporter = self._listeners.exporter
-        export_seconds = self._app.gateway.config.otel.metrics_seconds
-        if exporter is not None and export_seconds:
-            start(partial(export_metrics, metrics, exporter, export_seconds))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
         """Connections are accepted until then: load balancers notice late."""
