@@ -16,7 +16,7 @@ from proxy.access.registry import create_team_key
 from tests.support.admin_client import team_key
 from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command
-from tests.support.compacting_proxy import SMALL, WORK, database, rows
+from tests.support.compacting_proxy import SMALL, WORK, database, metric, rows
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, until, whole_log
 from tests.support.scripted_upstream import Upstream, answer, text_turn
 
@@ -190,6 +190,19 @@ async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
         files = (place / "originals" / f"team.{team}").rglob("*.jsonl")
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         assert {line["tenant"] for line in lines if "tenant" in line} == {f"team.{team}"}
+
+
+async def test_figures_are_shown_by_team(agents):
+    proxy = agents["red"].proxy
+    figures = [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")]
+    await whole_log(proxy)
+    lines = len(log_of(proxy, "request", team="red"))
+    await agents["red"].send(WORK[:2])
+    await until(lambda: len(log_of(proxy, "request", team="red")) > lines)
+    assert [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")] == [
+        figures[0] + 1,
+        figures[1],
+    ]
 
 
 # --- policies ---
