@@ -234,17 +234,6 @@ async def of_file(serve):
 
 
 @pytest.mark.seconds
-async def test_a_policy_that_is_changed_in_the_file_is_in_force_without_a_restart_and_a_bad_one_changes_nothing(serve):
-    async with of_file(serve) as (proxy, file, config, agent):
-        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "no-such"}]}))
-        await until(lambda: "no policy 'no-such'" in proxy.output)
-        assert compactions(await agent.work(WORK)).count("created") == 0
-        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "team": "gr*"}]}))
-        await until(lambda: log_of(proxy, "config-reloaded"), within=60)
-        assert compactions(await agent.work(reading(25))).count("created") > 0
-
-
-@pytest.mark.seconds
 async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
     """The beginning of a file may be a valid configuration, or be refused because the teams are still missing."""
     async with of_file(serve) as (proxy, file, config, agent):
