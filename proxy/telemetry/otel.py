@@ -118,10 +118,10 @@ class SpanBuilder:
             self._held[event.request_id] = (time.monotonic(), call)
 
     def _add_usage(self, request_id: str, usage: TokenUsage) -> None:
-        held = self._held.pop(request_id, None)
-        if held is not None:
-            held[1].attributes.extend(make_attributes(make_usage_attributes(usage)))
-            self._ready.append(held[1])
+        held_span = self._held.pop(request_id, None)
+        if held_span is not None:
+            held_span[1].attributes.extend(make_attributes(make_usage_attributes(usage)))
+            self._ready.append(held_span[1])
             return
         self._usages[request_id] = usage
         while len(self._usages) > HELD_SPANS_MAX:
