@@ -11,17 +11,17 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from proxy.config.values import Amount, Seconds
 
-FORM = "not a URL of the form redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or redis+cluster://HOST:6379"
+FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
+NO_CLUSTER = "a Redis Cluster is not supported any more: the state fits one server, with Sentinels if it must not fail"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 _SCHEME = re.compile(r"redis(s?)(?:\+(sentinel|cluster))?")
 _NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 _PATH = {
     "standalone": re.compile(r"/?()(\d*)"),
     "sentinel": re.compile(r"/([^/]+)/?(\d*)"),
-    "cluster": re.compile(r"/?()(0?)"),
 }
 
-Topology = Literal["standalone", "sentinel", "cluster"]
+Topology = Literal["standalone", "sentinel"]
 Option = str | int | float | bool
 
 _Positive = Annotated[Seconds, Field(gt=0)]
@@ -46,7 +46,7 @@ class StateUrl:
     topology: Topology
     tls: bool
     nodes: tuple[tuple[str, int], ...]
-    """Host and port: of the server, of each Sentinel, or of some nodes of the Cluster."""
+    """Host and port: of the server, or of each Sentinel."""
     service: str = ""
     """The name by which the Sentinels know the primary."""
     database: int = 0
@@ -56,11 +56,10 @@ class StateUrl:
 
     def __str__(self) -> str:
         scheme = "rediss" if self.tls else "redis"
-        if self.topology != "standalone":
-            scheme = f"{scheme}+{self.topology}"
         nodes = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.nodes]
-        path = {"standalone": f"/{self.database}", "sentinel": f"/{self.service}/{self.database}", "cluster": ""}
-        return f"{scheme}://{','.join(nodes)}{path[self.topology]}"
+        if self.topology == "sentinel":
+            return f"{scheme}+sentinel://{','.join(nodes)}/{self.service}/{self.database}"
+        return f"{scheme}://{','.join(nodes)}/{self.database}"
 
     @property
     def has_password(self) -> bool:
@@ -71,20 +70,22 @@ def parse_state_url(url: str) -> StateUrl:
     """Parse the URL. The message of the ValueError quotes nothing of it: any part may be half a password."""
     try:
         return _parse(urlsplit(url))
-    except _BadOption:
+    except _Refusal:
         raise
     except ValueError:
         raise ValueError(FORM) from None
 
 
-class _BadOption(ValueError):
-    """An option of a URL that cannot be used."""
+class _Refusal(ValueError):
+    """A sentence on a URL that cannot be used."""
 
 
 def _parse(parts: SplitResult) -> StateUrl:
     scheme = _SCHEME.fullmatch(parts.scheme)
     if scheme is None:
         raise ValueError(FORM)
+    if scheme[2] == "cluster":
+        raise _Refusal(NO_CLUSTER)
     topology: Topology = scheme[2] or "standalone"  # type: ignore[assignment]
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
@@ -93,7 +94,7 @@ def _parse(parts: SplitResult) -> StateUrl:
         raise ValueError(FORM)
     options = _read_options(parts.query, topology)
     database = int(options.pop("db", path[2] or 0))
-    if database < 0 or (database and topology == "cluster"):
+    if database < 0:
         raise ValueError(FORM)
     default_port = SENTINEL_PORT if topology == "sentinel" else REDIS_PORT
     nodes = tuple(_parse_node(host, default_port) for host in hosts.split(","))
@@ -129,11 +130,11 @@ def _read_options(query: str, topology: Topology) -> dict[str, Option]:
     names = [name for name in OPTIONS if topology == "sentinel" or not name.startswith("sentinel_")]
     for name, text in parse_qsl(query, keep_blank_values=True, strict_parsing=True):
         if name not in names:
-            raise _BadOption(f"an option of this URL is not known; known are {', '.join(names)}")
+            raise _Refusal(f"an option of this URL is not known; known are {', '.join(names)}")
         try:
             options[name] = TypeAdapter(OPTIONS[name]).validate_python(text)
         except ValidationError as invalid:
             if invalid.errors()[0]["type"] == "greater_than":
-                raise _BadOption(f"{name} must be greater than 0") from None
-            raise _BadOption(f"the value of {name} cannot be used") from None
+                raise _Refusal(f"{name} must be greater than 0") from None
+            raise _Refusal(f"the value of {name} cannot be used") from None
     return options

@@ -1,4 +1,4 @@
-"""The store that many machines share: a Redis or Valkey server, one with Sentinels, or a Cluster.
+"""The store that many machines share: a Redis or Valkey server, or one with Sentinels.
 
 A request needs one round trip, a Lua script that runs as one step
 (https://redis.io/docs/latest/develop/programmability/), and waits at most a moment (`redis_client.py`). The server
@@ -48,7 +48,7 @@ end
 """
 
 
-# KEYS: one of the keys, by which a Cluster finds the node. ARGV: now, seconds a block lives, how often in that time a
+# ARGV: now, seconds a block lives, how often in that time a
 # use is recorded, and lists of keys, the first one of blocks. A history has thousands of keys, nearly all of which lead
 # to nothing: EXISTS counts many at once, and the range is halved until it is one key.
 # Returns for each list the place of the first key that has a value, and the value (then members for the script itself).
@@ -150,11 +150,17 @@ class RedisStore:
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
         lists = (blocks, facts, *fact_lists)
-        results: list[Found | None] = [None] * len(lists)
-        for slot_lists in self._split_by_slot(lists):
-            for index, candidate in enumerate(await self._find_in_slot(slot_lists)):
-                results[index] = _pick_earlier(lists[index], results[index], candidate)
-        return tuple(results)
+        if not any(lists):
+            return (None,) * len(lists)
+        kinds = (BLOCK, *(FACT for _ in lists[1:]))
+        server_lists = [[self._key(kind, key) for key in keys] for kind, keys in zip(kinds, lists, strict=True)]
+        packed_lists = map(msgspec.msgpack.encode, server_lists)
+        reply = await self._client.run(
+            FIND_FIRST, [], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *packed_lists
+        )
+        if not isinstance(reply, list) or len(reply) != len(lists):
+            raise self._client.odd_reply()
+        return tuple(self._read_found(keys, entry) for keys, entry in zip(lists, reply, strict=True))
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         stored_block = await self._put(BLOCK, key, value, self._seconds, over)
@@ -212,37 +218,7 @@ class RedisStore:
         return repr(self._clock())
 
     def _key(self, kind: str, key: str) -> str:
-        """In a Cluster the tenant is the hash tag, so the look-up of a request is one script on one node.
-
-        https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags
-        """
-        if self._url.topology != "cluster":
-            return f"{PREFIX}/{kind}/{key}"
-        tenant, slash, rest = key.partition("/")
-        return f"{PREFIX}/{kind}/{{t.{tenant}}}{slash}{rest}"
-
-    def _split_by_slot(self, lists: Lists) -> list[Lists]:
-        """A request has keys of one tenant, and so of one slot."""
-        if not any(lists):
-            return []
-        if self._url.topology != "cluster":
-            return [lists]
-        tenants = dict.fromkeys(key.partition("/")[0] for keys in lists for key in keys)
-        if len(tenants) == 1:
-            return [lists]
-        return [[[key for key in keys if key.partition("/")[0] == tenant] for keys in lists] for tenant in tenants]
-
-    async def _find_in_slot(self, lists: Lists) -> Sequence[Found | None]:
-        kinds = (BLOCK, *(FACT for _ in lists[1:]))
-        server_lists = [[self._key(kind, key) for key in keys] for kind, keys in zip(kinds, lists, strict=True)]
-        routed_by = next(keys[0] for keys in server_lists if keys)
-        packed_lists = map(msgspec.msgpack.encode, server_lists)
-        reply = await self._client.run(
-            FIND_FIRST, [routed_by], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *packed_lists
-        )
-        if not isinstance(reply, list) or len(reply) != len(lists):
-            raise self._client.odd_reply()
-        return [self._read_found(keys, entry) for keys, entry in zip(lists, reply, strict=True)]
+        return f"{PREFIX}/{kind}/{key}"
 
     def _read_found(self, keys: Sequence[str], entry: object) -> Found | None:
         match entry:
@@ -253,7 +229,7 @@ class RedisStore:
         raise self._client.odd_reply()
 
     async def _get(self, server_key: str) -> bytes | None:
-        return self._bytes(await self._client.ask(server_key, "GET", server_key))
+        return self._bytes(await self._client.ask("GET", server_key))
 
     def _bytes(self, reply: object) -> bytes | None:
         if reply is None or isinstance(reply, bytes):
@@ -266,12 +242,6 @@ class RedisStore:
         if over is not None:
             values.append(over)
         return self._bytes(await self._client.run(PUT, [self._key(kind, key)], self._now, seconds, *values))
-
-
-def _pick_earlier(keys: Sequence[str], first: Found | None, second: Found | None) -> Found | None:
-    if first is None or second is None:
-        return first or second
-    return min(first, second, key=lambda candidate: keys.index(candidate.key))
 
 
 async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dict[str, bytes]:

@@ -1,8 +1,7 @@
-"""A redis-py client whose calls never hold a request up: one server, Sentinel or Cluster.
+"""A redis-py client whose calls never hold a request up: one server, or one that Sentinels name.
 
 A call waits at most `STORE_TIMEOUT_SECONDS`. After a call that failed, every further one fails at once, until a check
-in the background has reached the server again. In a Cluster this holds for each node by itself. redis-py connects,
-speaks the protocol and follows failovers.
+in the background has reached the server again. redis-py connects, speaks the protocol and follows failovers.
 
 Faults become `ReportedUnavailable`, with sentences for operators. These never quote the server, which may repeat what
 it was sent, a password for example: only the first word of its error
@@ -23,22 +22,21 @@ from hashlib import sha1
 from types import TracebackType
 from typing import Any, cast
 
-from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.cluster import ClusterNode
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, NoScriptError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from proxy.config.state_url import StateUrl
 from proxy.store.contract import ReportedUnavailable
 
 PROMOTED_ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN"}
-"""Errors after which another server may have taken the name or the slots: open all connections again."""
+"""Errors after which another server may have taken the name: open all connections again."""
 CHECK_SERVER = "check `state.url` and that the server runs"
-_CLUSTER = "this server is part of a Cluster: write redis+cluster:// in state.url"
+_CLUSTER = "this server is part of a Cluster: name one that is not"
 _RIGHTS = "this user lacks a right: docs/shared-state.md lists them"
 _HINTS = {
     "LOADING": "it is still reading its data",
@@ -48,7 +46,7 @@ _HINTS = {
     "NOPERM": _RIGHTS,
     "OOM": "it is full: raise its maxmemory, or set its maxmemory-policy to volatile-lru",
     "MISCONF": "it cannot write its data to its disk: see its log",
-    "CLUSTERDOWN": "some hash slots have no node that serves them (a Cluster needs redis+cluster:// in state.url)",
+    "CLUSTERDOWN": _CLUSTER,
     "MOVED": _CLUSTER,
     "ERR": "is it a Redis 7 or a Valkey?",
     "ERR ACL failure in script": _RIGHTS,
@@ -58,18 +56,14 @@ _HINTS = {
     "ERR max number of clients": "raise its maxclients",
     "ERR Script attempted to access a": _CLUSTER,
     "ERR unknown command": "is it a Redis 7 or a Valkey? A Sentinel needs redis+sentinel:// in state.url",
-    "ERR This instance has cluster support disabled": "it is no Cluster: write redis:// in state.url",
 }
 _REASONS: dict[type[BaseException], str] = {
     RedisTimeoutError: f"cannot be reached: no reply; {CHECK_SERVER}",
     RedisConnectionError: f"closed the connection; {CHECK_SERVER}",
-    RedisClusterException: (
-        f"cannot be reached: no node of the Cluster answers as one, or some hash slots have no node; {CHECK_SERVER}"
-    ),
 }
 _ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
 FAULTS = (
-    RedisError, RedisClusterException, OSError, EOFError,
+    RedisError, OSError, EOFError,
     # redis-py raises these while it reads another protocol: a RecursionError for a thousand nested lists
     InvalidResponse, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -129,15 +123,14 @@ def _list_causes(fault: BaseException) -> Iterator[BaseException]:
 
 
 Argument = str | bytes | int | float
-Client = Redis | RedisCluster
 
 STORE_TIMEOUT_SECONDS = 0.25
 TICK_COUNT = 5
 """Ticks of the time-out: see `_Limit`."""
 CHECK_TIMEOUT_SECONDS = 5.0
 CHECK_INTERVAL_SECONDS = 1.0
-NODE_TIMEOUT_SECONDS = 1.0
-"""Wait this long for one Sentinel or one node of a Cluster, then ask the next one."""
+SENTINEL_TIMEOUT_SECONDS = 1.0
+"""Wait this long for one Sentinel, then ask the next one."""
 MAX_CONNECTIONS = 16
 
 
@@ -152,7 +145,7 @@ class Script:
         object.__setattr__(self, "sha", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
 
 
-def _open_client(url: StateUrl, ca_file: str | None) -> Client:
+def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
     options: dict[str, Any] = {"socket_connect_timeout": CHECK_TIMEOUT_SECONDS, "socket_timeout": None}
     skipped_prefixes = "sentinel_" if url.tls else ("sentinel_", "ssl_")
     options |= {name: value for name, value in url.options.items() if not name.startswith(skipped_prefixes)}
@@ -169,20 +162,14 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Client:
         options["ssl"] = True
         if ca_file:
             options.setdefault("ssl_ca_certs", ca_file)
-    if url.topology == "cluster":
-        return RedisCluster(
-            startup_nodes=[ClusterNode(host, port) for host, port in url.nodes],
-            reinitialize_steps=0,  # else every fifth redirection closes all connections, also those in use
-            **options | {"socket_timeout": options["socket_timeout"] or NODE_TIMEOUT_SECONDS},
-        )
     if url.topology == "sentinel":
         # Sentinels have users and passwords of their own, and are asked one after the other: each for a short time.
         asking = {
             **options,
             "username": url.options.get("sentinel_username"),
             "password": url.options.get("sentinel_password"),
-            "socket_connect_timeout": NODE_TIMEOUT_SECONDS,
-            "socket_timeout": NODE_TIMEOUT_SECONDS,
+            "socket_connect_timeout": SENTINEL_TIMEOUT_SECONDS,
+            "socket_timeout": SENTINEL_TIMEOUT_SECONDS,
         }
         sentinel = Sentinel(url.nodes, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
         return cast("Redis", sentinel.master_for(url.service, db=url.database, **options))
@@ -190,18 +177,8 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Client:
     return Redis(host=host, port=port, db=url.database, **options)
 
 
-@dataclass(slots=True)
-class _Health:
-    fault: str = ""
-    """The reason why it is out, or empty."""
-    check: asyncio.Task[None] | None = None
-
-
 class GuardedClient:
-    """The servers of a URL.
-
-    `warn` gets a sentence at most once a second, `report_back` one when a server that was out answers again.
-    """
+    """`warn` gets a sentence at most once a second, `report_back` one when the server answers again."""
 
     def __init__(
         self,
@@ -218,113 +195,81 @@ class GuardedClient:
         self._warn = warn
         self._report_back = report_back
         self._warned = 0.0
-        self._health: dict[str, _Health] = {}
+        self._fault = ""
+        """The reason why the server is out, or empty."""
+        self._check: asyncio.Task[None] | None = None
 
     async def run(self, script: Script, keys: list[str], *arguments: Argument) -> object:
         """A server that was restarted or replaced has to be sent the text of the script again."""
         try:
-            return await self.ask(keys[0], "EVALSHA", script.sha, len(keys), *keys, *arguments)
+            return await self.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:
-            return await self.ask(keys[0], "EVAL", script.text, len(keys), *keys, *arguments)
+            return await self.ask("EVAL", script.text, len(keys), *keys, *arguments)
 
-    async def ask(self, key: str, *command: Argument) -> object:
-        """Send a command to the server of this key. ReportedUnavailable, NoScriptError."""
-        server = self._server_of(key)
-        health = self._health.setdefault(server, _Health())
-        if health.fault:
-            raise ReportedUnavailable(health.fault)
+    async def ask(self, *command: Argument) -> object:
+        """Send a command. ReportedUnavailable, NoScriptError."""
+        if self._fault:
+            raise ReportedUnavailable(self._fault)
         try:
             async with _Limit(self._timeout), self._places:
-                return await self._execute(key, command)
+                return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
         except NoScriptError:
             raise
         except ResponseError as refusal:
-            raise ReportedUnavailable(self._explain_refusal(server, refusal)) from None
+            raise ReportedUnavailable(self._explain_refusal(refusal)) from None
         except TimeoutError:
             why = f"connection or reply timed out after {self._timeout} s; {CHECK_SERVER}"
         except FAULTS as fault:
             why = explain(fault)
-        raise ReportedUnavailable(self._suspend(server, why))
+        raise ReportedUnavailable(self._suspend(why))
 
     def odd_reply(self) -> ReportedUnavailable:
         return ReportedUnavailable(self._complain("sent a reply of an unexpected form: is it a Redis 7 or a Valkey?"))
 
     async def close(self) -> None:
-        checks = [health.check for health in self._health.values() if health.check is not None]
-        for check in checks:
-            check.cancel()
-        await asyncio.gather(*checks, return_exceptions=True)
+        if self._check is not None:
+            self._check.cancel()
+            await asyncio.gather(self._check, return_exceptions=True)
         with suppress(TimeoutError, *FAULTS):  # a server that is stuck says no good-bye
             async with asyncio.timeout(self._timeout):
                 await self._client.aclose()
-                if isinstance(self._client, RedisCluster):  # after a fault its aclose() closes nothing
-                    await self._client.nodes_manager.aclose()
-                    await self._client.nodes_manager.aclose("startup_nodes")
-                elif isinstance(self._client.connection_pool, SentinelConnectionPool):
+                if isinstance(self._client.connection_pool, SentinelConnectionPool):
                     await self._client.connection_pool.sentinel_manager.aclose()
 
-    async def _execute(self, key: str, command: tuple[Argument, ...]) -> object:
-        if isinstance(self._client, Redis):
-            return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
-        await self._client.initialize()
-        # Told which node: redis-py 8.1 sends EVALSHA to any, and is redirected each time.
-        node = self._client.get_node_from_key(key)
-        try:
-            return await self._client.execute_command(*command, target_nodes=node)
-        except RedisConnectionError:  # dropped while it was idle, which is not looked at as it is on a single server
-            await self._client.initialize()
-            return await self._client.execute_command(*command, target_nodes=self._client.get_node_from_key(key))
-
-    def _server_of(self, key: str) -> str:
-        """Return the node that serves the key's hash slot, or an empty string until the Cluster is known."""
-        if isinstance(self._client, RedisCluster) and self._client.nodes_manager.slots_cache:
-            with suppress(RedisClusterException):
-                node = self._client.get_node_from_key(key)
-                return node.name if node is not None else ""
-        return ""
-
-    def _explain_refusal(self, server: str, refusal: ResponseError) -> str:
+    def _explain_refusal(self, refusal: ResponseError) -> str:
         kind = find_kind(refusal)
         if kind in PROMOTED_ELSEWHERE:
-            return self._suspend(server, describe_refusal(kind))
+            return self._suspend(describe_refusal(kind))
         return self._complain(describe_refusal(kind))
 
-    def _suspend(self, server: str, why: str) -> str:
-        """Let no request wait for this server, and begin to check it."""
-        health = self._health[server]
-        health.fault = self._complain(why)
-        if health.check is None or health.check.done():
-            health.check = asyncio.get_running_loop().create_task(self._check(server, health))
-        return health.fault
+    def _suspend(self, why: str) -> str:
+        """Let no request wait for the server, and begin to check it."""
+        self._fault = self._complain(why)
+        if self._check is None or self._check.done():
+            self._check = asyncio.get_running_loop().create_task(self._check_until_reached())
+        return self._fault
 
-    async def _check(self, server: str, health: _Health) -> None:
-        while health.fault:
+    async def _check_until_reached(self) -> None:
+        while self._fault:
             try:
                 async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
-                    await self._reach(server)
+                    await self._reach()
             except TimeoutError:
-                health.fault = self._complain(
+                self._fault = self._complain(
                     f"cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {CHECK_SERVER}"
                 )
             except FAULTS as fault:
-                health.fault = self._complain(explain(fault))
+                self._fault = self._complain(explain(fault))
             else:
-                health.fault = ""
+                self._fault = ""
                 self._report_back(f"{self.url} answers again")
                 return
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
-    async def _reach(self, server: str) -> None:
+    async def _reach(self) -> None:
         """Use fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere by now."""
-        if isinstance(self._client, Redis):
-            await self._client.connection_pool.disconnect(inuse_connections=False)
-            await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
-            return
-        await self._client.initialize()
-        await self._client.nodes_manager.initialize()  # who serves which slot, after a failover
-        node = self._client.get_node(node_name=server) if server else self._client.get_random_primary_node()
-        if node is not None:  # else it left the Cluster, and no key leads to it any more
-            await self._client.execute_command("PING", target_nodes=node)
+        await self._client.connection_pool.disconnect(inuse_connections=False)
+        await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
 
     def _complain(self, why: str) -> str:
         if time.monotonic() - self._warned >= CHECK_INTERVAL_SECONDS:

@@ -115,17 +115,6 @@ def test_a_replay_without_long_conversations_is_refused(pages):
         evidence.main([str(pages / "new.json")], pages)
 
 
-def test_the_pages_have_a_place_for_each_block():
-    pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in evidence.PAGES}
-    blocks = {name: set(re.findall(r"<!-- (\w+), by bench/evidence\.py -->", page)) for name, page in pages.items()}
-    assert blocks["README.md"] == {"headline", "prices"}
-    assert blocks["docs/evidence.md"] == {"headline", "figures", "truth", "questions"}
-    for page in pages.values():
-        assert page.count(", by bench/evidence.py -->") == len(
-            re.findall(r"<!-- end of (?:headline|prices|figures|truth|questions) -->", page)
-        )
-
-
 def test_the_readme_says_what_the_evidence_says():
     readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/evidence.md"))
     headlines = [re.findall(r"<!-- headline,.*?<!-- end of headline -->", text, re.DOTALL) for text in (readme, page)]

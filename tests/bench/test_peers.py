@@ -9,7 +9,7 @@ from proxy.lab.replay.replay_history import encode
 from proxy.shorten.pipeline import estimate_tokens
 from tests import ROOT
 from tests.support.messages import assistant, call, chat, system, user
-from tests.support.replay_cases import conversation, recorded_case
+from tests.support.replay_cases import recorded_case
 
 sys.path.append(str(ROOT / "bench"))
 conversations, environments, recording, page, policies, processes, relays, scored = (
@@ -45,11 +45,6 @@ def test_context_editing_clears_all_results_but_those_of_the_newest_three_uses()
     assert count_cleared(forwarded_texts(policies.ContextEditing(trigger=7_500), case))[-1] == 5
 
 
-def test_context_editing_leaves_alone_what_is_not_over_the_trigger():
-    case = recorded_case(user("Fix it."), *reads(8), assistant("Done."))
-    assert sum(count_cleared(forwarded_texts(policies.ContextEditing(), case))) == 0
-
-
 def test_cleared_results_stay_cleared_until_the_rest_is_over_the_trigger_again():
     case = recorded_case(user("Fix it."), *reads(12), assistant("Done."))
     counts = count_cleared(forwarded_texts(policies.ContextEditing(trigger=6_500), case))
@@ -82,45 +77,9 @@ def test_the_trim_of_one_long_turn_leaves_no_history_and_is_judged_invalid():
     assert scored.score_policy(case, "trim to 60k").scores.invalid["openai"] > 0
 
 
-def test_the_trim_of_a_short_history_is_all_of_it():
-    case = recorded_case(system("Be brief."), user("One."), *reads(3), assistant("Done."))
-    assert scored.score_policy(case, "trim to 60k").scores.rewrites == 0
-
-
-def test_of_the_long_conversations_each_so_manieth_is_played():
-    long = [conversation(user(str(number)), *reads(31), assistant("Done."), name=str(number)) for number in range(5)]
-    short = conversation(user("Hi."), assistant("Hello."), name="short")
-    assert [each.name for each in conversations.share([short, *long], 2)] == ["0", "2", "4"]
-
-
-def test_a_conversation_that_is_played_is_of_one_model_and_keeps_its_times_alone():
-    found = conversations.of_one_model(
-        conversation(user("Hi."), assistant("Hello."), at=(5.0,), used=(900,), model="m")
-    )
-    assert (found.model, found.recorded[1].at, found.recorded[1].tokens) == (conversations.MODEL, 5.0, None)
-
-
 @pytest.mark.parametrize("peer", [peer for peer in processes.PEERS if peer.environment != environments.OURS])
 def test_each_peer_is_pinned_to_a_version_on_the_page(peer):
     assert environments.version_of(environments.pins_of(peer.environment)).count(".") >= 1
-
-
-def test_our_proxy_is_first_and_no_two_share_a_port():
-    assert processes.PEERS[0].name == environments.OURS
-    assert len({peer.name for peer in processes.PEERS}) == len(processes.PEERS)
-
-
-def test_of_the_output_of_pip_the_error_is_reported():
-    text = "WARNING: no cache\nERROR: No matching distribution found for certifi\nWARNING: new pip"
-    assert environments.last_error(text) == "ERROR: No matching distribution found for certifi"
-
-
-def test_an_environment_is_as_large_as_what_was_put_into_it(tmp_path):
-    (tmp_path / "pip").mkdir()
-    (tmp_path / "pip" / "a.py").write_bytes(b"1234")
-    (tmp_path / "peer").mkdir()
-    (tmp_path / "peer" / "b.py").write_bytes(b"12")
-    assert environments.size(environments.find_installed_files(tmp_path)) == 2
 
 
 def recorder_at(case, at):
@@ -164,25 +123,3 @@ async def test_a_turn_is_answered_as_it_was_recorded():
     text = await recorder.answer(case.history.body(case.turns[2].place))
     assert text.message["content"] == "Done."
     assert recorder.read_sent(failed=False).before == ()
-
-
-def test_a_peer_that_could_not_be_tried_is_on_the_page_with_the_reason():
-    absent = processes.Absent("LiteLLM", "it did not start")
-    text = page.page(page.Run("None.", [], [absent], [], [], 0))
-    assert "- LiteLLM: it did not start." in text
-
-
-def row_of(name, text):
-    """The figures of the first row that begins with this name."""
-    rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|"))
-    return next(cells for first, *cells in rows if first == name)
-
-
-def test_a_request_that_a_relay_refused_is_on_the_page():
-    taken = relays.Timing(0.002, 0.003, 0.001, 0.0)
-    rounds = {thing.name: [taken] for thing in relays.workloads()}
-    straight, bare = relays.Relay("direct", rounds=rounds), relays.Relay("bare aiohttp", rounds=rounds)
-    other = relays.Relay("other", rounds={"1 kB": [relays.Timing(0.007, 0.009, 0.004, 0.0)]}, failed={"1 MB": "413"})
-    text = page.page(page.Run("None.", [], [], [], [straight, bare, other], 1))
-    assert "- other, 1 MB: 413." in text
-    assert row_of("other", text)[:3] == ["5.00", "-", "-"]

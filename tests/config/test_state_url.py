@@ -14,7 +14,6 @@ from proxy.config.state_url import StateUrl, parse_state_url
         ("redis://h?db=4&socket_timeout=1", "redis://h:6379/4"),
         ("redis+sentinel://:ze@a,b:7/mymaster", "redis+sentinel://a:26379,b:7/mymaster/0"),
         ("rediss+sentinel://a/mymaster/2?sentinel_password=zesam", "rediss+sentinel://a:26379/mymaster/2"),
-        ("redis+cluster://me:ze,sam@a:7000,[::1]", "redis+cluster://a:7000,[::1]:6379"),
     ],
 )
 def test_an_address_is_shown_without_its_credentials_and_options(url, shown):
@@ -59,14 +58,12 @@ def test_one_server_needs_no_more_than_its_name():
         "redis://h,secret/0",
         "redis+sentinel://secret",
         "redis+sentinel://h/name/secret",
-        "redis+cluster://h/1",
-        "redis+cluster://h?db=1",
         "unix:///secret",
         "secret",
     ],
 )
 def test_an_invalid_address_is_refused_without_being_quoted(url):
-    with pytest.raises(ValueError, match=r"redis://HOST:6379/0.*redis\+sentinel.*redis\+cluster") as refused:
+    with pytest.raises(ValueError, match=r"redis://HOST:6379/0.*redis\+sentinel") as refused:
         parse_state_url(url)
     assert "secret" not in str(refused.value)
     assert "se" not in str(refused.value).replace("sentinel", "")
@@ -86,3 +83,8 @@ def test_an_option_that_cannot_be_used_is_named_and_its_value_is_not(url, why):
     with pytest.raises(ValueError, match=why) as refused:
         parse_state_url(url)
     assert "secret" not in str(refused.value)
+
+
+def test_a_cluster_is_refused_with_what_to_use_instead():
+    with pytest.raises(ValueError, match=r"Redis Cluster is not supported any more.*Sentinels"):
+        parse_state_url("redis+cluster://h:6379")

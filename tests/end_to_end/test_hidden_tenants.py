@@ -1,17 +1,14 @@
 """What a client can tell of another one that has sent the same bytes: nothing, be it by headers, errors or time."""
 
-import asyncio
 import functools
 import gc
 import secrets
-import statistics
-from time import perf_counter
 
 import pytest
 
 from proxy.upstream.client import Call
-from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
+from tests.support.apis import each_api
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.messages import assistant, body, call, history, system, user
 from tests.support.overflow_replies import overflow
@@ -19,11 +16,6 @@ from tests.support.proxy_client import ask
 from tests.support.running_proxy import serving
 from tests.support.scripted_upstream import Upstream, text_turn
 
-FORMATS = {
-    "chat": ("/chat/completions", body),
-    "messages": ("/messages", messages_api.request),
-    "responses": ("/responses", responses_api.request),
-}
 SMALL = {"clear_at_least": 3_000, "clear_cold_at_least": 3_000, "keep": {"tokens": 1_000}}
 # Other ones in any two answers; the conversation's name is made with a secret of the proxy's own.
 OF_EACH_ANSWER = {b"date", b"x-compaction-request-id", b"x-compaction-conversation"}
@@ -53,15 +45,17 @@ def list_caches():
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize(("path", "write"), FORMATS.values(), ids=FORMATS)
-async def test_no_cache_of_the_process_knows_what_another_tenant_has_sent(up, tmp_path, path, write):
+@each_api
+async def test_no_cache_of_the_process_knows_what_another_tenant_has_sent(up, tmp_path, api):
     """An `lru_cache` has one memory for all callers: nothing that is looked up there may come out of a request."""
     up.script = text_turn("Go on.")
     async with GatewayInProcess(up, tmp_path, policies={"default": SMALL}) as served:
 
         async def send(messages):
             """Send this as a tenant of its own."""
-            await served.relay(Call("POST", path, "", (("authorization", f"Bearer {words(1)}"),), write(messages)))
+            await served.relay(
+                Call("POST", api.path, "", (("authorization", f"Bearer {words(1)}"),), api.write(messages))
+            )
             await served.notes.wait_idle()
 
         async def count_hits_after(first, second):
@@ -110,36 +104,3 @@ async def test_answers_and_errors_are_the_same_whether_or_not_another_tenant_has
     assert seen[0] == seen[1]
     assert {len(forwarded) for *_, forwarded in seen[0]} == {1, 2}, "a refusal is learned from, by each for itself"
     assert names["sk-b"].isdisjoint(names["sk-a"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("path", "write"), FORMATS.values(), ids=FORMATS)
-async def test_answers_take_as_long_whether_or_not_another_tenant_has_sent_the_same(tmp_path, path, write):
-    """Of pairs of requests, one for a history that another tenant has sent and one for a new history, either is the
-    faster one in half of them. With 40 of each the standard deviation is .065. Where lines of heads, short messages and
-    names of tools were cached for all callers alike, the share was .95 (12 ms in place of 30).
-    """
-    seconds = {True: [], False: []}
-    config = {"upstreams": [{"window": 1_000_000}], "policies": {"default": SMALL}}
-    async with Upstream(text_turn("Go on.")) as up, serving(up.url, config=config, place=tmp_path) as proxy:
-
-        async def time_of(messages, key):
-            sent = write(messages)
-            began = perf_counter()
-            answer = await ask(proxy, sent, path, headers={"authorization": f"Bearer {key}"})
-            taken = perf_counter() - began
-            assert answer.status == 200
-            await asyncio.sleep(0.01)  # the note about the turn is written after it
-            return taken
-
-        for number in range(-5, 40):
-            for is_known in (True, False) if number % 2 else (False, True):
-                probe = new_work(steps=5)  # no block is made of so few, which would take longer
-                await time_of(probe if is_known else new_work(steps=5), "sk-a")
-                taken = await time_of(probe, "sk-b")
-                if number >= 0:
-                    seconds[is_known].append(taken)
-    known, new = seconds[True], seconds[False]
-    share = sum(one < other for one in known for other in new) / (len(known) * len(new))
-    medians = {is_known: f"{statistics.median(taken) * 1e3:.1f} ms" for is_known, taken in seconds.items()}
-    assert 0.2 < share < 0.8, medians

@@ -22,14 +22,6 @@ def is_sound(run, *, most_over=1):
     return True
 
 
-@pytest.mark.slow
-async def test_a_run_of_many_windows_is_never_refused(tmp_path):
-    run = await plays(tmp_path, 50, window=32_000)
-    assert is_sound(run)
-    assert run.untouched[-1].prompt > 3 * 32_000, "otherwise nothing was at stake"
-    assert run.cost < 1
-
-
 @pytest.mark.seconds
 async def test_a_run_in_which_summaries_fail_in_every_way_is_never_refused(tmp_path):
     run = await plays(tmp_path, 50, window=32_000, summaries=[kind for kind in TURNOUTS[1:] if kind != "slow"])

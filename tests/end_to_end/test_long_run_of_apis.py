@@ -5,13 +5,12 @@ provider's own cache, beside the bill of the same run without a proxy before a w
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 
 from proxy.lab.demo.agent import sample
-from tests.support import messages_api, responses_api
+from tests.support.apis import MESSAGES, RESPONSES
 from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill, PrefixBill
 from tests.support.proxy_client import ask, log_of
 from tests.support.scripted_upstream import Upstream, answer, stream
@@ -21,24 +20,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 WINDOW = 128_000
 REQUESTS = [[json.loads(message) for message in messages] for messages in sample().requests()]
+TOO_LONG_CODES = {"messages": "invalid_request_error", "responses": "context_length_exceeded"}
 TOO_LONG = f"prompt is too long: 128001 tokens > {WINDOW} maximum"
-
-
-@dataclass(frozen=True)
-class Api:
-    path: str
-    write: Callable[..., bytes]
-    find_faults: Callable[..., list]
-    events: Callable[..., list]
-    refusal: dict
-    bill: type
-    most_cost: float
-    """Of what the run costs without a proxy; .339 and .338 when this was written."""
 
 
 def write_marked(history, **more):
     """With what Claude Code asks for: marks on two blocks of the system prompt and on the last one, a large answer."""
-    value = json.loads(messages_api.request(history, max_tokens=32_000, **more))
+    value = json.loads(MESSAGES.write(history, max_tokens=32_000, **more))
     mark = {"cache_control": {"type": "ephemeral"}}
     texts = ("cc_version=2.1.330;", "You are an agent.", value["system"])
     value["system"] = [{"type": "text", "text": text, **(mark if at else {})} for at, text in enumerate(texts)]
@@ -46,30 +34,13 @@ def write_marked(history, **more):
     return json.dumps(value).encode()
 
 
-APIS = [
-    Api(
-        "/messages",
-        write_marked,
-        messages_api.find_faults,
-        messages_api.answer_events,
-        {"type": "error", "error": {"type": "invalid_request_error", "message": TOO_LONG}},
-        MarkedBill,
-        0.42,
-    ),
-    Api(
-        "/responses",
-        responses_api.request,
-        responses_api.find_faults,
-        responses_api.answer_events,
-        {"error": {"type": "invalid_request_error", "code": "context_length_exceeded", "message": TOO_LONG}},
-        PrefixBill,
-        0.42,
-    ),
-]
+MOST_COST = 0.42
+"""Of what the run costs without a proxy; .339 and .338 when this was written."""
+MARKED = replace(MESSAGES, write=write_marked)
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.path)
-async def test_a_day_of_an_agent_left_alone(serve, api):
+@pytest.mark.parametrize(("api", "make_bill"), [(MARKED, MarkedBill), (RESPONSES, PrefixBill)])
+async def test_a_day_of_an_agent_left_alone(serve, api, make_bill):
     over, asked = [], []
 
     def script(request):
@@ -78,12 +49,12 @@ async def test_a_day_of_an_agent_left_alone(serve, api):
         tokens = int(len(request.body) / BYTES_PER_TOKEN)
         if tokens > WINDOW:
             over.append(tokens)
-            return answer(api.refusal, 400)
+            return api.refuse(TOO_LONG, code=TOO_LONG_CODES[api.name])
         is_question = ASKED.encode() in request.body[-6_000:]
         asked.extend([request.body] if is_question else [])
         return stream(*api.events(account() if is_question else "Go on.", tokens))
 
-    bill, untouched = api.bill(), api.bill()
+    bill, untouched = make_bill(), make_bill()
     async with Upstream(script) as up:
         config = {"upstreams": [{"base_url": up.url, "window": WINDOW}], "log": {"format": "json"}}
         async with serve(None, config=config) as proxy:
@@ -102,4 +73,4 @@ async def test_a_day_of_an_agent_left_alone(serve, api):
     assert len(made) <= 18
     assert len(asked) <= 6
     assert bill.share >= 0.9  # 0.901 and 0.9025 when this was written
-    assert bill.cost <= api.most_cost * untouched.cost
+    assert bill.cost <= MOST_COST * untouched.cost

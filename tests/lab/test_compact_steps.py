@@ -108,10 +108,6 @@ THOUGHT_CALL[0]["reasoning_content"] = "Hm. " * 50
 WORK = [*READS, THOUGHT_CALL, THOUGHT]
 
 
-def messages_of(out):
-    return json.loads(out)["messages"]
-
-
 async def apply(run, *options, pieces=WORK, **environment):
     code, out, complaint = await run(*options, "--apply", pieces=pieces, **environment)
     assert (code, complaint) == (0, "")
@@ -147,27 +143,6 @@ async def test_a_step_has_the_settings_that_are_typed_and_those_of_the_policy(ru
     of_policy = await apply(run, "--step", "clear_results", "--policy", "j-cli", "--keep-last", "1")
     assert results_of(of_policy)[:3] == ["[Previous: used fs_read_file]"] * 3
     assert len([result for result in results_of(of_policy) if result.startswith("[Previous")]) == 3
-
-
-async def test_row_22_results_become_name_status_and_first_line(run):
-    written = call("fs_create_file", path="b.py", content="x = 1\n" * 400, out="created\n" + LONG)
-    request = await apply(run, "--step", "strip-tool-results", pieces=[*WORK, written])
-    assert all(result.startswith("[compacted] ") for result in results_of(request))
-    assert results_of(request)[0] == "[compacted] fs_read_file: no verdict. 0"
-    (call_of_write,) = [each for each in request["messages"] if "fs_create_file" in json.dumps(each.get("tool_calls"))]
-    assert call_of_write["tool_calls"][0]["function"] == written[0]["tool_calls"][0]["function"]
-
-
-async def test_row_22_the_older_of_two_equal_calls_is_removed_entirely(run):
-    request = await apply(run, "--step", "dedup-tools")
-    assert [result for result in results_of(request) if "one line" in result] == [READS[-1][1]["content"], LONG]
-    assert len(request["messages"]) == len(json.loads(chat(*WORK))["messages"]) - 2 * 11 + 2
-
-
-async def test_row_22_tools_that_were_never_used_are_removed(run):
-    assert [each["function"]["name"] for each in (await apply(run, "--step", "prune-tools"))["tools"]] == [
-        "fs_read_file"
-    ]
 
 
 @pytest.mark.parametrize("options", [("--step", "summarize"), ("--step", "auto", "--window", "60000")])

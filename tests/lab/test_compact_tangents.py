@@ -57,15 +57,6 @@ async def test_the_tangents_are_listed_for_a_person_to_judge_and_nothing_is_chan
     assert asked.json["model"] == "cheap-1"
 
 
-async def test_the_question_carries_the_turns_without_long_results_and_secrets(run, up):
-    await run("--tangents", OPENAI_UPSTREAM=up.url)
-    (message,) = up.requests[0].json["messages"]
-    assert "You may name only these turns: 2, 3." in message["content"]
-    assert "The token is [redacted: github-token]" in message["content"]
-    assert "characters left out" in message["content"]
-    assert len(message["content"]) < 5_000
-
-
 async def test_the_upstream_of_the_configuration_is_asked_with_its_own_key(run, up, tmp_path):
     others = "{name: other, base_url: 'http://127.0.0.1:1/v1', models: ['gpt-*']}"
     house = f"{{name: house, base_url: '{up.url}', models: ['house-*'], key: 'env:HOUSE_KEY'}}"

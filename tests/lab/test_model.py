@@ -39,25 +39,12 @@ def test_it_says_the_step_that_follows_the_last_result(model):
     assert [each.finish for each in text] == ["tool_calls"] * 11 + ["stop"]
 
 
-def test_it_finds_its_place_again_in_a_history_that_lost_its_middle(model):
-    whole = requests()[8]
-    calling = next(place for place in reversed(range(len(whole))) if b'"assistant"' in whole[place][:30])
-    assert ask_model(model, *whole[:2], *whole[calling:]).message == RUN.answer(8)
-
-
 def test_it_charges_what_it_has_read_before_as_cached_in_steps_of_128(model):
     usages = [ask_model(model, *messages).usage for messages in requests()]
     assert usages[0].cached == 0
     for before, after in pairwise(usages):
         assert after.cached == before.prompt // 128 * 128
         assert after.cached <= after.prompt
-
-
-def test_too_short_a_prefix_is_not_cached(tokenizer):
-    model = SimulatedModel(RUN, tokenizer)
-    short = [encode({"role": "user", "content": "hi"})]
-    text = [asyncio.run(model.answer(b'{"messages": [' + b", ".join(short) + b"]}")) for _ in range(2)]
-    assert [each.usage.cached for each in text] == [0, 0]
 
 
 def test_tokens_after_a_changed_message_are_uncached(model):
@@ -117,11 +104,6 @@ def test_a_summary_can_go_wrong_in_every_way_a_real_one_does(kind, tokenizer):
     assert (content == "") == (kind in ("down", "empty", "tool"))
     assert (len(content) > sent) == (kind == "long")
     assert ("<|im_start|>system" in content) == (kind == "hostile")
-
-
-def test_they_go_wrong_one_after_another_and_from_the_beginning(tokenizer):
-    model = SimulatedModel(RUN, tokenizer, Manner(summaries=["good", "down"]))
-    assert [ask_model(model, *requests()[9], DEMAND).status for _ in range(4)] == [200, 503, 200, 503]
 
 
 def test_with_nothing_in_between_it_charges_what_the_tally_foretells(model, tokenizer):

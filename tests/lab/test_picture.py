@@ -47,11 +47,6 @@ def test_every_line_fits_the_terminal(width, read):
     assert [line for line in shown if len(line) > width] == []
 
 
-def test_colours_change_nothing_but_colours():
-    now = moment(10_000, 20_000, 9_000)
-    assert bare(picture.draw_panel(now, 80, COLOURED)) == picture.draw_panel(now, 80, PLAIN)
-
-
 def test_the_bill_is_at_the_models_prices_and_beside_it_the_bill_without():
     now = moment(10_000, 20_000, 9_000, 19_000)
     assert now.dollars == pytest.approx((58_000 * 1.0 + 40 * 10.0) / 1e6)
@@ -72,12 +67,6 @@ def test_the_end_says_when_the_run_would_have_ended_without():
     text = " ".join(picture.format_closing(moment(10_000, 20_000, 9_000, 19_000), 3, 80, PLAIN))
     assert "refuses turn 3" in text
     assert "refuses turn" not in " ".join(picture.format_closing(moment(10_000, 20_000), 3, 80, PLAIN))
-
-
-def test_without_a_terminal_only_blocks_and_every_tenth_turn_are_printed():
-    assert list(picture.format_lines(moment(10_000))) == []
-    (line,) = picture.format_lines(moment(10_000, 9_000, notes=CREATED))
-    assert line == "turn   2   shortened (stride): 30,000 tokens sent, 9,000 read"
 
 
 @pytest.mark.parametrize(("last", "saved"), [(30_000, False), (1_000, True)])

@@ -92,22 +92,6 @@ def test_the_error_of_our_count_is_a_sentence_where_there_is_one():
     assert scorecard.describe_estimate(Scores()) == ""
 
 
-def test_as_json_everything_is_there():
-    results = [Result("p", "c", "s", "m", 10, SCORES, prices=name) for name in ("tenth", "fortieth")]
-    (row,) = scorecard.as_json(results)["policies"]
-    assert row["cost"] == {"tenth": 0.5606, "fortieth": 0.5602}
-    assert row["cost_with_rereads"] == {"tenth": 0.6485, "fortieth": 0.6565}
-    assert row["spans"] == {"tenth": 0.5, "fortieth": 0.5}
-    assert row["spans_by_characters"]["tenth"] == 0.75
-    assert row["spans_per_conversation"]["tenth"] == 0.5
-    assert row["rewrites_per_100"]["tenth"] == 12.5
-    assert row["summaries"]["tenth"] == 3
-    assert row["lambda"]["tenth"] == 6.2703
-    assert row["intervals"]["tenth"]["spans"] == [0.5, 0.5]
-    assert row["figures"]["tenth"].keys() == {column.name for column in (*SHAPE, *KEPT)}
-    assert row["dollars"]["tenth"] == {"without": 1.0, "with": 0.6, "priced": 8}
-
-
 def test_a_policy_that_reads_no_prices_is_shown_at_each_price_model():
     results = [Result("nothing", "c", "s", "m", 10, SCORES), Result("p", "c", "s", "m", 10, SCORES, prices="twentieth")]
     first, second = scorecard.as_json(results)["policies"]

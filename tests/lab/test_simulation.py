@@ -184,15 +184,6 @@ def test_a_plain_design_is_judged_like_any_policy(name):
     assert (scores.rewrites > 0) == (name in ("sliding-10", "batched-10k"))
 
 
-def test_sliding_keeps_the_newest_ten_results_and_batching_waits():
-    sliding = forward_all(recorded_case(*WORK), trial(DESIGNS["sliding-10"]))[-1].view
-    whole = [message.is_result and len(message.raw) > 800 for message in sliding]
-    assert sum(whole) == 10
-    assert all(whole[-20:][1::2])
-    batched = forward_all(recorded_case(*WORK), trial(DESIGNS["batched-10k"]))
-    assert sum(each.reason == "stride" for each in batched) == 1
-
-
 def test_a_refusal_is_replayed_in_simulated_time():
     """The upstream's window is smaller than the policy knows: what is too long is shortened and sent once more."""
     limit, size_of = 8_000, lambda sent: sum(len(message.raw) // 4 for message in sent.view)

@@ -108,14 +108,19 @@ def f3_f4_no_result_and_no_call_is_orphaned(sent, case):
     assert orphans(sent.messages) <= (0 if case.is_legal else orphans(messages_that_came(sent)))
 
 
-def has_hints(case):
-    """A hint `remove` for one tool takes its call and result out of a message that makes others as well."""
-    return any(step.name == "tool_hints" for step in case.make.args[0].when_full)
+def loses_calls_to_hints(messages, place, case):
+    """A hint `remove` takes the calls of a tool out of their message, and their results, and leaves the others."""
+    asked = next((message for message in reversed(messages[: place + 1]) if message.calls), None)
+    names = [call.name.lower() for call in asked.calls] if asked else []
+    hints = [hint for step in case.make.args[0].when_full if step.name == "tool_hints" for hint in step.hints]
+    return any(name == tool and "remove" in modes for name in names for tool, *modes in hints)
 
 
 def parallel_calls_and_their_results_live_and_die_together(sent, case):
     left = client_messages_left(sent)
-    for place, message in enumerate(sent.body if case.is_legal and not has_hints(case) else ()):
+    for place, message in enumerate(sent.body if case.is_legal else ()):
+        if message.calls and loses_calls_to_hints(sent.body, place, case):
+            continue
         together = set(range(place, place + 1 + len(message.calls)))
         assert together <= left.keys() or not together & left.keys()
         assert place not in left or len(left[place].calls) == len(message.calls)
@@ -123,8 +128,8 @@ def parallel_calls_and_their_results_live_and_die_together(sent, case):
 
 def a_cut_is_only_between_groups(sent, case):
     came, left = mark_observations(sent.body, OBSERVATIONS), client_messages_left(sent)
-    for place, message in enumerate(came if case.is_legal and case.cuts and not has_hints(case) else ()):
-        if message.is_bulk:
+    for place, message in enumerate(came if case.is_legal and case.cuts else ()):
+        if message.is_bulk and not (message.answers and loses_calls_to_hints(came, place, case)):
             assert (place in left) == (place - 1 in left)
 
 

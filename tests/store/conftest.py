@@ -6,7 +6,6 @@ from itertools import count
 import pytest
 
 from proxy.store.redis import RedisStore
-from tests.support.redis_groups import ClusterNodes, cluster
 from tests.support.redis_server import PROGRAM, RedisServer, running
 from tests.support.stores import BOUNDED, KINDS, SHARED, Place
 
@@ -26,21 +25,15 @@ def databases():
     return count(1)
 
 
-@pytest.fixture(scope="session")
-def redis_cluster(tmp_path_factory) -> Iterator[ClusterNodes]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as nodes:
-        yield nodes
-
-
 @pytest.fixture
-def place(request, redis, databases, tmp_path) -> Callable[[], Place]:
+def place(redis, databases, tmp_path) -> Callable[[], Place]:
     """A place for one state; each call gives another."""
 
     def new_place() -> Place:
         number = next(databases)
         (tmp_path / str(number)).mkdir()
         url = redis.database(number) if redis else ""
-        return Place(tmp_path / str(number), url, redis, lambda: request.getfixturevalue("redis_cluster"))
+        return Place(tmp_path / str(number), url, redis)
 
     return new_place
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from proxy.store.contract import SECRET_BYTES, Found
-from tests.support.stores import APART
+from tests.support.stores import KINDS
 
 
 async def find_block(store, *keys):
@@ -181,7 +181,7 @@ async def test_the_secret_is_made_once(store_kind):
     assert await store.load_secret() == secret
 
 
-@pytest.mark.parametrize("kind", APART)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_two_states_have_two_secrets(kind, place):
     one, two = kind(place()), kind(place())
     assert await one.store().load_secret() != await two.store().load_secret()

@@ -11,7 +11,6 @@ from proxy.config import Config
 from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.redis import peek
 from tests import ROOT
-from tests.support.redis_groups import wait_until
 from tests.support.redis_server import RIGHTS, needs_redis, running
 from tests.support.running_proxy import free_port
 
@@ -137,16 +136,6 @@ async def test_a_connection_can_be_encrypted(tls_files, open_store, tmp_path):
         )
 
 
-async def test_connections_to_a_cluster_can_be_encrypted(tls_files, open_store, tmp_path):
-    options = ("--tls-cluster", "yes", "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-    with tls_server(tmp_path, tls_files, *options) as (server, address):
-        server.run("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-        wait_until(lambda: "cluster_state:ok" in server.read_string("CLUSTER", "INFO"))
-        store = open_store(f"rediss+cluster://{address}", ca_file=str(tmp_path / "ca.pem"), timeout=5.0)
-        assert await store.put_block("t/h1", b"block") == b"block"
-        assert await find_block(store, "t/h1") == Found("t/h1", b"block")
-
-
 async def test_a_client_certificate_is_shown_where_the_server_asks_for_one(tls_files, open_store, tmp_path):
     with tls_server(tmp_path, tls_files, "--tls-auth-clients", "yes") as (_, address):
         ca_file = str(tmp_path / "ca.pem")
@@ -156,7 +145,6 @@ async def test_a_client_certificate_is_shown_where_the_server_asks_for_one(tls_f
             await open_store(f"rediss://{address}", ca_file=ca_file, timeout=5.0).load_secret()
 
 
-@pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
-async def test_a_certificate_of_an_unknown_authority_is_refused(tls_files, open_store, tmp_path, scheme):
+async def test_a_certificate_of_an_unknown_authority_is_refused(tls_files, open_store, tmp_path):
     with tls_server(tmp_path, tls_files) as (_, address), pytest.raises(StoreUnavailable, match="certificate"):
-        await open_store(f"{scheme}://{address}", timeout=5.0).load_secret()
+        await open_store(f"rediss://{address}", timeout=5.0).load_secret()

@@ -98,7 +98,7 @@ async def answering(reply):
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-@pytest.mark.parametrize("scheme", ["redis", "redis+sentinel", "redis+cluster"])
+@pytest.mark.parametrize("scheme", ["redis", "redis+sentinel"])
 @pytest.mark.parametrize("reply", ODD.values(), ids=ODD)
 async def test_a_server_that_replies_oddly_is_out_and_nothing_else(open_store, scheme, reply):
     async with answering(reply) as address:

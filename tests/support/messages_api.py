@@ -213,22 +213,36 @@ def answer_text(text, prompt=100, calls=(), model="claude-opus-4-8"):
 
 def answer_events(text, prompt=100, calls=(), model="claude-opus-4-8"):
     """The same answer as events, each in its bytes."""
-    whole = answer_text(text, prompt, calls, model)
-    usage = {**whole["usage"], "output_tokens": 1}
-    events = [
-        {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None, "usage": usage}},
-        {"type": "ping"},
-    ]
+    return events_of(answer_text(text, prompt, calls, model))
+
+
+def events_of(whole):
+    """A whole answer as events."""
+    start = {**whole, "content": [], "stop_reason": None, "usage": {**whole["usage"], "output_tokens": 1}}
+    events = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(whole["content"]):
-        if block["type"] == "text":
-            opened, pieces = {**block, "text": ""}, re.findall(r"\S+\s*", block["text"])
-            deltas = [{"type": "text_delta", "text": piece} for piece in pieces]
-        else:
-            opened, found = {**block, "input": {}}, json.dumps(block["input"])
-            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (found[:5], found[5:])]
+        opened, deltas = _open_block(block)
         events.append({"type": "content_block_start", "index": index, "content_block": opened})
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})
     ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
-    events += [{"type": "message_delta", "delta": ended, "usage": {"output_tokens": 5}}, {"type": "message_stop"}]
+    usage = {"output_tokens": whole["usage"]["output_tokens"]}
+    events += [{"type": "message_delta", "delta": ended, "usage": usage}, {"type": "message_stop"}]
     return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+
+
+def _open_block(block):
+    """A block as it begins, and what is added to it."""
+    match block["type"]:
+        case "text":
+            pieces = re.findall(r"\S+\s*", block["text"])
+            return {**block, "text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces]
+        case "thinking":
+            thought, signature = block["thinking"], block["signature"]
+            deltas = [{"type": "thinking_delta", "thinking": thought}]
+            deltas += [{"type": "signature_delta", "signature": signature}]
+            return {"type": "thinking", "thinking": "", "signature": ""}, deltas
+        case _:
+            text = json.dumps(block["input"])
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (text[:5], text[5:])]
+            return {**block, "input": {}}, deltas

@@ -165,23 +165,35 @@ def _output(text, calls):
 
 def answer_events(text, prompt=100, calls=(), model="gpt-5.1"):
     """The same answer as events, each in its bytes."""
-    whole = answer_whole(text, prompt, calls, model)
+    return events_of(answer_whole(text, prompt, calls, model))
+
+
+def events_of(whole):
+    """A whole answer as events."""
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
     events = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
     for index, item in enumerate(whole["output"]):
         opened = {**item, "status": "in_progress", **({"content": []} if item["type"] == "message" else {})}
         events.append({"type": "response.output_item.added", "output_index": index, "item": opened})
-        if item["type"] == "message":
-            where = {"item_id": item["id"], "output_index": index, "content_index": 0}
-            part = item["content"][0]
-            events.append({"type": "response.content_part.added", **where, "part": {**part, "text": ""}})
-            pieces = re.findall(r"\S+\s*", text)
-            events += [{"type": "response.output_text.delta", **where, "delta": piece} for piece in pieces]
-            events.append({"type": "response.output_text.done", **where, "text": text})
-            events.append({"type": "response.content_part.done", **where, "part": part})
+        events += _events_within(item, {"item_id": item["id"], "output_index": index})
         events.append({"type": "response.output_item.done", "output_index": index, "item": item})
     events.append({"type": "response.completed", "response": whole})
     return [render(event, number) for number, event in enumerate(events)]
+
+
+def _events_within(item, where):
+    match item["type"]:
+        case "message":
+            where, part = {**where, "content_index": 0}, item["content"][0]
+            yield {"type": "response.content_part.added", **where, "part": {**part, "text": ""}}
+            for piece in re.findall(r"\S+\s*", part["text"]):
+                yield {"type": "response.output_text.delta", **where, "delta": piece}
+            yield {"type": "response.output_text.done", **where, "text": part["text"]}
+            yield {"type": "response.content_part.done", **where, "part": part}
+        case "function_call":
+            yield {"type": "response.function_call_arguments.delta", **where, "delta": item["arguments"]}
+        case "reasoning":
+            yield {"type": "response.reasoning_summary_text.delta", **where, "delta": "Hm."}
 
 
 def refused_events(message, code="context_length_exceeded"):

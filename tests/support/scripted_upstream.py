@@ -1,26 +1,21 @@
 """The scripted upstream: a real server on loopback that does what a test tells it and remembers what it was asked.
 
-    async with Upstream(stream(*says("Hello").frames(), cut())) as up:
+    async with Upstream(stream(*text_turn("Hello").frames(), cut())) as up:
         …                                   # a client, or a proxy, calls up.url
         assert up.requests[0].body == sent  # as it came: not decoded, not re-typed
 
-A script is a reply, a turn (`says("…")`, answered as JSON or as events, whichever was asked for), an act (`hang()`,
+A script is a reply, a turn (`text_turn("…")`, answered as JSON or as events, as it is asked for), an act (`hang()`,
 `cut()`), or a function from a request to one of these. It speaks HTTP in raw bytes, because what is tested is bytes:
 spelling and order of headers, missing lengths, resets. It notices when its client leaves, and in which phase.
-
-As a process, `python -m tests.support.scripted_upstream --port 9000` answers chats, and by path: /v1/echo, /v1/hang,
-/v1/cut, /v1/overflow/<name>.
 """
-# ruff: noqa: T201 - started as a process, it says where it listens
+# ruff: noqa: F401 - a script is written in these words, which tests import from here
 
-import argparse
 import asyncio
 import json
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any, Literal, Self
@@ -38,7 +33,7 @@ from tests.support.completions import (
     finish,
     text_turn,
 )
-from tests.support.overflow_replies import OVERFLOWS, overflow
+from tests.support.overflow_replies import overflow
 from tests.support.upstream_replies import (
     Act,
     Close,
@@ -56,38 +51,6 @@ from tests.support.upstream_replies import (
     stream,
     wait_for,
 )
-
-__all__ = [
-    "DONE",
-    "Departure",
-    "Phase",
-    "Reply",
-    "Request",
-    "Script",
-    "Turn",
-    "Upstream",
-    "answer",
-    "by_path",
-    "call_turn",
-    "chunk",
-    "close",
-    "comment",
-    "cut",
-    "delta",
-    "echo",
-    "error_event",
-    "event",
-    "finish",
-    "hang",
-    "in_turn",
-    "overflow",
-    "pace_turn",
-    "pause",
-    "raw",
-    "stream",
-    "text_turn",
-    "wait_for",
-]
 
 Phase = Literal["before headers", "silent", "flowing"]
 PATIENCE_SECONDS = 60.0
@@ -306,8 +269,8 @@ async def _play(reply: Reply, request: Request, line: "_Line") -> None:
                 await line.writer.drain()
             case Pause(seconds):
                 await asyncio.sleep(seconds)
-            case WaitFor(event):
-                await event.wait()
+            case WaitFor(moment):
+                await moment.wait()
             case Hang():
                 request.phase = "before headers" if request.phase == "before headers" else "silent"
                 await asyncio.Event().wait()
@@ -355,30 +318,3 @@ class _Line(asyncio.StreamReaderProtocol):
     def _leave(self) -> None:
         if not self.left.done():
             self.left.set_result(self._loop.time())
-
-
-def _demo_script(options: argparse.Namespace) -> Script:
-    chat = pace_turn(text_turn(" ".join(["word"] * options.words)), options.pace)
-    overflowing: dict[str, Script] = {f"/v1/overflow/{name}": overflow(name) for name in OVERFLOWS}
-    return by_path({"/v1/echo": echo, "/v1/hang": hang(), "/v1/cut": cut(), **overflowing}, otherwise=chat)
-
-
-async def _serve_forever(options: argparse.Namespace) -> None:
-    async with Upstream(_demo_script(options), port=options.port) as up:
-        print(f"scripted upstream on {up.url}", flush=True)
-        while True:
-            await asyncio.sleep(1)
-            up.forget()
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="A scripted upstream on loopback.")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--words", type=int, default=20, help="how many words a chat answer has, one to an event")
-    parser.add_argument("--pace", type=float, default=0, help="seconds between two events of a stream")
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_serve_forever(parser.parse_args(arguments)))
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,6 @@ from proxy.store.memory_store import FallbackStore, MemoryStore
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
 from tests.support.clocks import even_clock
-from tests.support.redis_groups import ClusterNodes
 from tests.support.redis_server import RedisServer, needs_redis
 
 BOUNDS = StoreLimits(block_bytes=100_000, fact_bytes=20_000, block_seconds=1000.0)
@@ -62,8 +61,6 @@ class Place:
     folder: Path
     url: str
     server: RedisServer | None
-    cluster: Callable[[], ClusterNodes]
-    """Started when a test first asks for it; all places share it, one after the other."""
 
     def empty(self) -> None:
         self.server.run("FLUSHALL")
@@ -99,18 +96,7 @@ def in_redis_and_in_mind(place):
     return StoreKind(open_store, clock.forward, place.empty)
 
 
-def in_a_redis_cluster(place):
-    clock, nodes = Clock(), place.cluster()
-    nodes.flush()
-
-    def open_store(bounds):
-        return RedisStore(f"{nodes.url}?socket_timeout={PATIENT}", bounds, clock=clock, timeout=PATIENT)
-
-    return StoreKind(open_store, clock.forward, nodes.flush)
-
-
-REDIS = [pytest.param(kind, marks=needs_redis) for kind in (in_redis, in_redis_and_in_mind, in_a_redis_cluster)]
+REDIS = [pytest.param(kind, marks=needs_redis) for kind in (in_redis, in_redis_and_in_mind)]
 BOUNDED = [in_memory, in_sqlite]
 SHARED = [in_sqlite, *REDIS]
 KINDS = [in_memory, *SHARED]
-APART = [in_memory, in_sqlite, *REDIS[:2]]  # a Cluster has one database

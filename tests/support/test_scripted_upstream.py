@@ -1,50 +1,23 @@
 """The scripted upstream follows its script: what other tests rest on is tested here."""
 
 import asyncio
-import json
-import zlib
-from contextlib import closing
 
-import brotli
 import pytest
 
-from proxy.wire.encodings import zstd
 from tests.support import http_client
 from tests.support.scripted_upstream import (
-    DONE,
     Upstream,
     answer,
-    by_path,
-    call_turn,
     close,
-    cut,
     delta,
-    echo,
     hang,
-    in_turn,
-    overflow,
-    pace_turn,
     pause,
-    raw,
     stream,
-    text_turn,
 )
-
-# Each opens as much as there is.
-OPEN = {
-    "gzip": lambda data: zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data),
-    "deflate": lambda data: zlib.decompressobj().decompress(data),
-    "br": lambda data: brotli.Decompressor().process(data),
-    "zstd": lambda data: zstd.ZstdDecompressor().decompress(data),
-}
 
 
 def ask(body: bytes = b"{}", *headers: tuple[bytes, bytes], method: str = "POST", target: str = "/v1/x") -> bytes:
     return http_client.request_bytes(method, target, (*headers, (b"content-length", b"%d" % len(body))), body)
-
-
-def ask_chat(**more: object) -> bytes:
-    return ask(json.dumps({"model": "m", "messages": [], **more}).encode())
 
 
 async def test_a_request_is_kept_as_it_came(up):
@@ -77,19 +50,6 @@ async def test_an_answer_is_nothing_but_what_the_script_says(up):
     assert came.body.data == b"hm"
 
 
-async def test_a_turn_is_sent_as_stream_or_body_as_requested(up):
-    up.script = text_turn("Let me look.") + call_turn("Read", path="a.py")
-
-    whole = json.loads((await http_client.send(up.url, ask_chat())).body.data)
-    streamed = await http_client.send(up.url, ask_chat(stream=True, stream_options={"include_usage": True}))
-
-    message = whole["choices"][0]["message"]
-    assert (message["content"], message["tool_calls"][0]["function"]["name"]) == ("Let me look.", "Read")
-    assert streamed.body.chunks[-1] == DONE
-    assert b'"usage":{' in streamed.body.chunks[-2]
-    assert b'"usage"' not in (await http_client.send(up.url, ask_chat(stream=True))).body.data
-
-
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 async def test_every_framing_carries_the_same_body(up, framing):
     up.script = answer(b"abcdef", framing=framing).in_pieces(4)
@@ -98,27 +58,6 @@ async def test_every_framing_carries_the_same_body(up, framing):
 
     assert (came.body.data, came.body.whole) == (b"abcdef", True)
     assert came.body.chunks == ((b"abcd", b"ef") if framing == "chunked" else (b"abcdef",)) or framing == "close"
-
-
-@pytest.mark.parametrize("encoding", OPEN)
-async def test_a_compressed_stream_is_still_a_stream(up, encoding):
-    up.script = stream(b"first, ", pause(5), b"second").with_compression(encoding)
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(up.origin.rpartition(":")[2]))
-
-    with closing(writer):
-        writer.write(ask())
-        head = await http_client.read_head(reader)
-        size = int(await reader.readline(), 16)
-        packed = await reader.readexactly(size)
-
-    assert head.first("content-encoding") == encoding
-    assert OPEN[encoding](packed) == b"first, "
-
-
-async def test_a_compressed_answer_opens_to_the_body(up):
-    for encoding, opened in OPEN.items():
-        up.script = answer(b"aaaa" * 100).with_compression(encoding)
-        assert opened((await http_client.send(up.url, ask())).body.data) == b"aaaa" * 100
 
 
 @pytest.mark.parametrize("reply", [answer(b"abcdef"), stream(b"abc", b"def")], ids=["length", "chunked"])
@@ -131,13 +70,6 @@ async def test_a_break_comes_at_the_byte_it_was_ordered_for(up, reply, how):
     assert not came.body.whole
     assert b"abcd".startswith(came.body.data)
     assert came.body.data or reply.framing == "length"
-
-
-async def test_a_cut_before_the_headers_is_no_answer(up):
-    up.script = cut()
-
-    with pytest.raises(ConnectionResetError):
-        await http_client.send(up.url, ask())
 
 
 @pytest.mark.parametrize(
@@ -162,52 +94,6 @@ async def test_the_upstream_notices_when_and_in_which_phase_its_client_left(up, 
 
     assert request.departure.phase == phase
     assert 0 <= request.departure.at - left_at < 3
-
-
-async def test_a_client_that_stays_has_not_departed(up):
-    up.script = stream(delta(content="a"), pause(0.01), DONE)
-
-    await http_client.send(up.url, ask())
-    await up.requests[0].end()
-
-    assert up.requests[0].departure is None
-
-
-async def test_replies_come_in_turn_and_the_last_one_stays(up):
-    up.script = in_turn(overflow("openai-rate"), answer(b"", 500), text_turn("Done."))
-
-    assert [(await http_client.send(up.url, ask_chat())).status for _ in range(4)] == [429, 500, 200, 200]
-
-
-async def test_scripts_are_chosen_by_path(up):
-    up.script = by_path({"/v1/a": answer(b"A")}, otherwise=echo)
-
-    assert (await http_client.send(up.url, ask(target="/v1/a?x=1"))).body.data == b"A"
-    assert (await http_client.send(up.url, ask(b"me", target="/v1/b"))).body.data == b"me"
-
-
-async def test_a_paced_turn_takes_its_time(up):
-    up.script = pace_turn(text_turn("one two three"), 0.02)
-    began = asyncio.get_running_loop().time()
-
-    await http_client.send(up.url, ask_chat(stream=True))
-
-    assert asyncio.get_running_loop().time() - began >= 5 * 0.02
-
-
-async def test_raw_bytes_are_all_there_is(up):
-    up.script = raw(b"HTTP/1.1 200 Odd\r\nA:b\r\nA :c\r\n\r\n", close())
-
-    assert (await http_client.send(up.url, ask())).head.headers == ((b"A", b"b"), (b"A ", b"c"))
-
-
-async def test_a_connection_is_used_again_and_counted(up):
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(up.origin.rpartition(":")[2]))
-    with closing(writer):
-        for body in (b"a", b"b"):
-            writer.write(ask(body))
-            assert (await http_client.read_answer(reader)).body.data == body
-        assert (up.accepted, up.connections) == (1, 1)
 
 
 async def test_a_script_that_fails_fails_the_test():

@@ -22,7 +22,6 @@ from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.task import BRIEF
 
 PAGE = ROOT / "docs" / "clients.md"
-README = ROOT / "README.md"
 FIGURES = ENVIRONMENTS / "figures"
 ERRANDS = FIGURES / "errands"
 LINE_LENGTH = 120
@@ -77,11 +76,6 @@ def table(head: Cells, old: str, new: Mapping[str, Cells], agents: Sequence[Agen
     return "\n".join(
         [_line(head), _line("---" for _ in head), *(rows[each.name] for each in agents if each.name in rows)]
     )
-
-
-def count_agents(setups: Iterable[str]) -> int:
-    """The number of agents in these set-ups: one of another API is named after its agent and the API."""
-    return len({setup.removesuffix("-responses").removesuffix("-messages") for setup in setups})
 
 
 def recipes() -> str:

@@ -1,6 +1,6 @@
 """What an upstream saw of one run: how long the requests were, how much of each it had seen before, what was wrong.
 
-run.peak, run.rewrites, run.violations("OpenAI")
+run.peak, run.rewrites, run.violations("openai")
 """
 
 import json
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from proxy.lab.replay.replay_history import encode
+from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from tests.end_to_end.agents.agent import Agent, Work
 from tests.end_to_end.agents.model import MESSAGES, RESPONSES, body_of, fits, is_chat, room_wanted, step_of, tokens_of
-from tests.end_to_end.agents.strict import DIALECTS, violations
 from tests.end_to_end.agents.task import SOLVED, WORD
 from tests.support import messages_api, responses_api
 from tests.support.scripted_upstream import Request
@@ -117,6 +118,7 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
     for request in requests:
         body = body_of(request)
         messages = [_without_marks(message) for message in body["messages"]]
+        shapes = [shape_of(encode(message)) for message in body["messages"]]
         kept = sum(1 for _ in takewhile(_equal, zip(before, messages, strict=False)))
         yield RequestSizes(
             tokens_of(request),
@@ -124,7 +126,7 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
             bool(body.get("stream")),
             len(body.get("tools") or ()),
             len(before) - kept,
-            {name: (*find_faults_of_its_api(request), *violations(body, rules)) for name, rules in DIALECTS.items()},
+            {name: (*find_faults_of_its_api(request), *judge(shapes)) for name, judge in BY_DIALECT.items()},
         )
         before = messages
 

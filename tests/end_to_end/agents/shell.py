@@ -1,4 +1,4 @@
-"""For agents whose model acts by shell scripts in its text."""
+"""For agents whose model acts by commands of a shell, as calls or as scripts in its text."""
 
 from tests.end_to_end.agents.model import Habits, last_step
 from tests.end_to_end.agents.task import Action, Edit, Read, Search, Write

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.agents.agent import Agent
+from proxy.lab.replay.validity import BY_DIALECT
+from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.model import is_chat, model
 from tests.end_to_end.agents.page import keep
 from tests.end_to_end.agents.record import Run, record_run
 from tests.end_to_end.agents.roster import AGENTS
-from tests.end_to_end.agents.strict import DIALECTS
 from tests.end_to_end.agents.task import PLAN
 from tests.support.proxy_client import whole_log
 from tests.support.scripted_upstream import Request, Upstream, hang
@@ -36,9 +36,7 @@ Place = Callable[[], Path]
 
 @pytest.fixture(scope="module", params=AGENTS, ids=lambda agent: agent.name)
 def agent(request) -> Agent:
-    if reason := request.param.missing:
-        pytest.skip(reason)
-    return request.param
+    return require(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +75,7 @@ async def work(agent: Agent, place: Path, window: int | None) -> Run:
 async def test_by_itself_the_agent_needs_more_than_the_window(direct_run: Run, window: int):
     assert has_ended_well(direct_run), direct_run.work.output[-2000:]
     assert direct_run.peak > 1.25 * window
-    assert direct_run.violations("OpenAI") == []
+    assert direct_run.violations("openai") == []
 
 
 async def test_without_the_proxy_the_window_is_too_small(small_window_run: Run):
@@ -90,7 +88,7 @@ async def test_through_the_proxy_the_task_is_done(proxied_run: Run):
     assert len(proxied_run.seen) > len(PLAN)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", BY_DIALECT)
 async def test_every_forwarded_history_is_as_valid_as_what_the_agent_sends(
     direct_run: Run, proxied_run: Run, dialect: str
 ):

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.agents.agent import Agent
+from proxy.lab.replay.validity import find_breaches
+from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.model import body_of, is_chat, model, render
 from tests.end_to_end.agents.record import Run, record_run
 from tests.end_to_end.agents.roster import AGENTS
-from tests.end_to_end.agents.strict import violations
 from tests.end_to_end.agents.task import PLAN
 from tests.support.proxy_client import whole_log
 from tests.support.running_proxy import QUIET
@@ -51,9 +51,7 @@ def _has_compacted(messages: list[dict[str, Any]]) -> bool:
 
 @pytest.fixture(scope="module", params=[agent for agent in AGENTS if agent.name in RAISING], ids=lambda one: one.name)
 def agent(request) -> Agent:
-    if reason := request.param.missing:
-        pytest.skip(reason)
-    return request.param
+    return require(request.param)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -85,4 +83,4 @@ async def test_each_call_was_answered_by_a_compaction(compacting_run):
 async def test_each_forwarded_history_is_valid(compacting_run):
     _, _, requests = compacting_run
     for request in requests:
-        assert violations(body_of(request)) == []
+        assert find_breaches(body_of(request)["messages"]) == {}

@@ -1,7 +1,7 @@
 """The page tells what the suite runs and found, of every agent, at the version that is pinned."""
 
 from tests.end_to_end.agents.errands.roster import OPERATORS
-from tests.end_to_end.agents.page import PAGE, README, between, count_agents, recipes
+from tests.end_to_end.agents.page import PAGE, between, recipes
 from tests.end_to_end.agents.roster import AGENTS
 
 
@@ -19,14 +19,3 @@ def test_every_agent_of_the_errands_has_its_row_at_the_version_that_is_pinned():
     rows = [line.split(" | ")[:2] for line in between(PAGE.read_text(), "errands").splitlines()[2:]]
 
     assert rows == [[f"| {operator.agent.name}", operator.agent.version] for operator in OPERATORS]
-
-
-def test_the_readme_counts_agents_and_set_ups_as_the_table_has_them():
-    rows = [line.strip("| ").split(" | ") for line in between(PAGE.read_text(), "figures").splitlines()[2:]]
-    names, without = [row[0] for row in rows], [row[0] for row in rows if row[4].startswith("done")]
-    assert all(row[5] == "done" for row in rows)
-    counted = (
-        f"| {count_agents(names)} agents in {len(names)} set-ups, unmodified, on a task that overflows their model |"
-    )
-    found = f"without it, {count_agents(without)} agents in {len(without)} set-ups |"
-    assert f"{counted} all finish with the proxy; {found}" in README.read_text()

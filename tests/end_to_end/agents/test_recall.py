@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.agents.agent import Agent
+from proxy.lab.replay.validity import find_breaches
+from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.model import body_of, is_chat, model, render
 from tests.end_to_end.agents.record import Run, record_run
 from tests.end_to_end.agents.roster import AGENTS
-from tests.end_to_end.agents.strict import violations
 from tests.end_to_end.agents.task import PLAN
 from tests.support.proxy_client import whole_log
 from tests.support.running_proxy import QUIET
@@ -83,9 +83,7 @@ def _text(content: object) -> str:
 
 @pytest.fixture(scope="module", params=[agent for agent in AGENTS if agent.name in RECALLING], ids=lambda one: one.name)
 def agent(request) -> Agent:
-    if reason := request.param.missing:
-        pytest.skip(reason)
-    return request.param
+    return require(request.param)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -119,7 +117,7 @@ async def test_no_recall_is_in_a_later_request_and_each_history_is_valid(recall_
     firsts = [request for request in requests if not _has_recalled(body_of(request)["messages"])]
     assert len(firsts) > len(PLAN)
     for request in requests:
-        assert violations(body_of(request)) == []
+        assert find_breaches(body_of(request)["messages"]) == {}
 
 
 async def test_forwarded_messages_are_forwarded_again(recall_run):

@@ -43,30 +43,38 @@ class Outcome:
     value: Any = None
 
 
-class Client:
-    def __init__(self, name: str) -> None:
-        self.name = name
+class Program:
+    """A program beside this file that takes a job on a line and answers on a line."""
+
+    def __init__(self, runner: str, file: str, *arguments: str) -> None:
+        self._command = (runner, str(HERE / file), *arguments)
 
     def __enter__(self) -> Self:
-        program = HERE / PROGRAMS[self.name]
-        runner = "node" if program.suffix == ".js" else str(python_of(self.name))
-        self._process = subprocess.Popen(
-            [runner, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(self._command, **pipes, text=True, cwd=HERE)
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._process:
             self._process.stdin.close()
 
-    def ask(self, base_url: str, *, call: str | None = None, **args: Any) -> Outcome:
-        """One call of the library; without `call`, a chat completion."""
-        job = {"base_url": base_url, "args": args} | ({"call": call} if call else {})
+    def do(self, **job: Any) -> Any:
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        text = self._process.stdout.readline()
-        assert text, f"{self.name} died"
-        return _outcome(json.loads(text))
+        line = self._process.stdout.readline()
+        assert line, f"{self._command} died"
+        return json.loads(line)
+
+
+class Client(Program):
+    def __init__(self, name: str) -> None:
+        self.name = name
+        file = PROGRAMS[name]
+        super().__init__("node" if file.endswith(".js") else str(python_of(name)), file)
+
+    def ask(self, base_url: str, *, call: str | None = None, **args: Any) -> Outcome:
+        """One call of the library; without `call`, a chat completion."""
+        return _outcome(self.do(base_url=base_url, args=args, **({"call": call} if call else {})))
 
 
 def missing(name: str) -> str | None:

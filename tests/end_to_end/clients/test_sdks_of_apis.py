@@ -1,12 +1,13 @@
 """anthropic-python on Messages and openai-python on Responses, unmodified, through the real proxy."""
 
 import asyncio
+import functools
 import json
-import subprocess
 from dataclasses import dataclass
 
 import pytest
 
+from tests.end_to_end.clients.client import Program
 from tests.end_to_end.clients.install import ENVIRONMENTS, HERE, is_installed, python_of
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
@@ -41,26 +42,16 @@ SDKS = [
 ]
 
 
-class Program:
+class Library(Program):
     """The library in a process of its own."""
 
     def __init__(self, sdk):
+        super().__init__(str(python_of(sdk.environment)), "sdk_of_apis.py", sdk.library)
         self.sdk = sdk
-
-    def __enter__(self):
-        run = [str(python_of(self.sdk.environment)), str(HERE / "sdk_of_apis.py"), self.sdk.library]
-        self.process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE)
-        return self
-
-    def __exit__(self, *_):
-        with self.process:
-            self.process.stdin.close()
 
     async def ask(self, url, body, *, streams):
         job = {"base_url": url.removesuffix("/v1") + self.sdk.base, "body": body, "stream": streams}
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        return json.loads(await asyncio.to_thread(self.process.stdout.readline))
+        return await asyncio.to_thread(functools.partial(self.do, **job))
 
 
 @pytest.fixture(params=SDKS, ids=lambda sdk: sdk.library)
@@ -68,7 +59,7 @@ def program(request):
     sdk = request.param
     if not is_installed(ENVIRONMENTS / sdk.environment, HERE / f"{sdk.environment}.txt"):
         pytest.skip("not installed: `make -C bench clients` does that")
-    with Program(sdk) as running:
+    with Library(sdk) as running:
         yield running
 
 

@@ -1,11 +1,12 @@
 """anthropic-python's tool runner, unmodified, through the real proxy: its threads are held by a scripted upstream."""
 
 import asyncio
+import functools
 import json
-import subprocess
 
 import pytest
 
+from tests.end_to_end.clients.client import Program
 from tests.end_to_end.clients.install import ENVIRONMENTS, HERE, is_installed, python_of
 from tests.support.compacting_proxy import settings
 from tests.support.messages_api import find_faults
@@ -36,17 +37,13 @@ def parts_of(message):
 def program():
     if not is_installed(ENVIRONMENTS / "anthropic", HERE / "anthropic.txt"):
         pytest.skip("not installed: `make -C bench clients` does that")
-    run = [str(python_of("anthropic")), str(HERE / "anthropic_tool_runner.py")]
-    process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE)
-    with process:
-        yield process
-        process.stdin.close()
+    with Program(str(python_of("anthropic")), "anthropic_tool_runner.py") as running:
+        yield running
 
 
 async def play(program, url, **job):
-    program.stdin.write(json.dumps({"base_url": url.removesuffix("/v1"), "stream": False, **job}) + "\n")
-    program.stdin.flush()
-    return json.loads(await asyncio.to_thread(program.stdout.readline))
+    job = {"base_url": url.removesuffix("/v1"), "stream": False, **job}
+    return await asyncio.to_thread(functools.partial(program.do, **job))
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])

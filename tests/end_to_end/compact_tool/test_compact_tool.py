@@ -16,7 +16,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 each_way = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 COMPACT = ("Compact", {"focus": "the parser"})
 WORK = tool_history(40)
-ANSWERED = "Let me make room.{parting}On we go."
 
 
 def text_of(messages):
@@ -107,15 +106,6 @@ async def test_a_second_call_is_told_that_it_was_done(agent, api, streams):
     assert len(agent.questions) == 1
     assert agent.messages(2)[: len(agent.messages(1))] == agent.messages(1)
     assert api.read(found.body.data).text == "So."
-
-
-@each_way
-async def test_rounds_are_bounded_for_a_model_that_calls_it_forever(agent, api, streams):
-    found = await agent.send(WORK, api.reply("Again.", COMPACT), stream=streams)
-    assert len(agent.rounds) == 9
-    assert agent.tool_names(8) == ["Bash"]
-    assert api.read(found.body.data).calls == []
-    assert len(agent.questions) == 1
 
 
 @each_way
@@ -216,14 +206,6 @@ async def test_other_policies_offer_it_from_the_first_request_on(agent, api, str
     assert TOLD.strip() in text_of(agent.messages(1))
 
 
-async def test_it_is_not_offered_where_several_answers_are_asked_for(agent, api):
-    several = {"/chat/completions": {"n": 2}, "/responses": {"background": True}, "/messages": None}[api.path]
-    if several is None:
-        pytest.skip("Messages has no such request")
-    await agent.send(WORK, api.reply("So."), **several)
-    assert agent.tool_names(0) == ["Bash"]
-
-
 @each_way
 async def test_it_and_a_recall_in_one_answer_are_both_answered(agent, api, streams):
     agent.model = "recalling"
@@ -235,19 +217,6 @@ async def test_it_and_a_recall_in_one_answer_are_both_answered(agent, api, strea
     assert done.startswith("Compacted: ")
     assert recalled.startswith("0 one word")
     assert api.read(found.body.data).text == "So."
-
-
-@each_way
-async def test_the_log_shows_one_request_that_created_a_block(agent, api, stack, streams):
-    proxy, _ = stack
-    found = await agent.send(WORK, api.reply("", COMPACT), api.reply("So."), stream=streams)
-    name = found.head.first("x-compaction-conversation")
-    (line,) = await until(
-        lambda: log_of(proxy, "turn", conversation=name) or log_of(proxy, "request", conversation=name)
-    )
-    assert line["compaction"] == "created"
-    if not streams:
-        assert found.head.first("x-compaction") == "created"
 
 
 async def test_a_client_that_leaves_while_the_summary_is_written_leaves_nothing_behind(agent, api, stack):

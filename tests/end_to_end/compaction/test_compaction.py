@@ -1,15 +1,13 @@
 """Compaction as a client and an upstream see it: real sockets, the real proxy, an agent that works turn by turn."""
 
-import json
 import sqlite3
 import stat
 from itertools import pairwise
 
 import pytest
 
-from tests.support.agent import Agent, compactions, page, reading
+from tests.support.agent import Agent, compactions, reading
 from tests.support.compacting_proxy import (
-    ASIDE,
     FIGURES,
     LONGER,
     WORK,
@@ -19,7 +17,7 @@ from tests.support.compacting_proxy import (
     rows,
     settings,
 )
-from tests.support.messages import assistant, body, call, user
+from tests.support.messages import body
 from tests.support.proxy_client import ask, fault_of, log_of, streaming, until, whole_log
 from tests.support.scripted_upstream import answer, hang, text_turn
 
@@ -58,16 +56,6 @@ async def test_old_results_go_in_strides_and_what_was_forwarded_is_forwarded_aga
         assert len(made.forwarded) < len(made.sent)
 
 
-async def test_a_stride_touches_old_results_only(agent):
-    steps = await agent.work(WORK, tools=[{"type": "function", "function": {"name": "Read"}}], seed=10**30)
-    last, sent = steps[-1].messages, json.loads(steps[-1].sent)
-    changed = [at for at, (old, new) in enumerate(zip(WORK, last, strict=True)) if old != new]
-    assert changed
-    assert all(WORK[at]["role"] == "tool" and "context proxy: Read(src/part_" in last[at]["content"] for at in changed)
-    assert max(changed) < len(WORK) - 4
-    assert {**json.loads(steps[-1].forwarded), "messages": 0} == {**sent, "messages": 0}
-
-
 async def test_the_answer_says_what_was_done(agent):
     steps = await agent.work(WORK)
     made = next(step for step in steps if step.compaction == "created")
@@ -82,49 +70,6 @@ async def test_the_answer_says_what_was_done(agent):
     ended = {"conversation": conversation, "reason": "stride", "threshold": "clear_at_least: 3000"}
     assert await until(lambda: log_of(agent.proxy, "compaction-ended", **ended))
     assert await metric(agent.proxy, "compactions_total", reason="stride", kind="created") >= 1
-
-
-async def test_at_the_windows_trigger_a_block_is_made_that_goes_down_to_the_target(agent):
-    steps = await agent.work(WORK, model="filling", max_tokens=1_000)
-    made = [step for step in steps if step.compaction == "created"]
-    assert made
-    # What the upstream says when it is asked for a summary is none.
-    assert [step.header("x-compaction-reason") for step in made][:1] == ["window"]
-    assert {step.header("x-compaction-reason") for step in made} <= {"window", "no-summary"}
-    assert all(after <= 0.8 * 7_000 for before, after in (step.tokens for step in made))
-    assert all(step.tokens[1] <= 7_000 for step in steps if step.header("x-compaction-tokens-after"))
-
-
-async def test_a_huge_result_is_clipped_as_it_arrives_and_stays_as_it_was_clipped(agent):
-    huge = [call("Read", out=page(99, 60_000), path="huge.py"), assistant("Done."), user("And now?")]
-    steps = await agent.work(reading(2, more=huge), model="clipping")
-    assert compactions(steps)[-3:] == ["none", "created", "applied"]
-    assert steps[-2].header("x-compaction-reason") == "opening"
-    assert "characters left out here" in steps[-1].messages[-3]["content"]
-    assert steps[-1].extends(steps[-2])
-    assert steps[-2].extends(steps[-3])
-
-
-async def test_two_tries_of_one_request_leave_alike(agent):
-    steps = await agent.work(WORK)
-    again = [await agent.send(WORK), await agent.send(WORK)]
-    assert {step.forwarded for step in again} == {steps[-1].forwarded}
-
-
-async def test_a_client_that_rewinds_or_forks_keeps_the_longest_block_that_still_fits(agent):
-    steps = await agent.work(WORK)
-    at = next(at for at, step in enumerate(steps) if step.compaction == "applied")
-    rewound = await agent.send(json.loads(steps[at].sent)["messages"])
-    assert rewound.forwarded == steps[at].forwarded
-    forked = await agent.send([*json.loads(steps[at].sent)["messages"], *user("Stop. Something else.")])
-    assert forked.compaction == "applied"
-    assert forked.extends(steps[at])
-
-
-async def test_a_client_that_edits_earlier_messages_gets_its_own_bytes_forwarded(agent):
-    await agent.work(WORK)
-    edited = [WORK[0], {"role": "user", "content": "Something else."}, *WORK[2:8]]
-    assert (await agent.send(edited)).is_verbatim
 
 
 async def test_a_body_that_cannot_be_understood_is_relayed(agent, up):
@@ -163,13 +108,6 @@ async def test_off_makes_no_new_blocks_and_keeps_existing_ones(agent):
     assert kept.extends(made)
 
 
-async def test_force_compacts_a_history_below_every_threshold(agent):
-    forced = await agent.send(reading(4), {"x-compaction": "force"})
-    assert forced.compaction == "created"
-    assert forced.header("x-compaction-reason") == "forced"
-    assert len(forced.forwarded) < len(forced.sent)
-
-
 async def test_bypass_sends_the_clients_own_bytes_despite_a_block(agent):
     assert (await agent.send(WORK)).compaction == "created"
     bypassed = await agent.send(WORK, {"x-compaction": "bypass"})
@@ -190,54 +128,6 @@ async def test_observe_changes_nothing_and_says_what_would_be(agent, stack):
     assert (await agent.send(WORK)).compaction == "created"
 
 
-async def test_an_observed_plan_is_the_one_that_would_be_applied(agent, up):
-    watched = await agent.work(WORK, {"x-compaction": "observe"})
-    done = await Agent(agent.proxy, up, "sk-who-does-it").work(WORK)
-    assert [step.header("x-compaction-tokens-would-be") for step in watched] == [
-        step.header("x-compaction-tokens-after") for step in done
-    ]
-    assert {step.header("x-compaction-tokens-would-be") for step in done} == {None}
-
-
-async def test_observing_keeps_existing_blocks(agent):
-    made = await agent.send(WORK)
-    seen = await agent.send(ASIDE, {"x-compaction": "observe"})
-    assert seen.compaction == "applied"
-    assert seen.extends(made)
-
-
-async def test_a_gateway_that_writes_json_in_another_way_changes_no_conversation(agent, up):
-    """The same messages, with spaces, other keys first and other escapes: the block applies, and nothing is repaid."""
-    work = reading(24, task="Größe: make the <tests> pass.")
-    made = await agent.send(work)
-    assert made.compaction == "created"
-    turned = [dict(reversed(message.items())) for message in work]
-    reply = json.dumps({"messages": turned, "model": "gpt-4o"}, indent=1)
-    text = await ask(agent.proxy, reply.encode(), headers={"authorization": f"Bearer {agent.key}"})
-    assert text.head.first("x-compaction") == "applied"
-    for name in ("conversation", "tokens-after"):
-        assert text.head.first(f"x-compaction-{name}") == made.header(f"x-compaction-{name}")
-    forwarded = [json.loads(request.body)["messages"] for request in up.requests[-2:]]
-    assert forwarded[0] == forwarded[1]
-
-
-async def test_a_policy_may_ignore_the_requests_options(agent):
-    assert (await agent.send(WORK, {"x-compaction": "please"}, model="deaf")).compaction == "created"
-    assert (await agent.send(WORK, {"x-compaction": "bypass"}, model="deaf")).compaction == "applied"
-    assert (await agent.send(WORK, {"x-conversation-id": "another"}, model="deaf")).compaction == "applied"
-
-
-async def test_a_policy_that_observes_changes_nothing_and_keeps_what_it_would_shorten(agent):
-    work = reading(24, task="Watch me.")
-    steps = await agent.work(work, model="observe")
-    assert "observed" in compactions(steps)
-    assert {step.header("x-compaction-policy") for step in steps if step.compaction == "observed"} == {"observe"}
-    assert all(step.is_verbatim for step in steps)
-    files, lines = await until(lambda: (found := find_saved_work(agent.proxy.state, work))[1] and found)
-    assert len(files) == 1
-    assert len(lines) >= len(work) - 4
-
-
 async def test_a_policy_switched_off_at_run_time_keeps_existing_blocks_and_makes_none(serve, fresh):
     async with serve(fresh.url, config=settings()) as proxy:
         agent, file = Agent(proxy, fresh, "sk-a"), proxy.place / "proxy.yaml"
@@ -254,16 +144,6 @@ async def test_a_policy_switched_off_at_run_time_keeps_existing_blocks_and_makes
 
 
 # --- whose conversation it is ----------------------------------------------------------------------------------------
-
-
-async def test_the_conversations_id_separates_what_looks_alike(agent):
-    first = await agent.send(WORK, {"x-conversation-id": "one"})
-    other = await agent.send(WORK, {"x-conversation-id": "two"})
-    again = await agent.send(WORK, {"x-conversation-id": "one"})
-    assert compactions([first, other, again]) == ["created", "created", "applied"]
-    assert first.header("x-compaction-conversation") == again.header("x-compaction-conversation")
-    assert first.header("x-compaction-conversation") != other.header("x-compaction-conversation")
-    assert first.forwarded == other.forwarded == again.forwarded
 
 
 async def test_two_credentials_never_share(serve, fresh):
@@ -295,13 +175,6 @@ async def test_the_upstreams_count_is_the_start_of_the_next_count(agent, up, str
     assert answer.tokens[1] == first.tokens[1]
     assert counted.tokens[1] == first.tokens[1] + 777
     assert counted.forwarded == answer.forwarded
-
-
-async def test_a_count_that_cannot_be_true_is_not_believed(agent, up):
-    """Some servers cut a long prompt silently and report what was left of it."""
-    up.script = text_turn("Go on.").using(prompt=12)
-    first, second = await agent.send(WORK), await agent.send(WORK)
-    assert second.tokens == first.tokens
 
 
 async def test_a_refused_answer_stores_no_block(agent, up):

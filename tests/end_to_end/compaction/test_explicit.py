@@ -79,14 +79,6 @@ async def test_a_tool_of_that_name_compacts_once_with_its_focus(small_window_sta
     assert (again.compaction, later.compaction) == ("applied", "applied")
 
 
-async def test_a_header_forces_and_its_focus_steers(small_window_stack):
-    up, agent = small_window_stack
-    await agent.send(EARLY)
-    step = await agent.send(EARLY, headers={"x-compaction": "force", "x-compaction-focus": "the parser"})
-    assert step.compaction == "created"
-    assert "keep what concerns this: the parser" in summary_calls(up)[0].json["messages"][-1]["content"]
-
-
 @pytest.mark.parametrize("length", [24, 32, 36, 40, 46])
 @pytest.mark.parametrize("small_window_stack", [WINDOW], indirect=True)
 async def test_at_any_size_a_client_that_asks_by_name_gets_its_summary(small_window_stack, length):

@@ -12,12 +12,11 @@ import pytest
 import pytest_asyncio
 
 from proxy.store.activity_log import ActivityLog
-from tests.support.agent import Agent, compactions, reading
+from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import settings
-from tests.support.messages import call, history, system, user
 from tests.support.proxy_client import log_of, streaming, until
 from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import Upstream, answer, delta, hang, stream, text_turn
+from tests.support.scripted_upstream import Upstream, delta, hang, stream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,7 +24,6 @@ WINDOW = 12_000
 STRIDES, TRIGGER = {"clear_at_least": 3_000}, {"clear_at_least": 100_000, "summary": {"enabled": False}}
 WORK = reading(30)
 GO_ON = text_turn("Go on.")
-SILENT = answer({key: value for key, value in GO_ON.completion().items() if key != "usage"})
 
 
 @dataclass(frozen=True)
@@ -59,34 +57,6 @@ async def test_f18_before_an_unknown_window_there_are_strides_and_a_warning_and_
     await until(lambda: log_of(stack.proxy, "request", reason="window-unknown", compaction="applied"))
 
 
-@pytest.mark.parametrize("reply", [SILENT, GO_ON.using(prompt=0, completion=0)], ids=["silent", "zero"])
-async def test_f19_a_server_that_reports_no_usage_still_gets_its_blocks(stack, request, reply):
-    steps = await stack.agent(request, reply).work(WORK, model="narrow")
-    assert [step.header("x-compaction-reason") for step in steps if step.compaction == "created"][:1] == ["window"]
-    assert all(step.tokens[1] <= WINDOW for step in steps if step.header("x-compaction-tokens-after"))
-
-
-async def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers(stack, request):
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgoA" * 170_000}}
-    asked = user([picture, {"type": "text", "text": "What is it?"}])
-    messages = history(system("You see."), asked, *[call("Look", out="a cat")] * 6)
-    steps = await stack.agent(request).work(messages, model="narrow")
-    assert set(compactions(steps)) == {"none"}
-    assert all(step.is_verbatim for step in steps)
-
-
-async def test_f21_usage_from_before_a_block_does_not_make_the_next_one(stack, request):
-    """The upstream counted what was all but too long, and keeps silent from then on."""
-    agent = stack.agent(request, GO_ON.using(prompt=6_600))
-    before = await agent.send(WORK[:20], model="narrow")
-    stack.up.script = SILENT
-    made = await agent.send(WORK[:24], model="narrow")
-    after = [await agent.send(WORK[:stop], model="narrow") for stop in (24, 26)]
-    assert before.compaction == "none"
-    assert (made.compaction, made.header("x-compaction-reason")) == ("created", "window")
-    assert [(step.compaction, step.header("x-compaction-reason")) for step in after] == [("applied", None)] * 2
-
-
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 async def test_f22_the_answer_that_is_asked_for_has_its_room_in_the_window(stack, request, name):
     agent = stack.agent(request)
@@ -95,18 +65,6 @@ async def test_f22_the_answer_that_is_asked_for_has_its_room_in_the_window(stack
     assert modest.is_verbatim
     assert (greedy.compaction, greedy.header("x-compaction-reason")) == ("created", "window")
     assert greedy.tokens[1] + 8_000 <= WINDOW
-
-
-@pytest.mark.seconds
-async def test_f25_children_that_work_at_the_same_time_leave_their_parent_and_each_other_alone(stack, request):
-    agent = stack.agent(request)
-    histories = [reading(18, more=[call("Read", out="x", path="end")])]
-    histories += [[*histories[0][:2], *reading(18, size=2_000 + 40 * child)[2:]] for child in (1, 2, 3)]
-    await asyncio.gather(*(agent.work(messages, {"x-run": str(n)}) for n, messages in enumerate(histories)))
-    together = {each.header("x-run"): each.body for each in stack.up.requests if each.method == "POST"}
-    for number, messages in enumerate(histories):
-        alone = Agent(stack.proxy, stack.up, f"sk-alone-{number}")
-        assert together[str(number)] == (await alone.work(messages))[-1].forwarded
 
 
 async def test_a_turn_that_ended_half_way_is_in_the_activity_log_like_any_other(stack, request):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.agent import reading, turns
+from tests.support.apis import KEY, MESSAGES, ApiAgent
 from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill
 from tests.support.compacting_proxy import settings
 from tests.support.messages_api import answer_events, answer_text, find_faults
@@ -15,8 +16,6 @@ from tests.support.summary_model import NEAR, OVER, SEEN, account, asks_for_summ
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-KEY = {"x-api-key": "sk-ant-a", "anthropic-version": "2023-06-01"}
-
 
 def reply_to(asked):
     if asked.path.endswith("count_tokens"):
@@ -26,22 +25,10 @@ def reply_to(asked):
     return answer(answer_text("The user wants the tests to pass. Done: read 5 files.", prompt=len(asked.body) // 4))
 
 
-class Agent:
-    """An agent that speaks this API."""
-
-    def __init__(self, proxy, up, **more):
-        self.proxy, self.up, self.more = proxy, up, more
-
-    async def send(self, history, path="/messages", **more):
-        sent, before = as_request(history, **{**self.more, **more}), len(self.up.requests)
-        reply = await ask(self.proxy, sent, path, headers=KEY)
-        return sent, [each.body for each in self.up.requests[before:]], reply
-
-
 async def test_a_client_that_marks_nothing_gets_marks_where_the_policy_sets_them(serve, fresh):
     fresh.script = reply_to
     async with serve(fresh.url, config=settings(default={"cache_marks": "auto"})) as proxy:
-        agent = Agent(proxy, fresh, stream=True)
+        agent = ApiAgent(MESSAGES, proxy, fresh, {"stream": True})
         steps = [await agent.send(each) for each in turns(reading(24))]
     bill, unmarked = MarkedBill(), 0
     for sent, (forwarded,), _ in steps:
@@ -60,7 +47,9 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
         return stream(*answer_events(text, 10)) if request.json.get("stream") else answer(answer_text(text, 10))
 
     async with small_window_stack(script) as (up, _, proxy):
-        agent = Agent(proxy, up, stream=streams, tools=[{"name": "Read", "input_schema": {"type": "object"}}])
+        agent = ApiAgent(
+            MESSAGES, proxy, up, {"stream": streams, "tools": [{"name": "Read", "input_schema": {"type": "object"}}]}
+        )
         for history in (SEEN, NEAR):
             await agent.send(history)
         await wait_until_asked(up)
@@ -77,7 +66,7 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
 async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded(serve, fresh):
     fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
-        agent = Agent(proxy, fresh)
+        agent = ApiAgent(MESSAGES, proxy, fresh)
         _, forwarded, _ = await agent.send(reading(24))
         sent, counted, reply = await agent.send(reading(24), path="/messages/count_tokens")
     assert reply.status == 200
@@ -89,7 +78,7 @@ async def test_a_count_of_tokens_says_what_was_done_to_what_it_counts(serve, fre
     fresh.script = reply_to
     history, path = reading(24), "/messages/count_tokens"
     async with serve(fresh.url, config=settings()) as proxy:
-        agent, off = Agent(proxy, fresh), {**KEY, "x-compaction": "off"}
+        agent, off = ApiAgent(MESSAGES, proxy, fresh), {**KEY, "x-compaction": "off"}
         replies = [await ask(proxy, as_request(history), path, headers=headers) for headers in (KEY, off)]
         await agent.send(history)
         replies.append((await agent.send(history, path="/messages/count_tokens"))[2])
@@ -98,7 +87,7 @@ async def test_a_count_of_tokens_says_what_was_done_to_what_it_counts(serve, fre
 
 async def test_errors_of_the_proxy_have_the_shape_of_this_api(serve, fresh):
     async with serve(fresh.url, config={"upstreams": [{"models": ["x"]}]}) as proxy:
-        _, _, reply = await Agent(proxy, fresh).send(reading(1))
+        _, _, reply = await ApiAgent(MESSAGES, proxy, fresh).send(reading(1))
     error = json.loads(reply.body.data)
     assert (reply.status, error["type"], error["error"]["type"]) == (404, "error", "not_found_error")
 
@@ -106,66 +95,10 @@ async def test_errors_of_the_proxy_have_the_shape_of_this_api(serve, fresh):
 async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
     fresh.script = stream(*answer_events("All is well.")[:-3])
     async with serve(fresh.url, config=settings()) as proxy:
-        _, _, reply = await Agent(proxy, fresh, stream=True).send(reading(1))
+        _, _, reply = await ApiAgent(MESSAGES, proxy, fresh, {"stream": True}).send(reading(1))
     last = reply.body.data.decode().strip().split("\n\n")[-1].strip()
     assert last.startswith("event: error\n")
     assert json.loads(last.partition("data: ")[2])["error"]["type"] == "api_error"
-
-
-async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones_stay(serve, fresh):
-    """The API refuses a thought behind another history than the one it was thought under."""
-    fresh.script = reply_to
-
-    def thinking(history):
-        value = json.loads(as_request(history, model="claude-opus-5-5"))
-        for number, message in enumerate(value["messages"]):
-            if message["role"] == "assistant":
-                thought = {"type": "thinking", "thinking": f"So {number}.", "signature": f"c2ln{number}"}
-                message["content"].insert(0, thought)
-        return json.dumps(value).encode()
-
-    async with serve(fresh.url, config=settings()) as proxy:
-        steps = []
-        for history in turns(reading(24)):
-            reply = await ask(proxy, thinking(history), "/messages", headers=KEY)
-            steps.append((len(json.loads(fresh.requests[-1].body)["messages"]), reply, fresh.requests[-1].body))
-    since, made = 0, 0
-    for length, reply, body in steps:
-        if reply.head.first("x-compaction") == "created":
-            since, made = length, made + 1
-        thoughts = [
-            place
-            for place, message in enumerate(json.loads(body)["messages"])
-            if any(part["type"] == "thinking" for part in message["content"])
-        ]
-        assert all(place >= since for place in thoughts)
-        assert find_faults(body) == []
-    assert made
-    assert thoughts  # of after the last block
-
-
-async def test_reasoning_that_the_api_refuses_is_removed_and_the_client_sees_no_error(serve, fresh):
-    """After a bypass, or where a block was lost, the client's own history is not what the thoughts are bound to."""
-    bound = (
-        "messages.3.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
-    )
-
-    def refuse(asked):
-        if b'"thinking":' in asked.body.replace(b'"thinking": {"type": "adaptive"}', b""):
-            return answer({"type": "error", "error": {"type": "invalid_request_error", "message": bound}}, status=400)
-        return reply_to(asked)
-
-    history = json.loads(as_request(reading(12), thinking={"type": "adaptive"}))
-    for message in history["messages"]:
-        if message["role"] == "assistant":
-            message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": "c2ln"})
-    fresh.script = refuse
-    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        reply = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
-        again = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
-    assert (reply.status, again.status) == (200, 200)
-    assert [find_faults(each.body) for each in fresh.requests[-2:]] == [[], []]
-    assert len([each for each in fresh.requests if each.path == "/v1/messages"]) == 3
 
 
 def refuse_within(type_, message):
@@ -177,6 +110,6 @@ def refuse_within(type_, message):
 async def test_an_error_within_a_stream_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):
     fresh.script = stream(*refuse_within("overloaded_error", "Overloaded"))
     async with serve(fresh.url, config=settings()) as proxy:
-        _, forwarded, reply = await Agent(proxy, fresh, stream=True).send(reading(24))
+        _, forwarded, reply = await ApiAgent(MESSAGES, proxy, fresh, {"stream": True}).send(reading(24))
     assert reply.body.data == b"".join(refuse_within("overloaded_error", "Overloaded"))
     assert len(forwarded) == 1

@@ -41,14 +41,3 @@ async def test_notes_stand_where_results_are_shortened_and_the_cached_history_is
     assert note.startswith("[Background from the context proxy, not from the user:")
     assert "[Shortened by" in json.dumps(cut.messages)
     assert later.extends(cut)
-
-
-async def test_a_model_that_writes_no_notes_holds_up_no_cut(small_window_stack):
-    async with small_window_stack(write_notes(""), **STRIDES) as (_, agent, proxy):
-        ended = await metric(proxy, "summaries_total")
-        await agent.send(WORK[:12])
-        await agent.send(WORK[:16])
-        await summary_ended(proxy, ended)
-        cut = await agent.send(WORK[:18])
-    assert cut.compaction == "created"
-    assert "Notes on older results" not in json.dumps(cut.messages)

@@ -6,33 +6,20 @@ import json
 import pytest
 
 from tests.support.agent import reading
+from tests.support.apis import KEY, RESPONSES, ApiAgent
 from tests.support.compacting_proxy import settings
 from tests.support.proxy_client import ask, log_of, until
-from tests.support.responses_api import KINDS, answer_events, answer_whole, find_faults, refused_events, render
+from tests.support.responses_api import answer_events, answer_whole, find_faults, refused_events, render
 from tests.support.responses_api import request as as_request
 from tests.support.scripted_upstream import answer, pause, stream
 from tests.support.summary_model import ASKED, NEAR, OVER, SEEN, account
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-KEY = {"authorization": "Bearer sk-a"}
-
 
 def reply_to(asked, text="All is well."):
     size = len(asked.body) // 4
     return stream(*answer_events(text, size)) if asked.json.get("stream") else answer(answer_whole(text, size))
-
-
-class Agent:
-    """An agent that speaks this API."""
-
-    def __init__(self, proxy, up, **more):
-        self.proxy, self.up, self.more = proxy, up, more
-
-    async def send(self, history, path="/responses", **more):
-        sent, before = as_request(history, **{**self.more, **more}), len(self.up.requests)
-        reply = await ask(self.proxy, sent, path, headers=KEY)
-        return sent, [each.body for each in self.up.requests[before:]], reply
 
 
 def asks_for_summary(request):
@@ -47,7 +34,7 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
 
     async with small_window_stack(script) as (up, _, proxy):
         tools = [{"type": "function", "name": "Read", "parameters": {"type": "object"}}]
-        agent = Agent(proxy, up, stream=streams, tools=tools, tool_choice="auto")
+        agent = ApiAgent(RESPONSES, proxy, up, {"stream": streams, "tools": tools, "tool_choice": "auto"})
         await agent.send(SEEN)
         await agent.send(NEAR)
         await until(lambda: any(each.body and asks_for_summary(each) and each.ended.is_set() for each in up.requests))
@@ -95,7 +82,9 @@ async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fre
     fresh.script = lambda asked: reply_to(asked) if len(asked.body) // 4 <= 2 * LIMIT else refuse(asked)
     instructions = {"role": "system", "content": "You are an agent. " * 2_000}
     async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        _, forwarded, reply = await Agent(proxy, fresh, stream=True).send([instructions, *reading(60)[1:]])
+        _, forwarded, reply = await ApiAgent(RESPONSES, proxy, fresh, {"stream": True}).send(
+            [instructions, *reading(60)[1:]]
+        )
     assert len(forwarded) == 2
     assert b"context_length_exceeded" not in reply.body.data
     assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[-1]) // 4))
@@ -104,7 +93,7 @@ async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fre
 async def test_a_refusal_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):
     fresh.script = stream(*refused_events("The prompt breaks a rule.", code="invalid_prompt"))
     async with serve(fresh.url, config=settings()) as proxy:
-        _, _, reply = await Agent(proxy, fresh, stream=True).send(reading(24))
+        _, _, reply = await ApiAgent(RESPONSES, proxy, fresh, {"stream": True}).send(reading(24))
     assert reply.body.data == b"".join(refused_events("The prompt breaks a rule.", code="invalid_prompt"))
 
 
@@ -114,7 +103,7 @@ async def test_the_documented_flat_error_reaches_the_client_as_it_came(serve, fr
     events = [*answer_events("All is well.")[:begun], f"event: error\ndata: {json.dumps(flat)}\n\n".encode()]
     fresh.script = stream(*events)
     async with serve(fresh.url, config=settings()) as proxy:
-        _, _, reply = await Agent(proxy, fresh, stream=True).send(reading(1))
+        _, _, reply = await ApiAgent(RESPONSES, proxy, fresh, {"stream": True}).send(reading(1))
     assert reply.body.data == b"".join(events)
     assert reply.body.whole
 
@@ -122,7 +111,7 @@ async def test_the_documented_flat_error_reaches_the_client_as_it_came(serve, fr
 async def test_a_block_that_was_refused_within_a_stream_is_not_remembered(serve, fresh):
     fresh.script = stream(*refused_events("The prompt breaks a rule.", code="invalid_prompt"))
     async with serve(fresh.url, config=settings()) as proxy:
-        agent = Agent(proxy, fresh, stream=True)
+        agent = ApiAgent(RESPONSES, proxy, fresh, {"stream": True})
         _, _, refused = await agent.send(reading(24))
         fresh.script = reply_to
         _, _, accepted = await agent.send(reading(24))
@@ -185,139 +174,3 @@ async def test_computer_use_approvals_and_programs_stay_whole_with_their_answers
     assert left == OF_THE_PROVIDER
     assert all(json.dumps(element).encode() in fresh.requests[-1].body for element in OF_THE_PROVIDER)
     assert find_faults(fresh.requests[-1].body) == []
-
-
-FOLDING = {
-    "trigger_tokens": 4_000,
-    "clear_at_least": 100_000,
-    "when_full": [],
-    "always": [],
-    "keep": {"tokens": 1_000, "groups": 1},
-    "summary": {"enabled": False},
-}
-"""A policy that folds and does nothing else."""
-
-
-def parallel_turn(number, between):
-    """Two calls of one response with another item of it between them, and what answers all of them."""
-    called = [
-        {"type": "function_call", "call_id": f"{name}{number}", "name": "read", "arguments": "{}"} for name in "ab"
-    ]
-    outputs = [
-        {"type": "function_call_output", "call_id": f"{name}{number}", "output": f"{name}{number} of a file\n" * 60}
-        for name in "ab"
-    ]
-    item = json.loads(json.dumps(between).replace("7", str(number)))
-    answer = {"type": KINDS[item["type"]], "call_id": item["call_id"]} if "call_id" in item else None
-    return [called[0], item, called[1], *outputs, *([answer] if answer else [])]
-
-
-@pytest.mark.seconds
-@pytest.mark.parametrize(
-    "between",
-    [
-        {"type": "tool_search_call", "call_id": "ts_7", "execution": "client", "arguments": {"query": "mail"}},
-        {"type": "invented_in_2031", "id": "x_7"},
-    ],
-    ids=lambda item: item["type"],
-)
-async def test_parallel_calls_stay_with_their_outputs_whatever_is_between_them(serve, fresh, between):
-    def refuse_faults(asked):
-        faults = find_faults(asked.body)
-        return answer({"error": {"message": faults[0]}}, status=400) if faults else reply_to(asked)
-
-    fresh.script = refuse_faults
-    items = [{"type": "message", "role": "user", "content": "Mend it."}]
-    outcomes = []
-    async with serve(fresh.url, config=settings(default=FOLDING)) as proxy:
-        for number in range(24):
-            items += parallel_turn(number, between)
-            sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
-            reply = await ask(proxy, sent, "/responses", headers=KEY)
-            outcomes.append((reply.status, reply.head.first("x-compaction")))
-    assert {status for status, _ in outcomes} == {200}
-    assert "created" in {outcome for _, outcome in outcomes}
-    assert len(fresh.requests[-1].body) < 0.8 * len(sent)
-
-
-def refuse_public_schema(asked):
-    """An upstream that knows the public schema: an output of a local shell has an `id` and no `call_id`."""
-    outputs = [item for item in asked.json["input"] if item.get("type") == "local_shell_call_output"]
-    faults = [f"Unknown parameter: {key}" for item in outputs for key in set(item) - {"type", "id", "output", "status"}]
-    faults += find_faults(asked.body)
-    return answer({"error": {"message": faults[0]}}, status=400) if faults else reply_to(asked)
-
-
-async def test_outputs_of_a_local_shell_leave_as_they_came_but_for_what_is_shortened(serve, fresh):
-    fresh.script = refuse_public_schema
-    items = [{"type": "message", "role": "user", "content": "Mend it."}]
-    outcomes = []
-    async with serve(fresh.url, config=settings()) as proxy:
-        for number in range(24):
-            action = {"type": "exec", "command": ["cat", f"{number}.py"], "env": {}}
-            items += [
-                {"type": "local_shell_call", "id": f"x{number}", "call_id": f"lsh_{number}", "action": action},
-                {"type": "local_shell_call_output", "id": f"lsh_{number}", "output": f"{number} of a file\n" * 120},
-            ]
-            sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
-            reply = await ask(proxy, sent, "/responses", headers=KEY)
-            outcomes.append((reply.status, reply.head.first("x-compaction")))
-    assert {status for status, _ in outcomes} == {200}
-    assert "created" in {outcome for _, outcome in outcomes}
-    assert len(fresh.requests[-1].body) < 0.8 * len(sent)
-
-
-def refuse_without_reasoning(asked):
-    """An upstream that wants the reasoning of each `computer_call`, as OpenAI does."""
-    items = asked.json["input"]
-    reasons = {item["id"] for item in items if item.get("type") == "reasoning"}
-    called = [item["id"].removeprefix("cu_") for item in items if item.get("type") == "computer_call"]
-    faults = [f"'cu_{id_}' was provided without its required 'reasoning' item" for id_ in called]
-    faults = [fault for id_, fault in zip(called, faults, strict=True) if f"rs_{id_}" not in reasons]
-    faults += find_faults(asked.body)
-    return answer({"error": {"message": faults[0]}}, status=400) if faults else reply_to(asked)
-
-
-@pytest.mark.seconds
-async def test_a_call_of_a_computer_keeps_its_reasoning_where_a_message_is_between(serve, fresh):
-    fresh.script = refuse_without_reasoning
-    items = [{"type": "message", "role": "user", "content": "Mend it."}]
-    outcomes = []
-    async with serve(fresh.url, config=settings(default=FOLDING)) as proxy:
-        for number in range(24):
-            written = json.dumps(OF_THE_PROVIDER[:3]).replace("_7", f"_{number}").replace("call_a", f"call_{number}")
-            reasoning, called, screenshot = json.loads(written)
-            words = {"type": "message", "role": "assistant", "content": f"I look, part {number}."}
-            read = {"type": "function_call", "call_id": f"f{number}", "name": "read", "arguments": "{}"}
-            output = {"type": "function_call_output", "call_id": f"f{number}", "output": f"{number} of a file\n" * 120}
-            items += [reasoning, words, called, screenshot, {**reasoning, "id": f"rs_b{number}"}, read, output]
-            sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
-            reply = await ask(proxy, sent, "/responses", headers=KEY)
-            outcomes.append((reply.status, reply.head.first("x-compaction")))
-    assert {status for status, _ in outcomes} == {200}
-    assert "created" in {outcome for _, outcome in outcomes}
-    assert len(fresh.requests[-1].body) < 0.8 * len(sent)
-
-
-@pytest.mark.seconds
-async def test_outputs_beside_a_call_of_a_computer_are_shortened_and_stay(serve, fresh):
-    fresh.script = refuse_without_reasoning
-    items = [{"type": "message", "role": "user", "content": "Mend it."}]
-    outcomes = []
-    async with serve(fresh.url, config=settings()) as proxy:
-        for number in range(24):
-            written = json.dumps(OF_THE_PROVIDER[:3]).replace("_7", f"_{number}").replace("call_a", f"call_{number}")
-            reasoning, called, screenshot = json.loads(written)
-            read = {"type": "function_call", "call_id": f"f{number}", "name": "read", "arguments": "{}"}
-            output = {"type": "function_call_output", "call_id": f"f{number}", "output": f"{number} of a file\n" * 180}
-            items += [reasoning, read, called, screenshot, output]
-            sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
-            reply = await ask(proxy, sent, "/responses", headers=KEY)
-            outcomes.append((reply.status, reply.head.first("x-compaction")))
-    assert {status for status, _ in outcomes} == {200}
-    assert "created" in {outcome for _, outcome in outcomes}
-    assert len(fresh.requests[-1].body) < 0.6 * len(sent)
-    left = json.loads(fresh.requests[-1].body)["input"]
-    assert [item for item in left if item in items and "output" not in item] == [
-        item for item in items if "output" not in item
-    ]

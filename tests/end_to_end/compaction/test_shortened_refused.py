@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
+from tests.support.apis import APIS, KEY, each_api
 from tests.support.compacting_proxy import metric, settings
 from tests.support.messages import body
 from tests.support.proxy_client import ask, log_of, until
@@ -13,14 +13,8 @@ from tests.support.scripted_upstream import answer, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a"}
 HISTORIES = list(turns(reading(30)))
-APIS = {
-    "chat": ("/chat/completions", body, text_turn("Go on.")),
-    "messages": ("/messages", messages_api.request, answer(messages_api.answer_text("Go on."))),
-    "responses": ("/responses", responses_api.request, answer(responses_api.answer_whole("Go on."))),
-}
-SENT = {name: [write(history) for history in HISTORIES] for name, (_, write, _) in APIS.items()}
+SENT = {api.name: [api.write(history) for history in HISTORIES] for api in APIS}
 INVALID = {
     "error": {"message": "messages.7: this is against a rule that nobody has heard of", "type": "invalid_request"}
 }
@@ -37,17 +31,16 @@ def count_refused(up, known):
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("status", [400, 422])
-@pytest.mark.parametrize("api", APIS)
+@each_api
 async def test_it_is_sent_as_it_came_and_after_two_refusals_at_once(serve, fresh, api, status):
-    path, _, accepted = APIS[api]
-    fresh.script = accept_only(SENT[api], accepted, status=status)
+    fresh.script = accept_only(SENT[api.name], api.reply(), status=status)
     async with serve(fresh.url, config=settings()) as proxy:
-        answers = [await ask(proxy, sent, path, headers=KEY) for sent in SENT[api]]
+        answers = [await ask(proxy, sent, api.path, headers=KEY) for sent in SENT[api.name]]
         await until(lambda: len(log_of(proxy, "shortened-refused")) == 2)  # the log is written in batches
         lines = log_of(proxy, "shortened-refused")
         counted = await metric(proxy, "refused_as_shortened_total", outcome="helped")
     assert {answer.status for answer in answers} == {200}
-    assert count_refused(fresh, SENT[api]) == 2
+    assert count_refused(fresh, SENT[api.name]) == 2
     assert [line["helped"] for line in lines] == [True, True]
     assert counted == 2
     outcomes = [(answer.head.first("x-compaction"), answer.head.first("x-compaction-reason")) for answer in answers]
@@ -100,12 +93,3 @@ async def test_a_history_that_does_not_fit_is_not_sent_unshortened(serve, fresh)
     assert answers[-1].status == 400
     assert json.loads(answers[-1].body.data) == INVALID
     assert fresh.requests[-1].body != SENT["chat"][-1]
-
-
-async def test_an_unshortened_request_is_not_repeated(serve, fresh):
-    fresh.script = answer(INVALID, 400)
-    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        refused = await ask(proxy, SENT["chat"][-1], headers=KEY)
-        assert log_of(proxy, "shortened-refused") == []
-    assert refused.status == 400
-    assert len([request for request in fresh.requests if request.method == "POST"]) == 1

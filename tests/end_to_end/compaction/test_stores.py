@@ -58,14 +58,6 @@ async def test_f8_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain)
         assert await alternating(fresh, [proxy], proxy.state) == plain
 
 
-@pytest.mark.slow
-async def test_two_proxies_over_one_folder_forward_the_same_bytes_as_one(serve, fresh, plain, tmp_path):
-    fresh.script, shared = COUNTED, ("--state", str(tmp_path))
-    how = {"config": settings(), "fresh": True}
-    async with serve(fresh.url, *shared, **how) as one, serve(fresh.url, *shared, **how) as two:
-        assert await alternating(fresh, [one, two], tmp_path) == plain
-
-
 # --- when the store or the core fails --------------------------------------------------------------------------------
 
 

@@ -75,38 +75,6 @@ async def test_the_question_asks_for_one_text_and_nothing_else(small_window_stac
     assert asked_for.json["max_tokens"] == 600
 
 
-async def test_the_users_words_stay_and_the_ledger_follows_the_summary(small_window_stack):
-    async with small_window_stack(model()) as (up, agent, _):
-        over = await fill_window(up, agent)
-    system_prompt, task, _, summary, *_ = over.messages
-    assert (system_prompt, task) == (WORK[0], WORK[1])
-    assert "## Active work" in summary["content"]
-    assert "part_3.py" in summary["content"].split("Taken from the calls themselves:")[1]
-
-
-async def test_a_summary_that_is_cut_off_each_time_is_never_asked_for_with_more_room_than_the_window_has(
-    small_window_stack,
-):
-    cut_off = text_turn(account()).ending("length")
-    async with small_window_stack(model(cut_off), summary={"max_tokens": 4_000}) as (up, agent, _):
-        await agent.send(SEEN)
-        await agent.send(NEAR)
-        await wait_until_asked(up, 3)
-    first, *later = (request.json["max_tokens"] for request in summary_calls(up))
-    assert 2_000 < first < 4_000  # a sixth of the trigger
-    assert later == [2 * first] * 2
-
-
-async def test_a_streamed_answer_is_a_summary_too(small_window_stack):
-    async with small_window_stack(model()) as (up, agent, _):
-        await agent.send(SEEN, stream=True)
-        await agent.send(NEAR, stream=True)
-        await wait_until_asked(up)
-        over = await agent.send(OVER, stream=True)
-    assert summary_calls(up)[0].json["stream"] is True
-    assert has_summary(over)
-
-
 async def test_a_streamed_summary_is_asked_for_its_usage_and_the_metrics_have_what_it_cost(small_window_stack):
     script = model(text_turn(account()).using(9_000, 300), text_turn("Go on."))
     async with small_window_stack(script) as (up, agent, proxy):
@@ -179,20 +147,6 @@ async def test_a_refusal_that_only_quotes_the_option_changes_nothing_for_other_c
     assert b"stream_options" in over.forwarded
 
 
-async def test_the_next_summary_goes_on_from_the_one_before(small_window_stack):
-    async with small_window_stack(model()) as (up, agent, _):
-        await fill_window(up, agent)
-        for size in range(40, 56, 2):
-            await agent.send(WORK[:size])
-        await wait_until_asked(up, 2)
-        for size in range(56, 66, 2):
-            last = await agent.send(WORK[:size])
-    second = summary_calls(up)[1]
-    assert "Summary of the conversation so far" in json.dumps(second.json["messages"])
-    assert has_summary(last)
-    assert json.dumps(last.messages).count("Summary of the conversation so far") == 1
-
-
 async def test_a_prompt_that_is_sent_once_never_pays_for_a_summary(small_window_stack):
     async with small_window_stack(model()) as (up, agent, _):
         over = await agent.send(OVER)
@@ -251,18 +205,6 @@ async def test_the_same_history_gets_the_same_bytes_from_every_worker_and_one_su
     assert len({json.dumps(step.answer.head.first("x-compaction-tokens-after")) for step in steps}) == 1
     forwarded = {request.body for request in up.requests if len(request.body) and body_has_summary(request)}
     assert len(forwarded) == 1
-
-
-async def test_f25_an_edited_history_does_not_get_the_summary_of_another(small_window_stack):
-    async with small_window_stack(model()) as (up, agent, _):
-        await agent.send(SEEN)
-        await agent.send(NEAR)
-        await wait_until_asked(up)
-        other = [*OVER[:3], {**OVER[3], "content": "Something else."}, *OVER[4:]]
-        edited = await agent.send(other)
-        stranger = await Agent(agent.proxy, up, "sk-b").send(OVER)
-    assert not has_summary(edited)
-    assert not has_summary(stranger)
 
 
 async def test_a_waiting_client_that_leaves_cancels_the_summary(small_window_stack):

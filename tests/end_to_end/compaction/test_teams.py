@@ -112,17 +112,6 @@ async def test_a_team_with_an_upstream_and_a_key_of_its_own_gets_these(agents):
     await until(lambda: log_of(agents["own"].proxy, "request", team="own", upstream="lab"))
 
 
-async def test_a_team_key_takes_no_account_of_the_client_along_to_an_upstream_without_a_key(serve):
-    async with Upstream(text_turn("Go on.")) as up:
-        config = settings(up, upstreams=[{"name": "lab", "base_url": up.url, "window": 1_000_000}])
-        async with serve(None, config=config, environment={"GREEN": "sk-green"}) as proxy:
-            account = {"openai-organization": "org-of-a-person", "openai-project": "of-a-person"}
-            await sending(Agent(proxy, up, team_key(proxy, "own"), account), is_admitted)
-    (request,) = up.requests
-    assert header(request, "authorization") == "Bearer sk-green"
-    assert "of-a-person" not in str(request.headers)
-
-
 @pytest.mark.parametrize("path", ["/chat/completions", "/chat/completions/compact", "/models", "/embeddings", "/files"])
 async def test_without_a_team_key_nothing_opens(stack, path):
     up, proxy, _ = stack
@@ -245,17 +234,6 @@ async def of_file(serve):
 
 
 @pytest.mark.seconds
-async def test_a_policy_that_is_changed_in_the_file_is_in_force_without_a_restart_and_a_bad_one_changes_nothing(serve):
-    async with of_file(serve) as (proxy, file, config, agent):
-        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "no-such"}]}))
-        await until(lambda: "no policy 'no-such'" in proxy.output)
-        assert compactions(await agent.work(WORK)).count("created") == 0
-        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "team": "gr*"}]}))
-        await until(lambda: log_of(proxy, "config-reloaded"), within=60)
-        assert compactions(await agent.work(reading(25))).count("created") > 0
-
-
-@pytest.mark.seconds
 async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
     """The beginning of a file may be a valid configuration, or be refused because the teams are still missing."""
     async with of_file(serve) as (proxy, file, config, agent):
@@ -268,43 +246,6 @@ async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
         await asyncio.sleep(1)
         assert "config-refused" not in await whole_log(proxy)
         assert (await agent.send(WORK[:2])).answer.status == 200
-
-
-@pytest.mark.seconds
-async def test_a_roll_out_takes_some_conversations_and_keeps_them(serve):
-    async with Upstream(text_turn("Go on.")) as up:
-        config = {
-            "upstreams": [{"base_url": up.url, "window": 1_000_000}],
-            "policies": {"default": {"clear_at_least": 500_000}, "bold": SMALL},
-            "attachments": [{"policy": "bold", "rollout": 50}],
-        }
-        async with serve(None, config=config) as proxy:
-            agent = Agent(proxy, up, "sk-a")
-            chosen = {}
-            for number in range(16):
-                steps = await agent.work(reading(14, task=f"Task {number}."))
-                assert len(set(compactions(steps[:5]))) == 1
-                chosen[number] = "created" in compactions(steps)
-            assert 2 <= sum(chosen.values()) <= 14
-            file = proxy.place / "proxy.yaml"
-            file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "rollout": 100}]}))
-            await until(lambda: log_of(proxy, "config-reloaded"))
-            for number in (number for number, taken in chosen.items() if taken):
-                assert (await agent.send(reading(14, task=f"Task {number}."))).compaction == "applied"
-
-
-async def test_a_tag_chooses_the_policy_and_goes_no_further(serve):
-    async with Upstream(text_turn("Go on.")) as up:
-        config = {
-            "upstreams": [{"base_url": up.url, "window": 1_000_000}],
-            "policies": {"default": {"clear_at_least": 500_000}, "bold": SMALL},
-            "attachments": [{"policy": "bold", "tag": "nightly-*"}],
-        }
-        async with serve(None, config=config) as proxy:
-            plain, nightly = Agent(proxy, up, "sk-a"), Agent(proxy, up, "sk-b", {"x-compaction-tag": "nightly-7"})
-            assert "created" not in compactions(await plain.work(WORK))
-            assert "created" in compactions(await nightly.work(WORK))
-            assert all(header(request, "x-compaction-tag") is None for request in up.requests)
 
 
 # --- switches ---
@@ -370,11 +311,3 @@ async def test_a_trusted_gateway_with_a_rotating_key_names_the_team_and_blocks_a
         assert compactions(steps)[-1] == "applied"
         assert all(header(request, "x-team") is None for request in up.requests)
         assert {key.partition("/")[0] for (key,) in rows(proxy.state, "select key from blocks_1")} == {"team.red"}
-
-
-async def test_a_gateway_that_is_not_trusted_is_refused(serve):
-    async with proxy_behind_gateway(serve, "10.0.0.0/8") as (up, proxy):
-        step = await Agent(proxy, up, "sk-a", {"x-team": "red"}).send(WORK[:2])
-        assert step.answer.status == 403
-        assert fault_of(step.answer)["code"] == "untrusted_gateway"
-        assert (await Agent(proxy, up, "sk-a").send(WORK[:2])).answer.status == 200

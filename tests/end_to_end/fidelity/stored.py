@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,22 +26,8 @@ def load(path: Path = RECORDED) -> list[RequestCase]:
     return [_request(json.loads(line)) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
-def save(requests: Iterable[RequestCase], path: Path = RECORDED) -> None:
-    path.write_text("".join(_line(request) + "\n" for request in requests), encoding="utf-8")
-
-
 def _request(stored: dict[str, Any]) -> RequestCase:
     encoded = stored.pop("base64", None)
     body = base64.b64decode(encoded) if encoded is not None else stored.pop("body").encode()
     headers = tuple((name, value) for name, value in stored.pop("headers"))
     return RequestCase(**stored, headers=headers, body=body)
-
-
-def _line(request: RequestCase) -> str:
-    try:
-        body = {"body": request.body.decode()}
-    except UnicodeDecodeError:
-        body = {"base64": base64.b64encode(request.body).decode()}
-    about = {"source": request.source, "name": request.name, "method": request.method, "target": request.target}
-    framing = {} if request.chunk is None else {"chunk": request.chunk}
-    return json.dumps({**about, **framing, "headers": request.headers, **body}, ensure_ascii=False)

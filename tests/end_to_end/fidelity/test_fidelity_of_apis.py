@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tests.support import messages_api, responses_api
+from tests.support.apis import KEY, each_other_api
 from tests.support.growing_histories import Conversation
 from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import Reply, answer, stream
@@ -14,7 +14,6 @@ from tests.support.scripted_upstream import Reply, answer, stream
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 REQUESTS = 200
-KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a", "anthropic-version": "2023-06-01"}
 SEPARATORS = ((",", ":"), (", ", ": "), (" ,\n ", " : "), (",\r\n\t", ":\t"))
 MEMBERS = (
     b"",
@@ -27,19 +26,11 @@ UNKNOWN_BLOCK = {"type": "of_tomorrow", "x": [None, True], "y": "\u2028"}
 CALL = {"id": "call_1", "function": {"name": "Read", "arguments": '{"path": "größe.py"}'}}
 
 
-class Messages:
-    path, write, events = "/messages", staticmethod(messages_api.request), staticmethod(messages_api.answer_events)
-    whole, history, unknown = staticmethod(messages_api.answer_text), "messages", {"role": "user", "content": "And?"}
-    oddity = b'event: ping\ndata: {"type": "ping"}\n\n'
-
-
-class Responses:
-    path, write, events = "/responses", staticmethod(responses_api.request), staticmethod(responses_api.answer_events)
-    whole, history, unknown = staticmethod(responses_api.answer_whole), "input", UNKNOWN_BLOCK
-    oddity = b'event: response.of_tomorrow\ndata: {"type":"response.of_tomorrow","sequence_number":7}\n\n'
-
-
-APIS = [Messages(), Responses()]
+ODDITIES = {
+    "messages": b'event: ping\ndata: {"type": "ping"}\n\n',
+    "responses": b'event: response.of_tomorrow\ndata: {"type":"response.of_tomorrow","sequence_number":7}\n\n',
+}
+UNKNOWN = {"messages": {"role": "user", "content": "And?"}, "responses": UNKNOWN_BLOCK}
 
 
 def write_request(api, seed):
@@ -51,7 +42,7 @@ def write_request(api, seed):
     history = [json.loads(raw) for raw in conversation.messages]
     value = json.loads(api.write(history, stream=chance.random() < 0.5))
     if chance.random() < 0.3:
-        value[api.history].append(api.unknown)
+        value[api.items].append(UNKNOWN[api.name])
     text = json.dumps(value, separators=chance.choice(SEPARATORS), ensure_ascii=chance.random() < 0.5)
     body = text.encode("utf-8", "surrogatepass")
     at = body.index(b"{") + 1
@@ -77,7 +68,7 @@ def write_answers(api):
         api.events("größe 数据 \u2028 \U0001f468"),
         api.events("", calls=[CALL]),
         api.events("I read it.", calls=[CALL]),
-        [*api.events("Go on.")[:1], api.oddity, *api.events("Go on.")[1:]],
+        [*api.events("Go on.")[:1], ODDITIES[api.name], *api.events("Go on.")[1:]],
     ]
     yield from (stream(*FRAMINGS[name](frames)) for frames, name in product(text, FRAMINGS))
     for value in (
@@ -97,9 +88,9 @@ def bytes_of(reply: Reply):
     return reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.path)
+@each_other_api
 async def test_requests_arrive_as_they_were_written(serve, up, api):
-    up.script = answer(api.whole("Go on."))
+    up.script = api.reply()
     async with serve(up.url) as proxy:
         for seed in range(REQUESTS):
             sent = write_request(api, seed)
@@ -109,7 +100,7 @@ async def test_requests_arrive_as_they_were_written(serve, up, api):
             up.forget()
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.path)
+@each_other_api
 async def test_answers_arrive_as_they_were_written(serve, up, api):
     answers = list(write_answers(api))
     assert len(answers) >= 60

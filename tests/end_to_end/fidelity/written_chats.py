@@ -15,7 +15,6 @@ JSON = ("Content-Type", "application/json")
 KEY = ("Authorization", "Bearer sk-made-up")
 HELLO = {"role": "user", "content": "Hello."}
 PNG = {"url": "https://pictures.example/heron.png"}
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 MARK = {"cache_control": {"type": "ephemeral"}}
 
 
@@ -35,8 +34,6 @@ def written_chats() -> Iterator[RequestCase]:
     yield from _parts()
     yield from _roles()
     yield from _rule_breakers()
-    yield from _settings()
-    yield from _dialects()
     yield from _spellings()
     yield from _no_json()
     yield from _sizes()
@@ -102,79 +99,6 @@ def _rule_breakers() -> Iterator[RequestCase]:
     yield chat("a role nobody knows", {"role": "oracle", "content": "Perhaps."})
     yield chat("a message that is no object", "Hello.", 7, None)
     yield chat("no messages", messages=[])
-
-
-def _settings() -> Iterator[RequestCase]:
-    """Every key of the API with a value of its kind, one request each; and all of them at once."""
-    values: dict[str, Any] = {
-        "audio": {"voice": "alloy", "format": "pcm16"},
-        "frequency_penalty": -0.5,
-        "function_call": {"name": "look"},
-        "functions": [{"name": "look", "parameters": SCHEMA}],
-        "logit_bias": {"42": -100, "43": 1.5},
-        "max_completion_tokens": 4096,
-        "metadata": {"k": "v"},
-        "modalities": ["text", "audio"],
-        "moderation": {"model": "mod-1", "policy": {"input": {"mode": "score"}, "output": {"mode": "block"}}},
-        "prediction": {"type": "content", "content": [{"type": "text", "text": "x = 1\n"}]},
-        "presence_penalty": 2,
-        "prompt_cache_key": "conversation-9",
-        "prompt_cache_options": {"mode": "implicit", "ttl": "30m"},
-        "prompt_cache_retention": "24h",
-        "reasoning_effort": "xhigh",
-        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}},
-        "safety_identifier": "person-1",
-        "service_tier": "fast",
-        "stop": None,
-        "store": True,
-        "stream_options": {"include_usage": True, "include_obfuscation": False},
-        "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
-        "tools": [
-            {"type": "function", "function": {"name": "look", "strict": True, "parameters": SCHEMA}},
-            {"type": "custom", "custom": {"name": "sh", "format": {"type": "grammar", "grammar": {"syntax": "lark"}}}},
-        ],
-        "verbosity": "low",
-        "web_search_options": {"user_location": {"type": "approximate", "approximate": {"city": "Bergen"}}},
-    }
-    for key, value in values.items():
-        yield chat(f"setting: {key}", **{key: value})
-    yield chat("every setting at once", stream=True, **values)
-
-
-def _dialects() -> Iterator[RequestCase]:
-    """What other servers added to the API: all of it must go round."""
-    thinking = {"type": "reasoning.encrypted", "data": "gAAAAB==", "signature": "c2ln", "index": 0, "format": "x-v1"}
-    extras: dict[str, dict[str, Any]] = {
-        "reasoning_content": {"reasoning_content": "First I look.\n"},
-        "reasoning": {"reasoning": "First I look.", "reasoning_details": [thinking]},
-        "reasoning parts": {
-            "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}], "closed": True}]
-        },
-        "signed thinking": {"content": [{"type": "thinking", "thinking": "Hm.", "signature": "c2lnbmVk"}]},
-        "thought signature": {"tool_calls": [_function(extra_content={"google": {"thought_signature": "c2ln/+=="}})]},
-        "cache mark on a message": MARK,
-        "prefix": {"prefix": True, "content": "def main("},
-        "provider fields": {"provider_specific_fields": {"a": None}, "annotations": [], "phase": "final"},
-    }
-    for name, fields in extras.items():
-        yield chat(f"dialect: {name}", HELLO, {"role": "assistant", "content": "Yes.", **fields}, HELLO)
-    keys: dict[str, Any] = {
-        "top_k": 40,
-        "min_p": 0.05,
-        "chat_template_kwargs": {"enable_thinking": False},
-        "transforms": ["middle-out"],
-        "provider": {"order": ["A", "B"], "allow_fallbacks": False},
-        "models": ["scripted-1", "scripted-2"],
-        "options": {"num_ctx": 32768},
-        "keep_alive": "5m",
-        "grammar": 'root ::= "yes" | "no"',
-        "cache_prompt": True,
-        "extra_body": {"google": {"thinking_config": {"include_thoughts": True}}},
-        "safe_prompt": False,
-    }
-    for key, value in keys.items():
-        yield chat(f"dialect key: {key}", **{key: value})
-    yield chat("fifty invented keys", **{f"x_{n}": {"nested": [n, {"deeper": None}]} for n in range(50)})
 
 
 def _spellings() -> Iterator[RequestCase]:

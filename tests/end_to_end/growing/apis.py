@@ -25,7 +25,7 @@ from tests.end_to_end.growing.run import (
     WINDOWS,
     Findings,
 )
-from tests.support import messages_api, responses_api
+from tests.support.apis import MESSAGES, RESPONSES
 from tests.support.growing_histories import Conversation
 from tests.support.history_judge import LOOK_ALIKE
 from tests.support.proxy_client import ask
@@ -42,54 +42,31 @@ ASKED_BYTES = 6_000
 """The end of a request, where a question for a summary is."""
 
 
-class Messages:
-    path, history = "/messages", "messages"
-    write = staticmethod(messages_api.request)
-    judge = staticmethod(messages_api.find_faults)
-    answer, events = staticmethod(messages_api.answer_text), staticmethod(messages_api.answer_events)
-
-    def units(self, value):
-        """What can be kept or left out, each with its speaker; messages of one speaker in a row are one."""
-        return [
-            (message["role"], json.dumps(part, sort_keys=True))
-            for message in value["messages"]
-            for part in _parts(message["content"])
-        ]
-
-    def find_words(self, value):
-        texts = [
-            part["text"]
-            for message in value["messages"]
-            if message["role"] == "user"
-            for part in _parts(message["content"])
-            if part["type"] == "text"
-        ]
-        return texts[-1:]
-
-    def refuse(self, size, window, *, streams):
-        del streams
-        text = f"prompt is too long: {size} tokens > {window} maximum"
-        return answer({"type": "error", "error": {"type": "invalid_request_error", "message": text}}, 400)
-
-
-class Responses:
-    path, history = "/responses", "input"
-    write = staticmethod(responses_api.request)
-    judge = staticmethod(responses_api.find_faults)
-    answer, events = staticmethod(responses_api.answer_whole), staticmethod(responses_api.answer_events)
-
-    def units(self, value):
+def units_of(api, value):
+    """What can be kept or left out; of Messages with its speaker: those of one speaker in a row are one."""
+    if api is RESPONSES:
         return [json.dumps(item, sort_keys=True) for item in value["input"]]
+    return [
+        (message["role"], json.dumps(part, sort_keys=True))
+        for message in value["messages"]
+        for part in _parts(message["content"])
+    ]
 
-    def find_words(self, value):
-        text = [item["content"] for item in value["input"] if item["type"] == "message" and item["role"] == "user"]
-        return [part["text"] for part in _parts(text[-1]) if "text" in part] if text else []
 
-    def refuse(self, size, window, *, streams):
-        del size, window
-        text = "Your input exceeds the context window of this model. Please adjust your input and try again."
-        error = {"message": text, "type": "invalid_request_error", "code": "context_length_exceeded"}
-        return stream(*responses_api.refused_events(text)) if streams else answer({"error": error}, 400)
+def find_words(api, value):
+    """The newest words of the user."""
+    said = [item["content"] for item in value[api.items] if item.get("role") == "user"]
+    if api is RESPONSES:
+        return [part["text"] for part in _parts(said[-1]) if "text" in part] if said else []
+    return [part["text"] for content in said for part in _parts(content) if part["type"] == "text"][-1:]
+
+
+def refuse(api, size, window, *, streams):
+    if api is MESSAGES:
+        return api.refuse(f"prompt is too long: {size} tokens > {window} maximum")
+    if streams:
+        return stream(*api.refused_events())
+    return api.refuse(code="context_length_exceeded")
 
 
 def is_accepted(reply):
@@ -101,7 +78,7 @@ def _parts(content):
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-APIS = {"Messages": Messages(), "Responses": Responses()}
+APIS = {"Messages": MESSAGES, "Responses": RESPONSES}
 
 
 @dataclass
@@ -128,13 +105,12 @@ class Provider:
             )
         self.forwarded[body["model"]] = request.body
         if size > window:
-            return self.api.refuse(size, window, streams=bool(body.get("stream")))
+            return refuse(self.api, size, window, streams=body.get("stream"))
         return self._answer_text("Go on.", body, size)
 
     def _answer_text(self, text, body, size):
-        if body.get("stream"):
-            return stream(*self.api.events(text or " ", max(20, size)))
-        return answer(self.api.answer(text, max(20, size)))
+        streams = bool(body.get("stream"))
+        return self.api.reply((text or " ") if streams else text, max(20, size), streams=streams)
 
 
 class Run:
@@ -167,7 +143,7 @@ class Run:
         reply, action = await self._ask(proxy, body)
         self.found.tally.update({"histories": 1, action: 1, "refused": not is_accepted(reply)})
         left = self.provider.forwarded[self.model]
-        sent, units = json.loads(left), self.api.units(json.loads(left))
+        sent, units = json.loads(left), units_of(self.api, json.loads(left))
         if left != body:
             self.found.tally["rewritten"] += 1
             self._judge(body, left, sent, units)
@@ -181,22 +157,22 @@ class Run:
 
     def _has_grown(self, body):
         """True where the request begins as the one before: an id that is used again may be one of another kind here."""
-        came, earlier = (self.api.units(json.loads(each)) for each in (body, self.before[1]))
+        came, earlier = (units_of(self.api, json.loads(each)) for each in (body, self.before[1]))
         return came[: len(earlier)] == earlier
 
     def _judge(self, body, left, sent, units):
         came = json.loads(body)
-        was_valid = not self.api.judge(body)
+        was_valid = not self.api.find_faults(body)
         self.found.tally["valid"] += was_valid
-        self._note(INVALID, was_valid and self.api.judge(left))
-        own, kept = self.api.units(came), iter(self.api.units(came))
+        self._note(INVALID, was_valid and self.api.find_faults(left))
+        own, kept = units_of(self.api, came), iter(units_of(self.api, came))
         known = set(own)
         self._note(OUT_OF_ORDER, not all(unit in kept for unit in units if unit in known))
-        others = [{key: value[key] for key in value if key != self.api.history} for value in (came, sent)]
+        others = [{key: value[key] for key in value if key != self.api.items} for value in (came, sent)]
         self._note(OTHER_MEMBER, others[0] != others[1])
         data = json.dumps(sent, ensure_ascii=False)
         # What reads like a command's output is taken for that, and may be shortened.
-        words = [text for text in self.api.find_words(came) if not LOOK_ALIKE.match(text)]
+        words = [text for text in find_words(self.api, came) if not LOOK_ALIKE.match(text)]
         self._note(LOST_WORDS, any(json.dumps(text, ensure_ascii=False) not in data for text in words))
         self._note(LONGER, len(left) > len(body))
 
@@ -206,7 +182,7 @@ class Run:
             return
         units, body = self.before
         reply, action = await self._ask(proxy, body)
-        again = self.api.units(json.loads(self.provider.forwarded[self.model]))
+        again = units_of(self.api, json.loads(self.provider.forwarded[self.model]))
         if action != "created":  # as where a summary came in between
             self.found.tally["repeated"] += 1
             self._note(sentence, again != units)

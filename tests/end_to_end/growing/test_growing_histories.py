@@ -71,6 +71,6 @@ def test_the_judge_finds_what_is_wrong(api, faulty_view, sentence):
     run = apis.Run(apis.Provider(apis.APIS[api], apis.Findings()), 1)
     body = run.api.write([*reading(4), {"role": "user", "content": "And now?"}])
     sent = json.loads(body)
-    faulty_view(sent[run.api.history])
-    run._judge(body, json.dumps(sent).encode(), sent, run.api.units(sent))
+    faulty_view(sent[run.api.items])
+    run._judge(body, json.dumps(sent).encode(), sent, apis.units_of(run.api, sent))
     assert sentence in [kind for kind, _ in run.found.faults]

@@ -132,20 +132,6 @@ async def test_recalls_end_after_a_bounded_number_of_rounds(ask, streams):
     assert usage["prompt_tokens"] == 100 * len(asked)
 
 
-@each_way
-async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask, streams):
-    refusal = answer({"error": {"message": "Slow down.", "type": "tokens", "code": "rate_limit_exceeded"}}, 429)
-    step, asked = await ask(text_turn("Let me see.") + recalls(messages="3"), refusal, streams=streams)
-    assert len(asked) == 2
-    if streams:
-        (*_, last) = data_of(step.answer.body.data)
-        assert last["error"]["message"] == "Slow down."
-        assert b"[DONE]" not in step.answer.body.data
-    else:
-        assert step.answer.status == 429
-        assert json.loads(step.answer.body.data)["error"]["message"] == "Slow down."
-
-
 async def test_a_later_round_that_breaks_off_is_not_taken_for_an_end(ask):
     broken = stream(delta(role="assistant", content=""), delta(content="So"), cut())
     step, _ = await ask(text_turn("Let me see.") + recalls(messages="3"), broken, streams=True)
@@ -258,18 +244,6 @@ async def test_sizes_go_by_what_the_first_round_took(ask):
     step, _ = await ask(text_turn("Done."), streams=False, messages=longer)
     assert step.compaction == "applied"
     assert 9_000 <= step.tokens[1] < 9_500
-
-
-@each_way
-async def test_a_client_that_reads_its_gauge_sees_the_size_of_its_own_history(ask, streams):
-    step, _ = await ask(
-        recalls(messages="3").using(9_000, 7), text_turn("On.").using(9_500, 3), streams=streams, model="gauge"
-    )
-    usage = client_view(step.answer)[3]
-    before, after = step.tokens
-    assert usage["prompt_tokens"] == 9_000 + before - after
-    assert usage["completion_tokens"] == 10
-    assert usage["total_tokens"] == usage["prompt_tokens"] + 10
 
 
 @each_way

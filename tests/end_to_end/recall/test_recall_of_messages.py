@@ -82,41 +82,6 @@ async def test_a_recall_is_answered_within_the_request_and_thinking_goes_back_un
     assert message["usage"] == {"input_tokens": 30, "cache_read_input_tokens": 180, "output_tokens": 12}
 
 
-@each_way
-async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
-    mixed = blocks_reply(
-        tool_use_block("Read", 1, path="a.py"),
-        tool_use_block(TOOL, 2, messages="3"),
-        tool_use_block("Read", 3, path="b.py"),
-    )
-    answer, (_, again) = await ask(
-        mixed, blocks_reply(text("Yes."), tool_use_block("Read", 4, path="c.py")), streams=streams
-    )
-    answered = again["messages"][-1]["content"]
-    assert [result["tool_use_id"] for result in answered] == ["toolu_1", "toolu_2", "toolu_3"]
-    assert "next message" in answered[0]["content"]
-    message = put_together(answer)
-    assert [block.get("id", "text") for block in message["content"]] == ["toolu_1", "toolu_3", "text", "toolu_4"]
-    assert [block["input"] for block in message["content"] if "input" in block] == [
-        {"path": "a.py"},
-        {"path": "b.py"},
-        {"path": "c.py"},
-    ]
-    assert message["stop_reason"] == "tool_use"
-
-
-@each_way
-async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask, streams):
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    found, _ = await ask(blocks_reply(tool_use_block(TOOL, 1, messages="3")), answer(error, 529), streams=streams)
-    if streams:
-        *_, name, data = found.body.data.strip().splitlines()
-        assert name == b"event: error"
-        assert json.loads(data[5:])["error"] == error["error"]
-    else:
-        assert (found.status, json.loads(found.body.data)) == (529, error)
-
-
 async def test_a_later_round_that_is_refused_within_its_stream_ends_in_the_upstreams_own_error(ask):
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     begun = b'event: message_start\ndata: {"type": "message_start", "message": {"usage": {"input_tokens": 1}}}\n\n'
@@ -131,14 +96,6 @@ async def test_a_later_round_that_is_refused_without_a_word_ends_in_an_error_tha
     found, _ = await ask(blocks_reply(tool_use_block(TOOL, 1, messages="3")), answer(b"", status), streams=True)
     *_, data = found.body.data.strip().splitlines()
     assert json.loads(data[5:])["error"]["message"].endswith(f"refused to go on with its answer: status {status}")
-
-
-async def test_an_answer_without_a_recall_keeps_its_bytes(ask):
-    turn = blocks_reply(thinking_block("Hm."), text("Let me look."), tool_use_block("Read", 1, path="a.py"))
-    whole, (asked,) = await ask(turn, streams=True)
-    assert TOOL in json.dumps(asked["tools"])
-    assert whole.body.data.count(b"message_start") == 2
-    assert put_together(whole)["content"][2] == tool_use_block("Read", 1, path="a.py")
 
 
 async def test_cache_marks_of_the_proxy_stay_where_they_are_and_four_at_most(ask):

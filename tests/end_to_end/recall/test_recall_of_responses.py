@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.agent import reading
-from tests.support.responses_api import find_faults, render
+from tests.support.responses_api import events_of, find_faults
 from tests.support.responses_api import request as as_request
 from tests.support.scripted_upstream import answer, stream
 
@@ -39,28 +39,6 @@ def items_reply(*items, prompt=100):
         return stream(*events_of(whole)) if asked.json.get("stream") else answer(whole)
 
     return script
-
-
-def events_of(whole):
-    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
-    events = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
-    for index, item in enumerate(whole["output"]):
-        where = {"item_id": item["id"], "output_index": index}
-        events.append(
-            {"type": "response.output_item.added", "output_index": index, "item": {**item, "status": "in_progress"}}
-        )
-        match item["type"]:
-            case "message":
-                part = {**where, "content_index": 0}
-                found = item["content"][0]["text"].split(" ")
-                events += [{"type": "response.output_text.delta", **part, "delta": word} for word in found]
-            case "function_call":
-                events.append({"type": "response.function_call_arguments.delta", **where, "delta": item["arguments"]})
-            case "reasoning":
-                events.append({"type": "response.reasoning_summary_text.delta", **where, "delta": "Hm."})
-        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    events.append({"type": "response.completed", "response": whole})
-    return [render(event, number) for number, event in enumerate(events)]
 
 
 def put_together(found):
@@ -112,20 +90,6 @@ async def test_a_recall_is_answered_within_the_request_with_the_items_as_they_we
     usage = response["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (300, 10, 310)
     assert usage["input_tokens_details"] == {"cached_tokens": 20}
-
-
-@each_way
-async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
-    mixed = items_reply(
-        reasoning_item(1), calls("Read", 1, path="a.py"), calls(TOOL, 2, messages="3"), calls("Read", 3, path="b.py")
-    )
-    answer, (asked, again) = await ask(mixed, items_reply(calls("Read", 4, path="c.py")), streams=streams)
-    results = again["input"][len(asked["input"]) + 4 :]
-    assert [result["call_id"] for result in results] == ["call_1", "call_2", "call_3"]
-    assert results[1]["output"] == WORK[3]["content"]
-    assert "next message" in results[0]["output"]
-    output = put_together(answer)["output"]
-    assert [item["id"] for item in output] == ["rs_1", "fc_1", "fc_3", "fc_4"]
 
 
 @each_way

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from proxy.lab.replay.validity import find_breaches
 from tests.end_to_end.agents.agent import Work
 from tests.end_to_end.agents.errands.facts import DONE_ONCE, FACTS, texts, told_facts
 from tests.end_to_end.agents.errands.model import errand_model, main_requests
@@ -21,7 +22,6 @@ from tests.end_to_end.agents.errands.roster import OPERATORS, Operator
 from tests.end_to_end.agents.model import body_of, tokens_of
 from tests.end_to_end.agents.page import keep_errands
 from tests.end_to_end.agents.record import find_faults_of_its_api
-from tests.end_to_end.agents.strict import violations
 from tests.support.proxy_client import whole_log
 from tests.support.scripted_upstream import Request, Upstream
 
@@ -124,4 +124,4 @@ async def test_results_are_stored_for_the_page(operator: Operator, direct_day: D
 
 
 def faults_of(request: Request) -> list[str]:
-    return [*find_faults_of_its_api(request), *violations(body_of(request))]
+    return [*find_faults_of_its_api(request), *find_breaches(body_of(request)["messages"])]

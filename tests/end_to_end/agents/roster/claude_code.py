@@ -2,7 +2,8 @@
 
 from tests.end_to_end.agents.agent import KEY, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.end_to_end.agents.shell import command
+from tests.end_to_end.agents.task import BRIEF, Action
 from tests.support.completions import Turn, call_turn, text_turn
 
 
@@ -17,15 +18,7 @@ def _start(base_url: str) -> Start:
 
 
 def _act(action: Action) -> Turn:
-    match action:
-        case Read(path):
-            return call_turn("Bash", command=f"cat {path}")
-        case Search(pattern, path):
-            return call_turn("Bash", command=f"grep -n {pattern} {path}")
-        case Write(path, text):
-            return call_turn("Bash", command=f"cat > {path} <<'END'\n{text}\nEND")
-        case Edit(path, old, new):
-            return call_turn("Bash", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+    return call_turn("Bash", command=command(action))
 
 
 AGENT = Agent(

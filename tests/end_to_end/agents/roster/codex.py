@@ -2,7 +2,8 @@
 
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.end_to_end.agents.shell import command
+from tests.end_to_end.agents.task import BRIEF, Action
 from tests.support.completions import Turn, call_turn, text_turn
 
 
@@ -14,19 +15,7 @@ def _start(base_url: str) -> Start:
 
 
 def _act(action: Action) -> Turn:
-    match action:
-        case Read(path):
-            return _run(f"cat {path}")
-        case Search(pattern, path):
-            return _run(f"grep -n {pattern} {path}")
-        case Write(path, text):
-            return _run(f"cat > {path} <<'END'\n{text}\nEND")
-        case Edit(path, old, new):
-            return _run(f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
-
-
-def _run(command: str) -> Turn:
-    return call_turn("exec_command", cmd=command, max_output_tokens=10_000)
+    return call_turn("exec_command", cmd=command(action), max_output_tokens=10_000)
 
 
 AGENT = Agent(

@@ -2,7 +2,8 @@
 
 from tests.end_to_end.agents.agent import MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.end_to_end.agents.shell import command
+from tests.end_to_end.agents.task import BRIEF, Action, Write
 from tests.support.completions import Turn, call_turn, text_turn
 
 
@@ -15,15 +16,9 @@ def _start(base_url: str) -> Start:
 
 
 def _act(action: Action) -> Turn:
-    match action:
-        case Read(path):
-            return call_turn("shell", command=f"cat {path}")
-        case Search(pattern, path):
-            return call_turn("shell", command=f"grep -n {pattern} {path}")
-        case Write(path, text):
-            return call_turn("save", path=path, content=text)
-        case Edit(path, old, new):
-            return call_turn("shell", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+    if isinstance(action, Write):
+        return call_turn("save", path=action.path, content=action.text)
+    return call_turn("shell", command=command(action))
 
 
 def _closes(word: str) -> Turn:

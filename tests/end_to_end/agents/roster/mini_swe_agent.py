@@ -2,7 +2,8 @@
 
 from tests.end_to_end.agents.agent import MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.end_to_end.agents.shell import command
+from tests.end_to_end.agents.task import BRIEF, Action
 from tests.support.completions import Turn, call_turn
 
 
@@ -24,19 +25,7 @@ def _start(base_url: str) -> Start:
 
 
 def _act(action: Action) -> Turn:
-    return call_turn("bash", command=_command(action))
-
-
-def _command(action: Action) -> str:
-    match action:
-        case Read(path):
-            return f"cat {path}"
-        case Search(pattern, path):
-            return f"grep -n {pattern} {path}"
-        case Write(path, text):
-            return f"cat > {path} <<'END'\n{text}\nEND"
-        case Edit(path, old, new):
-            return f"sed -i 's/{old.strip()}/{new.strip()}/' {path}"
+    return call_turn("bash", command=command(action))
 
 
 def _closes(word: str) -> Turn:

@@ -2,7 +2,8 @@
 
 from tests.end_to_end.agents.agent import MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.end_to_end.agents.shell import command
+from tests.end_to_end.agents.task import BRIEF, Action, Write
 from tests.support.completions import Turn, call_turn, text_turn
 
 
@@ -33,15 +34,9 @@ max_output_tokens = 4096
 
 
 def _act(action: Action) -> Turn:
-    match action:
-        case Read(path):
-            return call_turn("bash", command=f"cat {path}")
-        case Search(pattern, path):
-            return call_turn("bash", command=f"grep -n {pattern} {path}")
-        case Write(path, text):
-            return call_turn("write_file", file_path=path, content=text)
-        case Edit(path, old, new):
-            return call_turn("bash", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+    if isinstance(action, Write):
+        return call_turn("write_file", file_path=action.path, content=action.text)
+    return call_turn("bash", command=command(action))
 
 
 AGENT = Agent(

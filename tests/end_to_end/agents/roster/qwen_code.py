@@ -2,7 +2,8 @@
 
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.end_to_end.agents.shell import command
+from tests.end_to_end.agents.task import BRIEF, Action, Search
 from tests.support.completions import Turn, call_turn, text_turn
 
 
@@ -12,16 +13,9 @@ def _start(base_url: str) -> Start:
 
 
 def _act(action: Action) -> Turn:
-    match action:
-        case Read(path):
-            return call_turn("run_shell_command", command=f"cat {path}", is_background=False)
-        case Search(pattern, path):
-            return call_turn("grep_search", pattern=pattern, path=path)
-        case Write(path, text):
-            return call_turn("run_shell_command", command=f"cat > {path} <<'END'\n{text}\nEND", is_background=False)
-        case Edit(path, old, new):
-            command = f"sed -i 's/{old.strip()}/{new.strip()}/' {path}"
-            return call_turn("run_shell_command", command=command, is_background=False)
+    if isinstance(action, Search):
+        return call_turn("grep_search", pattern=action.pattern, path=action.path)
+    return call_turn("run_shell_command", command=command(action), is_background=False)
 
 
 AGENT = Agent(

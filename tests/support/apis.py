@@ -1,0 +1,107 @@
+"""The three APIs, each as a client and an upstream speak it, for what is told of all of them alike.
+
+answered = await ask(proxy, api.write(history, stream=True), api.path, headers=KEY)
+assert api.find_faults(up.requests[-1].body) == []
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.support import messages_api, responses_api
+from tests.support.completions import text_turn
+from tests.support.http_client import Answer
+from tests.support.messages import body
+from tests.support.proxy_client import ask
+from tests.support.running_proxy import Proxy
+from tests.support.scripted_upstream import Upstream
+from tests.support.upstream_replies import Reply, answer, stream
+
+KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a", "anthropic-version": "2023-06-01"}
+TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    name: str
+    path: str
+    items: str
+    """The member of a request that holds its history."""
+    write: Callable[..., bytes]
+    """The request for a history, which is given as chat completions have it."""
+    find_faults: Callable[[bytes], list[str]]
+    whole: Callable[..., dict[str, Any]]
+    """An answer: of a text, the size of the prompt, and calls."""
+    events: Callable[..., list[bytes]]
+
+    def reply(self, text: str = "Go on.", prompt: int = 100, *, streams: bool = False) -> Reply:
+        return stream(*self.events(text, prompt)) if streams else answer(self.whole(text, prompt))
+
+    def answer(self, request: Any, text: str = "Go on.") -> Reply:
+        """An answer as it is asked for, by an upstream that counts four bytes a token."""
+        return self.reply(text, len(request.body) // 4, streams=bool(request.json.get("stream")))
+
+    def error(self, message: str, code: str = "invalid_request_error") -> dict[str, Any]:
+        if self is MESSAGES:
+            return {"type": "error", "error": {"type": code, "message": message}, "request_id": "req_1"}
+        return {"error": {"type": "invalid_request_error", "param": self.items, "code": code, "message": message}}
+
+    def refuse(self, message: str = TOO_LONG, status: int = 400, code: str = "invalid_request_error") -> Reply:
+        return answer(self.error(message, code), status)
+
+    def refused_events(self, message: str = TOO_LONG, code: str = "invalid_request_error") -> list[bytes]:
+        """A refusal in a stream that was begun before the request was judged."""
+        if self is RESPONSES:
+            return responses_api.refused_events(message)
+        return [self.events("")[0], f"event: error\ndata: {json.dumps(self.error(message, code))}\n\n".encode()]
+
+
+CHAT = Api(
+    "chat",
+    "/chat/completions",
+    "messages",
+    body,
+    lambda _: [],
+    lambda text, prompt=100: text_turn(text).using(prompt).completion(),
+    lambda text, prompt=100: list(text_turn(text).using(prompt).frames()),
+)
+MESSAGES = Api(
+    "messages",
+    "/messages",
+    "messages",
+    messages_api.request,
+    messages_api.find_faults,
+    messages_api.answer_text,
+    messages_api.answer_events,
+)
+RESPONSES = Api(
+    "responses",
+    "/responses",
+    "input",
+    responses_api.request,
+    responses_api.find_faults,
+    responses_api.answer_whole,
+    responses_api.answer_events,
+)
+APIS = (CHAT, MESSAGES, RESPONSES)
+each_api = pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+each_other_api = pytest.mark.parametrize("api", [MESSAGES, RESPONSES], ids=lambda api: api.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAgent:
+    """A client of one API: what it sent, what the upstream got for it, and the answer."""
+
+    api: Api
+    proxy: Proxy
+    up: Upstream
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Members of all its requests."""
+
+    async def send(self, history: list[Any], path: str = "", **more: Any) -> tuple[bytes, list[bytes], Answer]:
+        sent, before = self.api.write(history, **{**self.more, **more}), len(self.up.requests)
+        reply = await ask(self.proxy, sent, path or self.api.path, headers=KEY)
+        return sent, [request.body for request in self.up.requests[before:]], reply
