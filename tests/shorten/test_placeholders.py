@@ -12,6 +12,7 @@ import pytest
 from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults, ClipOutput
+from proxy.shorten.outcome import ResultOutcome
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, join_lines, render_call, render_placeholder
 from proxy.shorten.rules import Rules
@@ -396,3 +397,10 @@ def test_other_members_beside_an_empty_output_are_no_wrapping(out):
 def test_a_beginning_is_written_once_from_24_characters_on(characters, second):
     beginning = "x" * characters
     assert join_lines([f"{beginning} a", f"{beginning} b"]).split("\n")[1] == second
+
+
+@pytest.mark.parametrize(("lines", "left_out"), [(1, "Left out: 1 line. "), (2, "Left out: 2 other lines. ")])
+def test_a_placeholder_counts_the_lines_that_it_leaves_out(lines, left_out):
+    text = "error: no rule" + "\nmade" * lines
+    tool = ToolCall("c", "build", "{}")
+    assert render_placeholder("{left_out}", text, tool, outcome=ResultOutcome(lines=("error: no rule",))) == left_out
