@@ -129,10 +129,7 @@ class SqliteStore:
         return await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), now))
 
     async def load_secret(self, current_secret: bytes | None = None) -> bytes:
-        secret = await self._in_thread(_read_secret)
-        if secret is None:
-            secret = await self._in_thread(lambda db: _load_secret(db, current_secret))
-        return secret
+        return await self._in_thread(lambda db: _load_secret(db, current_secret))
 
     async def read_document(self, key: str) -> bytes | None:
         return await self._in_thread(lambda db: _read_document(db, key))
@@ -269,14 +266,13 @@ def _lock_for_a_moment(db: sqlite3.Connection) -> None:
     db.execute("rollback")
 
 
-def _read_secret(db: sqlite3.Connection) -> bytes | None:
-    row = db.execute("select value from secret_1").fetchone()
-    return row and bytes(row[0])
-
-
 def _load_secret(db: sqlite3.Connection, current_secret: bytes | None) -> bytes:
-    db.execute("insert or ignore into secret_1 values (1, ?)", [current_secret or secrets.token_bytes(SECRET_BYTES)])
-    return bytes(db.execute("select value from secret_1").fetchone()[0])
+    row = db.execute("select value from secret_1").fetchone()
+    if row is None:
+        secret = current_secret or secrets.token_bytes(SECRET_BYTES)
+        db.execute("insert or ignore into secret_1 values (1, ?)", [secret])
+        row = db.execute("select value from secret_1").fetchone()
+    return bytes(row[0])
 
 
 def _read_document(db: sqlite3.Connection, key: str) -> bytes | None:
