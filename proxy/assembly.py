@@ -104,14 +104,13 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
     if not settings.endpoint:
         return None
     library = _import_otel()
-    signals = library.Signals(
+    target = library.Target(
         endpoint=settings.endpoint,
         headers={name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()},
         service=settings.service,
         instance=str(uuid4()),
-        has_logs=settings.logs,
     )
-    exporter: Exporter = library.Exporter(signals, base_urls, warn)
+    exporter: Exporter = library.Exporter(target, base_urls, warn)
     return exporter
 
 
@@ -134,10 +133,10 @@ def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
     limits = StoreLimits(block_bytes=config.state.mib * MEBIBYTE, block_seconds=config.state.days * 24 * 3600)
     in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
     if url := state_url(config):
-        shared: Store = _import_redis_store().RedisStore(
+        shared_store: Store = _import_redis_store().RedisStore(
             url, limits, report_back=report_back, ca_file=config.state.ca_file
         )
-        return FallbackStore(shared, in_memory, warn=warn)
+        return FallbackStore(shared_store, in_memory, warn=warn)
     if config.state.store == "memory":
         return MemoryStore(limits)
     local = SqliteStore(Path(config.state.dir) / sqlite.FILE_NAME, limits, warn)
@@ -147,8 +146,8 @@ def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
 def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
     """Without changing the store. StoreUnavailable."""
     if url := state_url(config):
-        looked: Coroutine[Any, Any, dict[str, bytes]] = _import_redis_store().peek(url, keys, config.state.ca_file)
-        return asyncio.run(looked)
+        lookup: Coroutine[Any, Any, dict[str, bytes]] = _import_redis_store().peek(url, keys, config.state.ca_file)
+        return asyncio.run(lookup)
     return sqlite.peek(Path(config.state.dir) / sqlite.FILE_NAME, keys)
 
 

@@ -33,10 +33,10 @@ class KeyUses:
         self._last_uses[key_id] = now
 
     def merge(self, stored_uses: Mapping[str, float]) -> dict[str, float]:
-        merged = dict(stored_uses)
+        merged_uses = dict(stored_uses)
         for key_id, time in self._last_uses.items():
-            merged[key_id] = max(time, merged.get(key_id, 0.0))
-        return merged
+            merged_uses[key_id] = max(time, merged_uses.get(key_id, 0.0))
+        return merged_uses
 
     async def write(self, store: Store, key_ids: Collection[str]) -> None:
         """Add new uses to the document, and drop keys that are not in *key_ids*. StoreUnavailable: try later."""
@@ -45,8 +45,8 @@ class KeyUses:
             return
         for _ in range(_TRIES_MAX):
             document = await store.read_document(DOCUMENT)
-            merged = self.merge(decode_uses(document))
-            uses = {key_id: time for key_id, time in merged.items() if key_id in key_ids}
+            merged_uses = self.merge(decode_uses(document))
+            uses = {key_id: time for key_id, time in merged_uses.items() if key_id in key_ids}
             if await store.replace_document(DOCUMENT, document, msgspec.json.encode(uses, order="sorted")):
                 self._uses_written.update(new_uses)
                 return
@@ -155,17 +155,17 @@ class Records:
 async def synchronize(records: Records, store: Store) -> None:
     """Make the file and the shared copy equal. StoreUnavailable, RegistryUnreadable: the file stays in force."""
     for _ in range(SYNC_TRIES_MAX):
-        stored = await store.read_document(SHARED)
-        if records.last_agreement == (stored, records.current):  # the usual case, four times a second
+        stored_document = await store.read_document(SHARED)
+        if records.last_agreement == (stored_document, records.current):  # the usual case, four times a second
             return
-        shared = _read_shared(stored)
-        if shared.merge(records.current) != records.current:
-            await asyncio.to_thread(records.change, shared.merge)
+        shared_records = _read_shared(stored_document)
+        if shared_records.merge(records.current) != records.current:
+            await asyncio.to_thread(records.change, shared_records.merge)
         current = records.current
-        if current == shared:
-            records.last_agreement = stored, current
+        if current == shared_records:
+            records.last_agreement = stored_document, current
             return
-        if await store.replace_document(SHARED, stored, current.to_bytes()):
+        if await store.replace_document(SHARED, stored_document, current.to_bytes()):
             return
     raise StoreUnavailable("the registry changes faster than it can be merged")
 

@@ -129,9 +129,9 @@ class Registry:
         return self.with_key(structs.replace(key, revoked=now))
 
     def with_switch(self, team: str, *, on: bool, now: float) -> "Registry":
-        replaced = self.switches.get(team)
-        if replaced is not None:
-            now = max(now, replaced.at + _LATER_BY_SECONDS)
+        replaced_switch = self.switches.get(team)
+        if replaced_switch is not None:
+            now = max(now, replaced_switch.at + _LATER_BY_SECONDS)
         return replace(self, switches={**self.switches, team: Switch(on, now)})
 
     def with_session_ended(self, session: str) -> "Registry":
@@ -199,7 +199,7 @@ def _keep_longest(sessions: Iterable[str]) -> frozenset[str]:
 def _merge_keys(key: TeamKey, other: TeamKey) -> TeamKey:
     """Return the key with the earlier revocation. If anything else differs, any fixed choice will do."""
     revocations = [time for time in (key.revoked, other.revoked) if time]
-    first = min(key, other, key=lambda one: repr(structs.replace(one, revoked=0.0)))
+    first = min(key, other, key=lambda candidate: repr(structs.replace(candidate, revoked=0.0)))
     return structs.replace(first, revoked=min(revocations, default=0.0))
 
 

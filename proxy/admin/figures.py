@@ -216,9 +216,9 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     if len(names) > CHART_GROUPS_MAX:
         chart_names = [*names[: CHART_GROUPS_MAX - 1], OTHERS]
     unlisted_names = names[GROUPS_LISTED_MAX:]
-    others = None
+    other_groups = None
     if unlisted_names:
-        others = {"groups": len(unlisted_names), **_describe(_sum_up(groups[name] for name in unlisted_names))}
+        other_groups = {"groups": len(unlisted_names), **_describe(_sum_up(groups[name] for name in unlisted_names))}
     moments = list_moments(since, now, step)
     return {
         "now": now,
@@ -226,7 +226,7 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
         "by": query.by,
         "total": _describe(_sum_up(groups.values())),
         "groups": [{"name": name, **_describe(groups[name])} for name in names[:GROUPS_LISTED_MAX]],
-        "others": others,
+        "others": other_groups,
         "shown": chart_names,
         "moments": _describe_moments(rows, chart_names, moments, step),
         "places": [moment * step for moment in moments],

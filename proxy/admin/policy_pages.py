@@ -127,10 +127,10 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
             context.config().state.dir, job, conversations[: trial.conversations], trial.seconds + GRACE_SECONDS
         )
     outcome, outcome_today = answer["outcomes"]
-    replayed = answer["conversations"]
+    replayed_count = answer["conversations"]
     return {
-        "conversations": replayed,
-        "left_out": len(conversations) - replayed,
+        "conversations": replayed_count,
+        "left_out": len(conversations) - replayed_count,
         "tried": outcome,
         "today": outcome_today,
     }

@@ -71,10 +71,10 @@ def _check(args: argparse.Namespace) -> int:
         options.print_json(as_json_schema())
         return 0
     try:
-        loaded = options.load_configuration(args)
-        config = loaded.config
+        loaded_config = options.load_configuration(args)
+        config = loaded_config.config
         assembly.check_extras(config)
-        config_watch.check_upstreams(loaded)
+        config_watch.check_upstreams(loaded_config)
     except InvalidConfig as invalid:
         if not args.json:
             raise
@@ -117,8 +117,8 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _explain(args: argparse.Namespace) -> int:
-    loaded = options.load_configuration(args, needs_secrets=False)
-    config = loaded.config
+    loaded_config = options.load_configuration(args, needs_secrets=False)
+    config = loaded_config.config
     key = options.read_records(config).current.keys.get(find_public_id(args.key) or args.key)
     if args.key and key is None:
         return print_error("unknown key id: `compaction-proxy keys list` shows all")
@@ -132,7 +132,9 @@ def _explain(args: argparse.Namespace) -> int:
         return print_error(f"no upstream serves {args.model}, so requests for it get 404: add it to `upstreams.models`")
     if args.policy and args.policy not in config.all_policies:
         return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
-    rows = _list_rows(loaded, args, Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag))
+    rows = _list_rows(
+        loaded_config, args, Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag)
+    )
     if args.json:
         options.print_json([{"setting": path, "value": value, "origin": origin} for path, value, origin in rows])
     else:
@@ -140,14 +142,14 @@ def _explain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _list_rows(loaded: Loaded, args: argparse.Namespace, occasion: Occasion) -> list[Row]:
-    config = loaded.config
+def _list_rows(loaded_config: Loaded, args: argparse.Namespace, occasion: Occasion) -> list[Row]:
+    config = loaded_config.config
     choices = config.choices(occasion)
     policies = list(dict.fromkeys(choice.policy for choice in choices))
     if args.policy:
         policies = [args.policy]
     upstream = next(upstream for upstream in config.upstreams if upstream.name == occasion.upstream)
-    rows = [*_choice_rows(loaded, choices), *_value_rows(loaded, occasion.team, upstream, policies)]
+    rows = [*_choice_rows(loaded_config, choices), *_value_rows(loaded_config, occasion.team, upstream, policies)]
     if args.model:
         for policy in policies:
             rows += _clearing_rows(config, policy, args.model)
@@ -156,7 +158,7 @@ def _list_rows(loaded: Loaded, args: argparse.Namespace, occasion: Occasion) -> 
     return rows
 
 
-def _choice_rows(loaded: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:
+def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:
     previous = 0.0
     for choice in choices:
         share = choice.rollout - previous
@@ -164,17 +166,17 @@ def _choice_rows(loaded: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[R
         applies = "applies"
         if share != ALL_PERCENT:
             applies = f"applies to {share:g} % of conversations"
-        value = f"{choice.policy}@{loaded.config.policy(choice.policy, choice.mode).version}"
+        value = f"{choice.policy}@{loaded_config.config.policy(choice.policy, choice.mode).version}"
         if choice.mode:
             value += f" (mode {choice.mode})"
-        yield applies, value, f"{_find_choice_origin(loaded, choice)} ({'.'.join(map(str, choice.place))})"
+        yield applies, value, f"{_find_choice_origin(loaded_config, choice)} ({'.'.join(map(str, choice.place))})"
 
 
-def _find_choice_origin(loaded: Loaded, choice: RolloutChoice) -> str:
+def _find_choice_origin(loaded_config: Loaded, choice: RolloutChoice) -> str:
     group, entry = choice.place[:2]
-    if group == "upstreams" and "policy" not in loaded.config.upstreams[int(entry)].model_fields_set:
+    if group == "upstreams" and "policy" not in loaded_config.config.upstreams[int(entry)].model_fields_set:
         return "default"
-    return loaded.origin(*choice.place)
+    return loaded_config.origin(*choice.place)
 
 
 def _clearing_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
@@ -193,16 +195,16 @@ def _clearing_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
     yield f"{model} under {policy}: clear_cold_at_least", rules.clear_cold_tokens, cold_reason
 
 
-def _value_rows(loaded: Loaded, team: str, upstream: Upstream, policies: Sequence[str]) -> Iterator[Row]:
-    config = loaded.config
-    yield from _block_rows(loaded, upstream, ("upstreams", config.upstreams.index(upstream)))
+def _value_rows(loaded_config: Loaded, team: str, upstream: Upstream, policies: Sequence[str]) -> Iterator[Row]:
+    config = loaded_config.config
+    yield from _block_rows(loaded_config, upstream, ("upstreams", config.upstreams.index(upstream)))
     if team in config.teams:
-        yield from _block_rows(loaded, config.teams[team], ("teams", team))
+        yield from _block_rows(loaded_config, config.teams[team], ("teams", team))
     for name in policies:
-        for path, value, origin in find_origins(loaded, name):
+        for path, value, origin in find_origins(loaded_config, name):
             yield f"policy {name}.{'.'.join(path)}", value, origin
     for name in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
-        yield from _block_rows(loaded, getattr(config, name), (name,))
+        yield from _block_rows(loaded_config, getattr(config, name), (name,))
 
 
 def _print_rows(rows: Sequence[Row]) -> None:
@@ -215,12 +217,12 @@ def _print_rows(rows: Sequence[Row]) -> None:
         print(f"{path:{path_width}}  {_format_value(value):{value_width}}  {origin}")  # noqa: T201
 
 
-def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:
+def _block_rows(loaded_config: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:
     for name, value in group.model_dump(mode="json").items():
         path = (*place, name)
         origin = "default"
         if name in group.model_fields_set:
-            origin = loaded.origin(*path)
+            origin = loaded_config.origin(*path)
         # A key may have been written in place of the name of its variable or file.
         yield ".".join(map(str, path)), json.loads(_REDACTION.of_text(json.dumps(value))[0]), origin
 

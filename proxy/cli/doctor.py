@@ -308,14 +308,14 @@ def _describe_models(name: str, evidence: ServerEvidence) -> Finding:
         window = read_window(evidence, model)
         if window is not None:
             windows.append(f"{model} {window.total or window.input}")
-    reported = ", ".join(windows) or "none"
-    return "ok", f"{name}: reachable, {len(evidence.models)} models; windows reported: {reported}"
+    reported_windows = ", ".join(windows) or "none"
+    return "ok", f"{name}: reachable, {len(evidence.models)} models; windows reported: {reported_windows}"
 
 
 def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Finding:
-    detected = detect_server(evidence)
-    if detected is not None:
-        kind, sign = detected
+    server_name = detect_server(evidence)
+    if server_name is not None:
+        kind, sign = server_name
         return "ok", f"{settings.name}: {kind.name}, detected by {sign}; {kind.advice}"
     label: Label = "ok"
     for row in evidence.models:
@@ -352,13 +352,13 @@ class ShortStream:
 
 async def _check_stream(client: Client, headers: Headers, model: str, path: str) -> Finding:
     name = client.settings.name
-    bound = "max_tokens"
+    bound_name = "max_tokens"
     if path == CHAT_PATH:
-        bound = choose_bound_name(model)
-    stream = await _request_stream(client, headers, model, path, bound)
+        bound_name = choose_bound_name(model)
+    stream = await _request_stream(client, headers, model, path, bound_name)
     if stream.wants_other_name and path == CHAT_PATH:
-        (other,) = set(BOUND_NAMES) - {bound}
-        stream = await _request_stream(client, headers, model, path, other)
+        (other_name,) = set(BOUND_NAMES) - {bound_name}
+        stream = await _request_stream(client, headers, model, path, other_name)
     times = stream.arrivals
     if stream.status >= 400 or not times:  # noqa: PLR2004 (errors begin at 400)
         code = f" ({stream.code})" if stream.code else ""
@@ -373,8 +373,8 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
     return "BAD", f"{name}: the stream arrives in one piece after {last:.2f} s: a proxy on the way buffers it"
 
 
-async def _request_stream(client: Client, headers: Headers, model: str, path: str, bound: str) -> ShortStream:
-    body = json.dumps({"model": model, **_SHORT_STREAM, bound: _ANSWER_MAX_TOKENS[bound]}).encode()
+async def _request_stream(client: Client, headers: Headers, model: str, path: str, bound_name: str) -> ShortStream:
+    body = json.dumps({"model": model, **_SHORT_STREAM, bound_name: _ANSWER_MAX_TOKENS[bound_name]}).encode()
     call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
     start = perf_counter()
     async with client.send(call, model) as reply:

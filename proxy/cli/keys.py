@@ -40,7 +40,7 @@ def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     create.add_argument("--team", required=True, metavar="T", help="team that the key is for")
     create.add_argument(
         "--days",
-        type=partial(parse_number, most=MOST_DAYS),
+        type=partial(parse_number, maximum=MOST_DAYS),
         default=0.0,
         metavar="N",
         help="days until it expires (default 0: never)",

@@ -65,24 +65,24 @@ def parse_path(text: str) -> Path:
     return Path(text)
 
 
-def parse_number(text: str, least: float = 0, most: float = math.inf) -> float:
-    return _read_number(text, float, "a number", least, most)
+def parse_number(text: str, minimum: float = 0, maximum: float = math.inf) -> float:
+    return _read_number(text, float, "a number", minimum, maximum)
 
 
-def parse_whole_number(text: str, least: int = 0, most: float = math.inf) -> int:
-    return _read_number(text, int, "a whole number", least, most)
+def parse_whole_number(text: str, minimum: int = 0, maximum: float = math.inf) -> int:
+    return _read_number(text, int, "a whole number", minimum, maximum)
 
 
-def _read_number(text: str, read: Callable[[str], Number], noun: str, least: float, most: float) -> Number:
+def _read_number(text: str, read: Callable[[str], Number], noun: str, minimum: float, maximum: float) -> Number:
     try:
         number: Number | None = read(text)
     except ValueError:
         number = None
-    if number is not None and least <= number <= most and number != math.inf:
+    if number is not None and minimum <= number <= maximum and number != math.inf:
         return number
-    bounds = f"between {least:,} and {most:,}"
-    if most == math.inf:
-        bounds = f"{least:,} or more"
+    bounds = f"between {minimum:,} and {maximum:,}"
+    if maximum == math.inf:
+        bounds = f"{minimum:,} or more"
     raise argparse.ArgumentTypeError(f"must be {noun}, {bounds}")
 
 

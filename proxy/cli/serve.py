@@ -66,16 +66,16 @@ def run(args: argparse.Namespace) -> int:
     if not options.has_colours():
         overrides["log", "color"] = False
     file = options.find_config_file(args)
-    started: list[Listen] = []
+    start_settings: list[Listen] = []
 
     def read() -> Loaded:
-        loaded = options.load_file(file, args, overrides)
-        config_watch.check_upstreams(loaded, *started)
-        return loaded
+        loaded_config = options.load_file(file, args, overrides)
+        config_watch.check_upstreams(loaded_config, *start_settings)
+        return loaded_config
 
     source = ConfigSource(read, file)
     config = source.read().config
-    started.append(config.listen)
+    start_settings.append(config.listen)
     # Before any worker starts: each of them would fail with a traceback, again and again.
     assembly.check_extras(config)
     registry = options.read_records(config).current

@@ -55,8 +55,8 @@ class TranscriptSource:
         matches = list(self.archive.find(name, tenant))
         if len(matches) == 1:
             return read_transcript(matches[0])
-        if len({saved.name for saved in matches}) == 1:
-            tenants = ", ".join(saved.tenant for saved in matches)
+        if len({conversation.name for conversation in matches}) == 1:
+            tenants = ", ".join(conversation.tenant for conversation in matches)
             raise NotFoundError(f"several tenants have a conversation {name!r}: {tenants}; write TENANT/{name}")
         problem = "there is no conversation"
         if matches:
@@ -100,14 +100,14 @@ class TranscriptPrinter:
         yield f"sent: {len(path)} messages, {sent_bytes:,} bytes; seen: {len(messages)} messages, {seen_bytes:,} bytes"
         yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
 
-    def _list_forwarded(self, forwarded: Sequence[Message], index: int, raw: bytes) -> Iterator[str]:
-        for message in forwarded:
+    def _list_forwarded(self, forwarded_messages: Sequence[Message], index: int, raw: bytes) -> Iterator[str]:
+        for message in forwarded_messages:
             if message.start == index and message.raw != raw:
                 label = "> seen"
                 if message.stop - index > 1:
                     label = f"> seen for {message.stop - index}"
                 yield self._line("", label, role_and_text(message.raw)[1])
-        if not any(message.start <= index < message.stop for message in forwarded):
+        if not any(message.start <= index < message.stop for message in forwarded_messages):
             yield self._line("", "> left out", "")
 
     def _describe_answer(self, answer: AnswerLine) -> str:
@@ -200,24 +200,24 @@ def _run(act: Act, args: argparse.Namespace) -> int:
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     rows = []
     for transcript in sorted(source.archive.read_each(read_transcript), key=lambda transcript: transcript.last_seen):
-        saved = transcript.saved
+        conversation = transcript.saved
         values: dict[str, str | int] = {
-            "conversation": saved.name,
+            "conversation": conversation.name,
             "tenant": transcript.tenant,
             "first": transcript.first_seen,
             "last": transcript.last_seen,
             "messages": len(transcript.messages),
             "answers": len(transcript.answers),
             "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
-            "bytes": saved.bytes,
+            "bytes": conversation.bytes,
         }
         if args.json:
             print(json.dumps(values))  # noqa: T201
             continue
-        values["conversation"] = saved.short_name
+        values["conversation"] = conversation.short_name
         values["first"] = transcript.first_seen[:SHORT_CHARACTERS]
         values["last"] = transcript.last_seen[:SHORT_CHARACTERS]
-        values["bytes"] = format_bytes(saved.bytes)
+        values["bytes"] = format_bytes(conversation.bytes)
         rows.append(tuple(values.values()))
     if rows:
         print(format_table(_LIST_HEAD, rows))  # noqa: T201
@@ -235,7 +235,7 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
         view = _find_view(source, transcript, path)
     for line in TranscriptPrinter(build_redaction(source.config), args.full).lines(transcript, path, view):
         print(line)  # noqa: T201
-    forks = [other[:SHORT_CHARACTERS] for other in transcript.leaves() if other != leaf]
+    forks = [other_leaf[:SHORT_CHARACTERS] for other_leaf in transcript.leaves() if other_leaf != leaf]
     if forks and not args.leaf:
         print(f"\nforks: --leaf {' | '.join(forks)}", file=sys.stderr)  # noqa: T201
     return 0
@@ -245,16 +245,21 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     find = _make_finder(args)
     hits = 0
     for transcript in source.archive.read_each(read_transcript):
-        saved = transcript.saved
-        for link, role, seen, match in transcript.search(find):
+        conversation = transcript.saved
+        for link, role, seen_at, match in transcript.search(find):
             hits += 1
             text = render_match(match)
             if args.json:
-                values = {"conversation": saved.name, "tenant": transcript.tenant, "message": link, "seen": seen}
+                values = {
+                    "conversation": conversation.name,
+                    "tenant": transcript.tenant,
+                    "message": link,
+                    "seen": seen_at,
+                }
                 options.print_json({**values, "role": role, "text": text})
                 continue
             short_link = link[:SHORT_CHARACTERS] or "-"
-            print(f"{saved.short_name}  {short_link:16}  {seen[:SHORT_CHARACTERS]}  {role:10} {text}")  # noqa: T201
+            print(f"{conversation.short_name}  {short_link:16}  {seen_at[:SHORT_CHARACTERS]}  {role:10} {text}")  # noqa: T201
     return int(hits == 0)
 
 
@@ -279,9 +284,9 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
         args.output.write_bytes(body + b"\n")
     else:
         sys.stdout.buffer.write(body + b"\n")
-    altered = sum(bool(line.altered) for line in path)
-    if altered:
-        print(f"{format_count(altered, 'message')} not as sent: secrets were removed", file=sys.stderr)  # noqa: T201
+    altered_count = sum(bool(line.altered) for line in path)
+    if altered_count:
+        print(f"{format_count(altered_count, 'message')} not as sent: secrets were removed", file=sys.stderr)  # noqa: T201
     return 0
 
 
@@ -298,22 +303,25 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     days, mib = args.days or 0, args.mib or 0
     if args.days is None and args.mib is None:
         days, mib = source.config.transcripts.days, source.config.transcripts.mib
-    expired = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
+    expired_conversations = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
     if args.json:
-        entries = [{"conversation": saved.name, "tenant": saved.tenant, "bytes": saved.bytes} for saved in expired]
+        entries = [
+            {"conversation": conversation.name, "tenant": conversation.tenant, "bytes": conversation.bytes}
+            for conversation in expired_conversations
+        ]
         options.print_json(entries)
     else:
-        for saved in expired:
-            written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written_at))
-            print(f"{saved.short_name}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
+        for conversation in expired_conversations:
+            written_at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(conversation.written_at))
+            print(f"{conversation.short_name}  {conversation.tenant}  {written_at}  {format_bytes(conversation.bytes)}")  # noqa: T201
         if not args.yes:
-            total = format_bytes(sum(saved.bytes for saved in expired))
-            print(f"{format_count(len(expired), 'conversation')}, {total}: --yes removes them")  # noqa: T201
+            total = format_bytes(sum(conversation.bytes for conversation in expired_conversations))
+            print(f"{format_count(len(expired_conversations), 'conversation')}, {total}: --yes removes them")  # noqa: T201
     if not args.yes:
         return 0
-    freed = sum(saved.remove() for saved in expired)
+    freed_bytes = sum(conversation.remove() for conversation in expired_conversations)
     if not args.json:
-        print(f"Freed {format_bytes(freed)}.")  # noqa: T201
+        print(f"Freed {format_bytes(freed_bytes)}.")  # noqa: T201
     return 0
 
 

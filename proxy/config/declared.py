@@ -72,9 +72,9 @@ def _build_auto(kind: type[int | float], bounds: Mapping[str, float]) -> Any:  #
     limits: dict[str, Any] = {**_BOUNDS[kind], **bounds}
     annotation: Any = Annotated[kind, Field(**limits)]
     number = TypeAdapter[Any](annotation)
-    allowed = f"a number from {limits['ge']} to {limits['le']}"
+    range_text = f"a number from {limits['ge']} to {limits['le']}"
     if kind is int:
-        allowed = f"a whole number of tokens from {limits['ge']}"
+        range_text = f"a whole number of tokens from {limits['ge']}"
 
     def read(value: object) -> object:
         if isinstance(value, str) and value.lower() == "auto":
@@ -82,7 +82,7 @@ def _build_auto(kind: type[int | float], bounds: Mapping[str, float]) -> Any:  #
         try:
             return number.validate_python(value)
         except ValidationError:
-            raise ValueError(f"must be `auto`, or {allowed}") from None
+            raise ValueError(f"must be `auto`, or {range_text}") from None
 
     return Annotated[annotation | _AUTO, BeforeValidator(read)]
 
@@ -106,8 +106,10 @@ def write_steps(steps: tuple[Any, ...]) -> tuple[dict[str, Any], ...]:
     entries = []
     for step in steps:
         settings = {field.name: getattr(step, field.name) for field in fields(step)}
-        changed = {field.name: settings[field.name] for field in fields(step) if settings[field.name] != field.default}
-        entries.append({step.name: changed})
+        changed_settings = {
+            field.name: settings[field.name] for field in fields(step) if settings[field.name] != field.default
+        }
+        entries.append({step.name: changed_settings})
     return tuple(entries)
 
 

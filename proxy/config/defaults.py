@@ -129,19 +129,19 @@ def _read_docstrings(kind: type) -> dict[str, str]:
 
 class _FileSchema(GenerateJsonSchema):
     def tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
-        listed = super().tuple_schema(schema)
-        items = listed.get("items", {})
+        list_schema = super().tuple_schema(schema)
+        items = list_schema.get("items", {})
         if items.get("type") == "string":
-            return {"anyOf": [listed, items]}
-        return listed
+            return {"anyOf": [list_schema, items]}
+        return list_schema
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
-        described = super().model_schema(schema)
+        group_schema = super().model_schema(schema)
         descriptions = read_descriptions(schema["cls"])
-        for name, setting in described.get("properties", {}).items():
+        for name, setting in group_schema.get("properties", {}).items():
             if name in descriptions:
                 setting["description"] = descriptions[name]
-        return {**described, "type": ["object", "null"]}
+        return {**group_schema, "type": ["object", "null"]}
 
     def field_title_should_be_set(self, _: Any) -> bool:  # noqa: ANN401 (a core schema of pydantic)
         return False

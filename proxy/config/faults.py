@@ -66,6 +66,8 @@ _REMOVED = {
     "priority": "put the attachment that decides first",
     "retry_wait_seconds": "remove it; it is 5 seconds",
     "room": "remove it; lower `target`",
+    "logs": "remove it; a collector reads the log from standard output",
+    "metrics_seconds": "remove it; a collector reads /metrics",
     "scope_tokens": "remove it; `scope` is a number of summaries",
     "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
 }

@@ -140,21 +140,21 @@ def _get_line(fault: Fault, file: str) -> tuple[bool, int]:
     return fault.origin != file, 0
 
 
-def find_origins(loaded: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-    for field, value in loaded.config.policy(policy).model_dump(mode="json", exclude={"inherit"}).items():
+def find_origins(loaded_config: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    for field, value in loaded_config.config.policy(policy).model_dump(mode="json", exclude={"inherit"}).items():
         if not isinstance(value, dict):
-            yield (field,), value, _describe_setter(loaded, policy, (field,))
+            yield (field,), value, _describe_setter(loaded_config, policy, (field,))
             continue
         for part, part_value in value.items():
-            yield (field, part), part_value, _describe_setter(loaded, policy, (field, part))
+            yield (field, part), part_value, _describe_setter(loaded_config, policy, (field, part))
 
 
-def _describe_setter(loaded: Loaded, policy: str, path: tuple[str, ...]) -> str:
-    for ancestor in loaded.config.lineage(policy):
-        if not _sets(loaded.config.all_policies.get(ancestor), path):
+def _describe_setter(loaded_config: Loaded, policy: str, path: tuple[str, ...]) -> str:
+    for ancestor in loaded_config.config.lineage(policy):
+        if not _sets(loaded_config.config.all_policies.get(ancestor), path):
             continue
-        if ancestor in loaded.config.policies:
-            return f"{loaded.origin('policies', ancestor, *path)} (policy {ancestor})"
+        if ancestor in loaded_config.config.policies:
+            return f"{loaded_config.origin('policies', ancestor, *path)} (policy {ancestor})"
         if ancestor in shipped_policies():
             return f"shipped policy {ancestor}"
     return "default"

@@ -139,15 +139,15 @@ def apply_rules(tools: ToolRules, step: Step) -> Step:
 
 def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Add steps to `when_full` for rules that none of its own steps would carry out."""
-    added: list[Step] = []
+    added_steps: list[Step] = []
     repeats = _list_repeats(tools)
     if any(is_obsolete for _, is_obsolete in repeats) and _find_step(steps, DedupOld) is None:
         subsumes = (*_list_subsumptions(tools), *DedupOld().subsumes)
-        added.append(DedupOld(exempt=("*",), hints=repeats, subsumes=subsumes))
+        added_steps.append(DedupOld(exempt=("*",), hints=repeats, subsumes=subsumes))
     hints = _list_undone_hints(tools, steps)
     if hints and _find_step(steps, ToolHints) is None:
         like = _find_clearing(steps) or ClearResults()
-        added.append(
+        added_steps.append(
             ToolHints(
                 hints=hints,
                 request="keep",
@@ -163,7 +163,7 @@ def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         if isinstance(step, ClearResults | PruneTools):
             index = number
             break
-    return (*steps[:index], *added, *steps[index:])
+    return (*steps[:index], *added_steps, *steps[index:])
 
 
 def _list_undone_hints(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Hint, ...]:
@@ -323,14 +323,14 @@ class Policy(
     def change_steps(self) -> "Policy":
         if not self.steps:
             return self
-        changed = {}
+        changes = {}
         for lists in STEP_LISTS:
             entries = []
             for entry in getattr(self, lists):
                 ((name, settings),) = entry.items()
                 entries.append({name: {**(settings or {}), **self.steps.get(name, {})}})
-            changed[lists] = tuple(entries)
-        return self.model_copy(update=changed)
+            changes[lists] = tuple(entries)
+        return self.model_copy(update=changes)
 
     def find_listed(self, step: str) -> Mapping[str, Any] | None:
         policy = self.change_steps()
@@ -387,8 +387,8 @@ def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
     return policy
 
 
-def _override_steps(inherited: Mapping[str, Any], child: Policy) -> dict[str, Any]:
-    changes = dict(inherited)
+def _override_steps(inherited_values: Mapping[str, Any], child: Policy) -> dict[str, Any]:
+    changes = dict(inherited_values)
     for lists in STEP_LISTS:
         if lists in child.model_fields_set:
             for entry in getattr(child, lists):
@@ -399,16 +399,19 @@ def _override_steps(inherited: Mapping[str, Any], child: Policy) -> dict[str, An
 
 
 def _override(parent: Model, child: Model) -> Model:
-    changed = {}
+    changes = {}
     for name in child.model_fields_set:
-        old, new = getattr(parent, name), getattr(child, name)
-        if isinstance(new, BaseModel):
-            new = _override(old, new)
-        elif isinstance(new, dict):
+        parent_value, child_value = getattr(parent, name), getattr(child, name)
+        if isinstance(child_value, BaseModel):
+            child_value = _override(parent_value, child_value)
+        elif isinstance(child_value, dict):
             # The child's own come first: of several globs that match a tool, the first counts.
-            new = {**new, **{key: value for key, value in old.items() if key not in new}}
-        changed[name] = new
-    return parent.model_copy(update=changed)
+            child_value = {
+                **child_value,
+                **{key: value for key, value in parent_value.items() if key not in child_value},
+            }
+        changes[name] = child_value
+    return parent.model_copy(update=changes)
 
 
 @cache

@@ -329,7 +329,7 @@ class LogConfig(ConfigModel):
 
 
 class OtelConfig(ConfigModel):
-    """OpenTelemetry: telemetry sent to a collector by OTLP over HTTP. Needs the extra `otel`."""
+    """OpenTelemetry: spans sent to a collector by OTLP over HTTP. Needs the extra `otel`."""
 
     endpoint: str = ""
     """URL of the collector's OTLP/HTTP receiver. Empty: nothing is sent."""
@@ -341,10 +341,6 @@ class OtelConfig(ConfigModel):
     """Send a span for each request, call of a model and summary, and continue `traceparent`."""
     sample: Percent = ALL_PERCENT
     """Percent of the traces begun here that are sent; below 1 with its sign, as 0.5%."""
-    logs: bool = False
-    """Send the lines of the log too."""
-    metrics_seconds: Seconds = Field(0, ge=0)
-    """Seconds between two reports of the metrics; 0 sends none."""
 
     @model_validator(mode="after")
     def _endpoint_is_a_url(self) -> Self:
@@ -445,7 +441,7 @@ READ_AT_START = ("state", "transcripts", "log", "hooks")
 """Groups that are read only when the process starts."""
 LISTEN_READ_AT_START = ("host", "port", "workers", "tls_cert", "tls_key", "client_ca")
 """Settings of `listen` that are read only then. The content of certificates is read again when it changes."""
-OTEL_READ_AT_START = ("endpoint", "headers", "service", "logs", "metrics_seconds")
+OTEL_READ_AT_START = ("endpoint", "headers", "service")
 """Settings of `otel` that are read only then."""
 
 

@@ -8,7 +8,7 @@ Implements document 004 (blocks). The user's messages that the policy pins stay 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
 from typing import ClassVar
 
 from proxy.history.agents import Hint
@@ -19,8 +19,6 @@ from proxy.shorten.outcome import cut_first_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import render_call
 
-CALLS_MAX = 6
-EXCERPT_CHARACTERS = 120
 EARLIER = "- Earlier turns that are not listed: {}"
 
 
@@ -42,23 +40,25 @@ class OneLiners:
 
     def __call__(self, draft: Draft) -> Draft:
         kept_ids = find_kept_words(draft, 0, hints=self.hints)
-        removed = sum(id(message) not in kept_ids for message in draft.middle)
+        removed_count = sum(id(message) not in kept_ids for message in draft.middle)
         loops = [turn.start for turn in find_turns(draft.origin)]
         oldest = self._find_oldest(draft)
 
         def make(stretch: Stretch) -> tuple[Message, ...]:
-            share = len(stretch.removed) / removed
+            share = len(stretch.removed) / removed_count
             return keep_shorter(stretch, stretch.notes(self._render(stretch, share, loops, oldest)))
 
         return fold_stretches(draft, kept_ids, make)
 
     def _find_oldest(self, draft: Draft) -> int:
+        if not self.loops and not self.loop_tokens:
+            return 0
         oldest, room = 0, self.loop_tokens
         for earlier, turn in enumerate(reversed(find_turns(draft.origin))):
             if earlier and self.loops and earlier > self.loops:
                 break
             if earlier and self.loop_tokens:
-                room -= sum(draft.count(message.raw) for message in draft.origin[turn.start : turn.stop])
+                room -= draft.count_all(draft.origin[turn.start : turn.stop])
                 if room < 0:
                     break
             oldest = turn.start
@@ -67,18 +67,24 @@ class OneLiners:
     def _render(self, stretch: Stretch, share: float, loops: Sequence[int], oldest: int) -> str:
         """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
         origin = stretch.origin
-        lines = [
-            (stretch.start + group.start, _render_line(origin[group.start : group.stop]))
-            for group in find_groups(origin)
-        ]
+        earlier_count = 0
+        lines_of_loops = dict[int, list[str]]()
+        for group in find_groups(origin):
+            start = stretch.start + group.start
+            if start < oldest:
+                earlier_count += 1
+            else:
+                lines = lines_of_loops.setdefault(bisect_right(loops, start), [])
+                lines.append(_render_line(origin[group.start : group.stop]))
         room = BYTES_PER_TOKEN * self.tokens
         if not self.loops and not self.loop_tokens:
-            return "\n".join(_choose_newest([line for _, line in lines], int(room * share)))
-        recent = [(start, line) for start, line in lines if start >= oldest]
-        rendered = [EARLIER.format(len(lines) - len(recent))] if len(recent) < len(lines) else []
-        for _, of_loop in groupby(recent, key=lambda line: bisect_right(loops, line[0])):
-            rendered += _choose_newest([line for _, line in of_loop], room)
-        return "\n".join(rendered)
+            return "\n".join(_choose_newest([*chain(*lines_of_loops.values())], int(room * share)))
+        texts = []
+        if earlier_count:
+            texts.append(EARLIER.format(earlier_count))
+        for lines in lines_of_loops.values():
+            texts += _choose_newest(lines, room)
+        return "\n".join(texts)
 
 
 def _choose_newest(lines: list[str], room: int) -> list[str]:
@@ -90,12 +96,16 @@ def _choose_newest(lines: list[str], room: int) -> list[str]:
 
 
 def _render_line(group: tuple[Message, ...]) -> str:
-    parts = [f"Asked: {cut_first_line(message.text, EXCERPT_CHARACTERS)}" for message in group if message.is_user]
+    parts, answer = [], ""
+    for message in group:
+        if message.is_user:
+            parts.append(f"Asked: {cut_first_line(message.text, 120)}")
+        elif message.role == "assistant" and message.text.strip():
+            answer = f"Answered: {cut_first_line(message.text, 120)}"
     calls = [render_call(call) for call in list_callers(group) if call is not None]
-    parts += calls[:CALLS_MAX]
-    if len(calls) > CALLS_MAX:
-        parts.append(f"{len(calls) - CALLS_MAX} calls more")
-    answers = [message.text for message in group if message.role == "assistant" and message.text.strip()]
-    if answers:
-        parts.append(f"Answered: {cut_first_line(answers[-1], EXCERPT_CHARACTERS)}")
+    parts += calls[:6]
+    if calls[6:]:
+        parts.append(f"{len(calls[6:])} calls more")
+    if answer:
+        parts.append(answer)
     return "- " + "; ".join(parts)

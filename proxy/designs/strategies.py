@@ -58,7 +58,9 @@ class DedupOld:
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         is_result = call is not None and message.made in ("", "clip_output") and self._is_selected(call)
         is_call = self.remove and any(map(self._is_selected, message.calls))
-        return count(message.raw) if is_result or is_call else 0.0
+        if is_result or is_call:
+            return count(message.raw)
+        return 0.0
 
     def __call__(self, draft: Draft) -> Draft:
         later = _LaterCalls(self.subsumes)
@@ -106,7 +108,9 @@ def remove_pairs(draft: Draft, call_ids: Collection[int], made: str) -> Draft:
     middle = list[Message]()
     for message in draft.middle:
         places = {place for place, call in enumerate(message.calls) if id(call) in removed_calls}
-        shorter = remove_calls(message, places, made) if places else message
+        shorter: Message | None = message
+        if places:
+            shorter = remove_calls(message, places, made)
         if id(message) not in removed_results and shorter is not None:
             middle.append(shorter)
     return draft.with_middle(middle)
@@ -127,9 +131,9 @@ class _LaterCalls:
         for tool, path, *range_names in self._subsumes:
             if not matches_any(call.name, (tool,)) or not isinstance(arguments.get(path), str):
                 continue
-            others = {key: value for key, value in arguments.items() if key not in range_names}
+            other_arguments = {key: value for key, value in arguments.items() if key not in range_names}
             start, stop = _find_range(arguments, *range_names)
-            key = json.dumps((call.name, others), sort_keys=True)
+            key = json.dumps((call.name, other_arguments), sort_keys=True)
             ranges = self._ranges.setdefault(key, deque(maxlen=64))
             is_covered = is_covered or any(first <= start and stop <= last for first, last in ranges)
             ranges.append((start, stop))
@@ -148,17 +152,15 @@ def _find_range(arguments: Mapping[str, Any], first: str, last: str, count: str)
 
 
 def _read_number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return default
+    return float(value)
 
 
 LABELS = {
-    "image_url": "an image",
+    **dict.fromkeys(("image_url", "image", "input_image"), "an image"),
+    **dict.fromkeys(("file", "document", "input_file"), "a file"),
     "input_audio": "a sound recording",
-    "file": "a file",
-    "image": "an image",
-    "document": "a file",
-    "input_image": "an image",
-    "input_file": "a file",
 }
 
 
@@ -177,23 +179,23 @@ class StripAttachments:
         return draft.exchange({id(message): self._label_attachments(message) for message in self._list_old(draft)})
 
     def _list_old(self, draft: Draft) -> list[Message]:
-        attached = [message for message in draft.middle + draft.after if message.attached]
-        old_ids = {id(message) for message in without_newest(attached, self.keep_recent)}
+        messages_with_files = [message for message in draft.middle + draft.after if message.attached]
+        old_ids = {id(message) for message in without_newest(messages_with_files, self.keep_recent)}
         if not old_ids:
             return []
-        return [
-            message
-            for message, call in draft.pair_with_calls()
-            if id(message) in old_ids and draft.free(message) and not message.literal and not self._is_kept(call)
-        ]
-
-    def _is_kept(self, call: ToolCall | None) -> bool:
-        return call is not None and find_modes(call.name, self.hints)[1] == "keep"
+        messages = []
+        for message, call in draft.pair_with_calls():
+            is_hinted = call is not None and find_modes(call.name, self.hints)[1] == "keep"
+            if id(message) in old_ids and draft.free(message) and not message.literal and not is_hinted:
+                messages.append(message)
+        return messages
 
     def _label_attachments(self, message: Message) -> Message:
         # Read back from a block, an observation must not pass for the words of a user.
-        made = f"{self.name} of an observation" if message.is_observation else self.name
-        return message.with_content(splice.replace_elements(message.content, 0, _label), made)
+        step_name = self.name
+        if message.is_observation:
+            step_name += " of an observation"
+        return message.with_content(splice.replace_elements(message.content, 0, _label), step_name)
 
 
 def _label(part: bytes) -> bytes:

@@ -52,29 +52,29 @@ class ClearArguments:
     def shorten(self, draft: Draft, is_selected: Callable[[ToolCall], bool]) -> Draft:
 
         def change(call: ToolCall) -> str:
-            return self._shorten_arguments(call) if is_selected(call) else call.arguments
+            if is_selected(call):
+                return self._shorten_arguments(call)
+            return call.arguments
 
-        old = self._list_old(draft, is_selected)
-        return draft.exchange({id(message): change_arguments(message, change, self.name) for message in old})
-
-    def _list_old(self, draft: Draft, is_selected: Callable[[ToolCall], bool]) -> list[Message]:
-        messages = []
+        shorter = {}
         for message in draft.middle:
             if message.made not in ("", "strip_reasoning") or message.signed or not draft.free(message):
                 continue
             if any(len(call.arguments) > self.over and is_selected(call) for call in message.calls):
-                messages.append(message)
-        return messages
+                shorter[id(message)] = change_arguments(message, change, self.name)
+        return draft.exchange(shorter)
 
     def _is_selected(self, call: ToolCall) -> bool:
         mode = find_modes(call.name, self.hints)[0]
-        return mode != "keep" if mode else matches_any(call.name, self.tools)
+        return mode != "keep" and (bool(mode) or matches_any(call.name, self.tools))
 
     def _shorten_arguments(self, call: ToolCall) -> str:
         if call.kind == "custom":
             return self._shorten_text(call.arguments)
         shorter = replace_texts(call.named, self._shorten_text)
-        return call.arguments if shorter == call.named else json.dumps(shorter, ensure_ascii=False)
+        if shorter == call.named:
+            return call.arguments
+        return json.dumps(shorter, ensure_ascii=False)
 
     def _shorten_text(self, text: str) -> str:
         if len(text) <= self.over:
@@ -82,9 +82,11 @@ class ClearArguments:
         lines = text.split("\n")
         writing = [line for line in lines[self.lines : -1] if _WRITING_LINE.search(line)][: self.lines]
         head = "\n".join([*lines[: self.lines], *writing])[:500]
-        end = cut_line(lines[-1] or lines[-2]) if len(lines) > self.lines + 1 else ""
-        omitted = len(text) - len(head) - len(end)
-        shorter = f"{head}\n… [{omitted:,} characters omitted from this history by the context proxy;"
+        end = ""
+        if len(lines) > self.lines + 1:
+            end = cut_line(lines[-1] or lines[-2])
+        omitted_characters = len(text) - len(head) - len(end)
+        shorter = f"{head}\n… [{omitted_characters:,} characters omitted from this history by the context proxy;"
         shorter += " the tool received the full text] …"
         if end:
             shorter += f"\n{end}"
@@ -124,10 +126,14 @@ class ToolHints:
     """How many of the newest results stay with their calls, counting those that the policy keeps anyway."""
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        modes = self._find_modes(call) if call is not None else ("keep", "keep")
+        modes = ("keep", "keep")
+        if call is not None:
+            modes = self._find_modes(call)
         is_stripped = modes[1] == "strip" and message.made in CLEARABLE and has_text_over(message, self.over)
         is_shortened = not message.signed and any(map(self._may_shorten, message.calls))
-        return count(message.raw) if is_stripped or is_shortened or "remove" in modes else 0.0
+        if is_stripped or is_shortened or "remove" in modes:
+            return count(message.raw)
+        return 0.0
 
     def _may_shorten(self, call: ToolCall) -> bool:
         modes = self._find_modes(call)
@@ -136,16 +142,13 @@ class ToolHints:
     def __call__(self, draft: Draft) -> Draft:
         shorter = self._remove(draft)
         newest_ids = self._find_newest(shorter)
-        answers = [
-            (message, call)
-            for message, call in shorter.pair_with_calls()
-            if call is not None
-            and id(call) not in newest_ids
-            and self._find_modes(call)[1] == "strip"
-            and is_clearable(message, shorter, self.over)
-        ]
-        if answers:
-            shorter = ClearResults(over=self.over, template=self.template).clear(answers, shorter, self.name)
+        answers = []
+        for message, call in shorter.pair_with_calls():
+            if call is None or id(call) in newest_ids or self._find_modes(call)[1] != "strip":
+                continue
+            if is_clearable(message, shorter, self.over):
+                answers.append((message, call))
+        shorter = ClearResults(over=self.over, template=self.template).clear(answers, shorter, self.name)
 
         def is_selected(call: ToolCall) -> bool:
             return self._find_modes(call)[0] == "strip" and id(call) not in newest_ids
@@ -156,23 +159,22 @@ class ToolHints:
         newest_ids = self._find_newest(draft)
         calls = (call for message in draft.middle for call in message.calls if "remove" in self._find_modes(call))
         shorter = remove_pairs(draft, {id(call) for call in calls if id(call) not in newest_ids}, self.name)
-        remaining_ids = {id(message) for message in shorter.middle}
-        removed = {
-            remove_wrapping(message.content): call
-            for message, call in draft.pair_with_calls()
-            if call is not None and id(message) not in remaining_ids
-        }
-        if not removed:
+        remaining_ids = set(map(id, shorter.middle))
+        callers = {}
+        for message, call in draft.pair_with_calls():
+            if call is not None and id(message) not in remaining_ids:
+                callers[remove_wrapping(message.content)] = call
+        if not callers:
             return shorter
-        return shorter.rewrite(lambda message, _: clear_pointer(message, shorter, removed, self.name, "removed"))
+        return shorter.rewrite(lambda message, _: clear_pointer(message, shorter, callers, self.name, "removed"))
 
     def _find_newest(self, draft: Draft) -> set[int]:
         if not self.keep_recent:
             return set()
         results = [(message, call) for message, call in draft.pair_with_calls() if message.is_result]
         newest = sum(message.is_result for message in draft.after)
-        old = len(without_newest(results, self.keep_recent - newest))
-        return {id(call) for _, call in results[old:] if call is not None}
+        old_count = len(without_newest(results, self.keep_recent - newest))
+        return {id(call) for _, call in results[old_count:] if call is not None}
 
     def _find_modes(self, call: ToolCall) -> tuple[str, str]:
         request, response = find_modes(call.name, self.hints)

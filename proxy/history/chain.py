@@ -122,15 +122,15 @@ def _rewrite(raw: bytes) -> bytes:
 def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(message, dict):
         return message
-    unmarked = _drop_markers(message)
+    unmarked_message = _drop_markers(message)
     for key in ("content", "tool_calls"):
-        parts = unmarked.get(key)
+        parts = unmarked_message.get(key)
         if isinstance(parts, list):
-            unmarked[key] = [_drop_markers(part) for part in parts]
-    match unmarked.get("content"):
+            unmarked_message[key] = [_drop_markers(part) for part in parts]
+    match unmarked_message.get("content"):
         case [{"type": "text", "text": str(text), **other_keys}] if not other_keys:
-            unmarked["content"] = text
-    return unmarked
+            unmarked_message["content"] = text
+    return unmarked_message
 
 
 def _drop_markers(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -250,6 +250,6 @@ def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
 def _compute_origin(request: Request, tenant: str, secret: bytes, conversation: str) -> bytes:
     content = CHAIN_VERSION
     for name in (tenant, request.user, conversation):
-        encoded = name.encode("utf-8", "surrogatepass")
-        content += len(encoded).to_bytes(8, "big") + encoded
+        name_bytes = name.encode("utf-8", "surrogatepass")
+        content += len(name_bytes).to_bytes(8, "big") + name_bytes
     return blake2b(content, digest_size=LINK_BYTES, key=secret).digest()

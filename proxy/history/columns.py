@@ -42,13 +42,13 @@ class Columns:
         self._values: dict[Hashable, tuple[Any, ...]] = {}
         self._view: _View | None = None
 
-    def follow(self, earlier: "Columns", shared: int) -> "Columns":
-        """Continue those of a history that has the first *shared* messages in common with this one."""
+    def follow(self, earlier: "Columns", shared_length: int) -> "Columns":
+        """Continue those of a history that has the first *shared_length* messages in common with this one."""
         self._earlier = earlier._values  # noqa: SLF001 (its own class)
-        self._shared = shared
+        self._shared = shared_length
         view = earlier._view  # noqa: SLF001
-        if view is not None and view.body_length > shared:
-            view = _View(view.messages, view.columns, shared, view.block, view.covered_count)
+        if view is not None and view.body_length > shared_length:
+            view = _View(view.messages, view.columns, shared_length, view.block, view.covered_count)
         self._view = view
         return self
 
@@ -75,10 +75,10 @@ class Columns:
         last, columns = self._view, Columns()
         if last is not None:
             length = min(len(last.messages), len(messages))
-            shared = next(compress(count(), map(is_not, last.messages, messages)), length)
-            while shared and messages[shared - 1].stop > last.body_length:
-                shared -= 1
-            columns.follow(last.columns, shared)
+            shared_length = next(compress(count(), map(is_not, last.messages, messages)), length)
+            while shared_length and messages[shared_length - 1].stop > last.body_length:
+                shared_length -= 1
+            columns.follow(last.columns, shared_length)
         self._view = _View(messages, columns, body_length, block, covered_count)
         return columns
 

@@ -213,25 +213,25 @@ def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
         if pair is not None:
             answered_calls.add((pair[0], id(pair[1])))
             results_of.setdefault(pair[0], []).append(message)
-    repaired: list[Message] = []
+    repaired_messages: list[Message] = []
     missing_results: list[Message] = []
     for place, message in enumerate(messages):
         if message.is_result:
             if pairs[place] is not None and not moves_late_results:
-                repaired.append(message)
+                repaired_messages.append(message)
             continue
-        repaired += missing_results
-        repaired.append(message)
+        repaired_messages += missing_results
+        repaired_messages.append(message)
         if moves_late_results:
-            repaired += results_of.get(place, ())
+            repaired_messages += results_of.get(place, ())
         missing_results = []
         for call in message.calls:
             if (place, id(call)) not in answered_calls:
                 missing_results.append(_make_missing_result(message, call))
-    repaired += missing_results
-    if len(repaired) == len(messages) and all(map(is_, repaired, messages)):
+    repaired_messages += missing_results
+    if len(repaired_messages) == len(messages) and all(map(is_, repaired_messages, messages)):
         return tuple(messages)
-    return tuple(repaired)
+    return tuple(repaired_messages)
 
 
 def _make_missing_result(message: Message, call: ToolCall) -> Message:

@@ -63,12 +63,12 @@ class Identity:
     def anchor_key(self, link: bytes) -> str:
         return f"{self.tenant}/anchor/{link.hex()}"
 
-    def block_key(self, observed: bool, link: bytes) -> str:  # noqa: FBT001 (bound before the link)
-        return make_block_key(self._find_space(observed=observed), link)
+    def block_key(self, is_observed: bool, link: bytes) -> str:  # noqa: FBT001 (bound before the link)
+        return make_block_key(self._find_space(is_observed=is_observed), link)
 
-    def block_keys(self, link: bytes, *, observed: bool) -> tuple[str, str]:
+    def block_keys(self, link: bytes, *, is_observed: bool) -> tuple[str, str]:
         """That of the link, and the one for a summary of this head."""
-        space = self._find_space(observed=observed)
+        space = self._find_space(is_observed=is_observed)
         return make_block_key(space, link), make_bound_key(space, link, self.head)
 
     def summary_key(self, covers: int, focus: str = "") -> str:
@@ -84,8 +84,8 @@ class Identity:
     def summary_keys(self) -> list[str]:
         return [self.summary_key_of(link) for link in reversed(self.links)]
 
-    def _find_space(self, *, observed: bool) -> str:
-        if observed:
+    def _find_space(self, *, is_observed: bool) -> str:
+        if is_observed:
             return f"{self.tenant}/{OBSERVED}"
         return self.tenant
 

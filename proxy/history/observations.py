@@ -91,10 +91,10 @@ def mark_observations(
     environment = _Environment(body)
     before: Message | None = None
     was_answered = False
-    marked: list[Message] = []
+    marked_messages: list[Message] = []
     for place, message in enumerate(body):
         if message.is_result or message.calls:
-            return (*marked, *body[place:])
+            return (*marked_messages, *body[place:])
         if message.role == "assistant":
             was_answered = True
             is_output = _holds_output(message.text)
@@ -105,12 +105,12 @@ def mark_observations(
         else:
             is_output = False
         if is_output and not pins.stand_in(message.text):
-            marked.append(replace(message, is_observation=True))
+            marked_messages.append(replace(message, is_observation=True))
         else:
-            marked.append(message)
+            marked_messages.append(message)
         if message.role not in HEAD:
             before = message
-    return tuple(marked)
+    return tuple(marked_messages)
 
 
 def find_output_within(text: str) -> int:

@@ -226,12 +226,12 @@ def find_encoding(model: str) -> EncodingName:
 
 def read_ranks(name: EncodingName) -> dict[bytes, int]:
     """The file holds each token after a byte with its length, in the order of the ranks."""
-    packed = lzma.decompress((_DATA / f"{name}.ranks.xz").read_bytes())
+    packed_ranks = lzma.decompress((_DATA / f"{name}.ranks.xz").read_bytes())
     ranks: dict[bytes, int] = {}
     start = 0
-    while start < len(packed):
-        stop = start + 1 + packed[start]
-        ranks[packed[start + 1 : stop]] = len(ranks)
+    while start < len(packed_ranks):
+        stop = start + 1 + packed_ranks[start]
+        ranks[packed_ranks[start + 1 : stop]] = len(ranks)
         start = stop
     return ranks
 
@@ -276,9 +276,9 @@ OWNERS_MAX_BYTES = 1024 * 1024
 class Tokenizers:
     """One per process."""
 
-    def __init__(self, remembered: int = REMEMBERED_COUNTS_MAX) -> None:
+    def __init__(self, remembered_counts: int = REMEMBERED_COUNTS_MAX) -> None:
         self._threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="tokenizer")
-        self._remembered = remembered
+        self._remembered = remembered_counts
         self._tokenizers: dict[EncodingName | None, Tokenizer] = {}
 
     def of(self, model: str, estimator: Estimator = "tokens") -> "Tokenizer":

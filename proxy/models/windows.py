@@ -24,10 +24,10 @@ def resolve_window(model: str, *windows: Window | None) -> Window:
     """The most trusted source first. Limits come together: half a learned window and half a bundled one are none."""
     sources = [*filter(None, windows), find_bundled_window(model) or UNKNOWN]
     limits = next((source for source in sources if source.is_known), UNKNOWN)
-    priced = next((source for source in sources if source.prices), UNKNOWN)
+    priced_source = next((source for source in sources if source.prices), UNKNOWN)
     output = next((source.output for source in sources if source.output), None)
     ends_only = _ENDS_ONLY.search(plain_name(model)) is not None
-    return replace(limits, output=output, prices=priced.prices, cliffs=priced.cliffs, ends_only=ends_only)
+    return replace(limits, output=output, prices=priced_source.prices, cliffs=priced_source.cliffs, ends_only=ends_only)
 
 
 def find_bundled_window(model: str) -> Window | None:
@@ -115,10 +115,10 @@ PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
 def _find_row(answer: Json, model: str) -> Mapping[str, object]:
     """The answer itself if it lists none."""
     page = _as_mapping(answer)
-    listed = page.get("data") or page.get("models") or answer
-    if not isinstance(listed, list):
+    listed_models = page.get("data") or page.get("models") or answer
+    if not isinstance(listed_models, list):
         return page
-    rows = list(map(_as_mapping, listed))
+    rows = list(map(_as_mapping, listed_models))
     for row in rows:
         if model in (row.get("id"), row.get("name"), row.get("model")):
             return row

@@ -146,12 +146,14 @@ class Compactor:
             if focus is not None:
                 driver = make_driver(replace(outgoing, options=outgoing.options.with_force(focus)))
             return await _start(driver)
-        forced = replace(outgoing, options=outgoing.options.with_force(focus))
+        forced_request = replace(outgoing, options=outgoing.options.with_force(focus))
         history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
-        decision = await make_driver(forced, request=history, prefix=None).compact(store=True)
+        decision = await make_driver(forced_request, request=history, prefix=None).compact(store=True)
         answers = ANSWER_FORMATS[outgoing.call.path]
         return replace(
-            forced, decision=decision, answer=describe_compaction(decision, history, forced.options.focus, answers)
+            forced_request,
+            decision=decision,
+            answer=describe_compaction(decision, history, forced_request.options.focus, answers),
         )
 
     def _leave_alone(self, outgoing: OutgoingRequest, new_bytes: bytes, *, may_act: bool) -> OutgoingRequest | None:

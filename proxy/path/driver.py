@@ -240,8 +240,8 @@ class RequestDriver:
                 return
         usage = read_usage(tail.usage())
         answer = actions.AnswerReport(usage, says_truncated(tail.end), self._find_forwarded_tokens())
-        delivered = Delivered(answer, time.time(), is_whole, self._instead)
-        await self._drive(self._life, delivered)
+        delivery = Delivered(answer, time.time(), is_whole, self._instead)
+        await self._drive(self._life, delivery)
 
     async def compact(self, *, store: bool) -> Decision:
         step = await self._drive_for_client(compact(self.gather(), store=store), is_heavy=True)

@@ -171,7 +171,7 @@ class Gateway:
         emit: events.Listener,
         notes: BackgroundTasks,
         *,
-        kept: Mapping[str, Client] | None = None,
+        kept_clients: Mapping[str, Client] | None = None,
     ) -> None:
         self.config = config
         self._records = records
@@ -188,7 +188,9 @@ class Gateway:
             or any(attachment.model != "*" for attachment in config.attachments)
         )
         self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
-        self.clients = {settings.name: _keep_or_open(settings, kept or {}, emit) for settings in config.upstreams}
+        self.clients = {
+            settings.name: _keep_or_open(settings, kept_clients or {}, emit) for settings in config.upstreams
+        }
         leases = ExitStack()
         for client in self.clients.values():
             leases.enter_context(client.lease())
@@ -213,8 +215,8 @@ class Gateway:
             # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
             if path == RESPONSES_PATH and "websocket" in (find_header(request.headers, "upgrade") or "").lower():
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
-            admitted = self._admit(request, query, record)
-            call = await self._read(request, path, query, admitted, record)
+            admission = self._admit(request, query, record)
+            call = await self._read(request, path, query, admission, record)
             calls = self._route(call, record)
             outgoing = await self._prepare(call, calls, record)
             # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
@@ -228,18 +230,18 @@ class Gateway:
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
         now = time()
-        admitted = self._authenticator.admit(request.headers, request.peer, registry, now, query)
-        caller = admitted.caller
+        admission = self._authenticator.admit(request.headers, request.peer, registry, now, query)
+        caller = admission.caller
         if caller.key_id:
             self._records.uses.note(caller.key_id, now)
         if caller.team in self.config.teams:
             record.team = caller.team
-        return admitted
+        return admission
 
     async def _read(
-        self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
+        self, request: IncomingRequest[R_co], path: str, query: str, admission: Admitted, record: RequestFinished
     ) -> Call:
-        headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
+        headers, caller, limits = admission.headers, admission.caller, self.config.listen
         team = self.config.teams.get(caller.team)
         is_json = "json" in (find_header(headers, "content-type") or "")
         body: bytes | AsyncIterator[bytes] | None
@@ -538,8 +540,8 @@ def _is_compacted(method: str, path: str) -> bool:
     return method == "POST" and (path in COMPACTED_PATHS or path == COMPACT_PATH)
 
 
-def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
-    before = kept.get(settings.name)
+def _keep_or_open(settings: Upstream, kept_clients: Mapping[str, Client], emit: events.Listener) -> Client:
+    before = kept_clients.get(settings.name)
     if before is not None and before.settings == settings:
         return before
     return Client(settings, emit)

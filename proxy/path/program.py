@@ -69,10 +69,10 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
             yield from remember(forwarding)
     elif opening.is_invalid:
         yield from give_up_summary(forwarding)
-    delivered: Delivered = yield Deliver(forwarding, opening)
+    delivery: Delivered = yield Deliver(forwarding, opening)
     if forwarding.conversation is not None:
-        forwarding = delivered.instead or forwarding
-        last = yield from account(forwarding, delivered)
+        forwarding = delivery.instead or forwarding
+        last = yield from account(forwarding, delivery)
         if last is not None:
             yield from prepare_next_summary(forwarding, last)
 

@@ -210,11 +210,11 @@ def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
 Gather = Callable[[], Context]
 
 
-def try_remedies(gather: Gather, first: Forwarding, refused: Opening) -> Actions[tuple[Forwarding, Opening]]:
-    refusal, was_retried, has_helped = refused.refusal, False, False
-    if refusal is None and not refused.is_invalid:
-        return first, refused
-    result = first, refused
+def try_remedies(gather: Gather, first: Forwarding, refused_opening: Opening) -> Actions[tuple[Forwarding, Opening]]:
+    refusal, was_retried, has_helped = refused_opening.refusal, False, False
+    if refusal is None and not refused_opening.is_invalid:
+        return first, refused_opening
+    result = first, refused_opening
     for remedy in _list_remedies(gather, first, refusal):
         retry = yield from remedy
         if retry is None:

@@ -159,7 +159,7 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
     conversation = replace(conversation, memory=memory)
     if conversation.serves(memory.block):
         return conversation
-    places = [(link, observed) for observed in spaces for link in reversed(identity.links)]
+    places = [(link, is_observed) for is_observed in spaces for link in reversed(identity.links)]
     return (yield from _find_other_block(conversation, places[look_up.blocks.index(memory.block_key) :]))
 
 
@@ -172,7 +172,7 @@ def _list_keys(request: Request, identity: Identity, key_of: Callable[[bytes], s
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
     """The longest of all turned out to hold a summary of another head."""
     context, identity, memory = conversation.context, conversation.identified, conversation.memory
-    keys = [key for link, observed in places for key in reversed(identity.block_keys(link, observed=observed))]
+    keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
     keys.remove(memory.block_key)
     for _ in range(MAX_LOOK_UPS):
         look_up = LookUp(blocks=keys)
@@ -257,7 +257,7 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
         return
     identity, memory = conversation.identified, conversation.memory
     block = plan.block.bound_to(identity.head).to_bytes()
-    for key in identity.block_keys(plan.link, observed=conversation.is_observed):
+    for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
         replaces = None
         if memory.block_key == key:
             replaces = memory.block_bytes
@@ -305,12 +305,12 @@ AHEAD_STRIDE_SHARE = 1 / 16
 """A share of the limit: each time a history near its limit has grown by this, the next summary is planned."""
 
 
-def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest | None]:
-    conversation, plan, answer = forwarding.conversation, forwarding.decision.plan, delivered.answer
+def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
+    conversation, plan, answer = forwarding.conversation, forwarding.decision.plan, delivery.answer
     if conversation is None or conversation.identity is None or plan is None:
         return None
-    if not delivered.is_whole:
-        yield Report(_report_turn(forwarding, conversation, plan, answer.usage, delivered.now))
+    if not delivery.is_whole:
+        yield Report(_report_turn(forwarding, conversation, plan, answer.usage, delivery.now))
         return None
     identity, memory = conversation.identity, conversation.memory
     forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
@@ -324,13 +324,13 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
     calibration = memory.calibration.learn(forwarded_tokens, read_tokens)
     refused_views = conversation.count_refused_views() + forwarding.is_untouched_retry
     anchor = Anchor(identity.links[-1], read_tokens, plan.view_id)
-    last = LastRequest(anchor, delivered.now, identity.counter, calibration, useless, since, refused_views)
+    last = LastRequest(anchor, delivery.now, identity.counter, calibration, useless, since, refused_views)
     yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
     if memory.last is None and calibration.observations:
         # The next conversation begins with the calibration that the first request of this one taught.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
     # After what the next request needs.
-    turn = _report_turn(forwarding, conversation, plan, answer.usage, delivered.now)
+    turn = _report_turn(forwarding, conversation, plan, answer.usage, delivery.now)
     if is_silently_cut(forwarded_tokens, answer):
         turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
     is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"

@@ -37,7 +37,12 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
 
 
 def list_tools(
-    answers: AnswerFormat, offered: bytes | None, forwarded: bytes | None, recall_tool: bytes, *, offers_compact: bool
+    answers: AnswerFormat,
+    offered_tools: bytes | None,
+    forwarded_tools: bytes | None,
+    recall_tool: bytes,
+    *,
+    offers_compact: bool,
 ) -> dict[str, bytes]:
     """The proxy's own tools that a request may call, by name. `forwarded`: its tools as they leave; `recall_tool`: may
     be empty.
@@ -46,8 +51,8 @@ def list_tools(
     if offers_compact:
         tools[COMPACT.name] = answers.COMPACT_TOOL
     # A history that is left alone offers no recalls, but it may be compacted in the midst of the answer.
-    may_be_offered = offers_compact and offer_tool(offered, recall_tool, RECALL.name) is not offered
-    if may_be_offered or (recall_tool and recall_tool in (forwarded or b"")):
+    may_be_offered = offers_compact and offer_tool(offered_tools, recall_tool, RECALL.name) is not offered_tools
+    if may_be_offered or (recall_tool and recall_tool in (forwarded_tools or b"")):
         tools[RECALL.name] = answers.RECALL_TOOL
     return tools
 

@@ -21,23 +21,23 @@ _LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
 _PORTS = {"http": 80, "https": 443}
 
 
-def check_upstreams(loaded: Loaded, started: Listen | None = None) -> None:
+def check_upstreams(loaded_config: Loaded, start_config: Listen | None = None) -> None:
     """Raise InvalidConfig if the proxy itself listens at the address of an upstream.
 
     `started`: the listener until the next start, even if the file names another now.
     """
-    listeners = [loaded.config.listen]
-    if started is not None:
-        listeners.append(started)
+    listeners = [loaded_config.config.listen]
+    if start_config is not None:
+        listeners.append(start_config)
     faults = []
-    for number, upstream in enumerate(loaded.config.upstreams):
+    for number, upstream in enumerate(loaded_config.config.upstreams):
         ports = {listen.port for listen in listeners if _is_own(upstream.base_url, listen)}
         for port in sorted(ports):
             why = (
                 f"port {port} of this host is the proxy's own address (`listen`), so each request would come back to "
                 "it without end: name the address of the API"
             )
-            origin = loaded.origin("upstreams", number, "base_url")
+            origin = loaded_config.origin("upstreams", number, "base_url")
             faults.append(Fault(f"upstreams.{number}.base_url", origin, why))
     if faults:
         raise InvalidConfig(faults)
@@ -81,21 +81,21 @@ class ConfigSource:
     def read(self) -> Loaded:
         """InvalidConfig: it cannot be used, or not by a process that has read another."""
         self.stamp_read = self.read_stamp()
-        loaded = self.load()
-        self._check_reload(loaded)
-        self._had_file_settings = self._had_file_settings or loaded.has_file_settings
-        self._had_teams = self._had_teams or bool(loaded.config.teams)
-        return loaded
+        loaded_config = self.load()
+        self._check_reload(loaded_config)
+        self._had_file_settings = self._had_file_settings or loaded_config.has_file_settings
+        self._had_teams = self._had_teams or bool(loaded_config.config.teams)
+        return loaded_config
 
-    def _check_reload(self, loaded: Loaded) -> None:
+    def _check_reload(self, loaded_config: Loaded) -> None:
         """Refuse an empty file, which a full disk or a killed editor leaves, and one that lifts access control.
 
         The latter on any address: a reverse proxy may lead from the network to a loopback one.
         """
-        if self._had_file_settings and not loaded.has_file_settings:
+        if self._had_file_settings and not loaded_config.has_file_settings:
             why = "the file has become empty: restore its settings, or restart the proxy to use the defaults"
             raise InvalidConfig([Fault("", str(self.file), why)])
-        if self._had_teams and not loaded.config.teams:
+        if self._had_teams and not loaded_config.config.teams:
             why = "the last team is gone, and without teams no client needs a key: restore one, or restart the proxy"
             raise InvalidConfig([Fault("teams", str(self.file or "configuration"), why)])
 
@@ -104,7 +104,7 @@ class ConfigWatch:
     def __init__(
         self,
         source: ConfigSource,
-        started: Config,
+        start_config: Config,
         records: Records,
         emit: events.Listener,
         apply: Callable[[Config], Awaitable[bool]],
@@ -112,7 +112,7 @@ class ConfigWatch:
         self.reload_requested = asyncio.Event()
         self._source = source
         self._stamp_in_force = source.stamp_read
-        self._started = started
+        self._started = start_config
         self._records = records
         self._emit = emit
         self._apply = apply
@@ -135,12 +135,12 @@ class ConfigWatch:
 
     async def _read(self) -> None:
         try:
-            loaded = await asyncio.to_thread(self._source.read)
+            loaded_config = await asyncio.to_thread(self._source.read)
         except InvalidConfig as invalid:
             self._was_refused = True
             self._emit(events.ConfigReloaded(str(invalid)))
             return
-        config, waiting_settings = loaded.config.with_start_settings_of(self._started)
+        config, waiting_settings = loaded_config.config.with_start_settings_of(self._started)
         has_changed = await self._apply(config)
         if has_changed or waiting_settings != self._waiting_settings or self._was_refused:
             self._was_refused = False

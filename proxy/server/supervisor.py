@@ -145,21 +145,21 @@ class Supervisor:
                 os.kill(worker.pid, number)
 
 
-def _run_worker(source: ConfigSource, started: Config, last_valid: LastValid, port: int, slot: Slot) -> None:
+def _run_worker(source: ConfigSource, start_config: Config, last_valid: LastValid, port: int, slot: Slot) -> None:
     """Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    sock = _bind_socket(started.listen.host, port, is_shared=True)
-    current = replace(last_valid, config=_read_current_config(source, started, last_valid.config))
-    raise SystemExit(_serve_until_stopped(lambda: Worker(source, started, slot, current), sock))
+    sock = _bind_socket(start_config.listen.host, port, is_shared=True)
+    current = replace(last_valid, config=_read_current_config(source, start_config, last_valid.config))
+    raise SystemExit(_serve_until_stopped(lambda: Worker(source, start_config, slot, current), sock))
 
 
-def _read_current_config(source: ConfigSource, started: Config, last_valid: Config) -> Config:
+def _read_current_config(source: ConfigSource, start_config: Config, last_valid: Config) -> Config:
     """As the other workers have it by now. Like them, refuse an invalid file."""
     try:
-        return source.read().config.with_start_settings_of(started)[0]
+        return source.read().config.with_start_settings_of(start_config)[0]
     except InvalidConfig:
         return last_valid
 

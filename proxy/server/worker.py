@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
@@ -37,9 +37,6 @@ from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_contex
 from proxy.server.connection import HEADERS_MAX, HttpServer
 from proxy.server.listeners import Listeners, LoopFaults
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
-
-if TYPE_CHECKING:
-    from proxy.telemetry.otel import Exporter
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 _RESTART_SECONDS = 1.0
@@ -96,12 +93,6 @@ async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
         await asyncio.sleep(_SNAPSHOT_SECONDS)
 
 
-async def export_metrics(metrics: Metrics, exporter: "Exporter", seconds: float) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        exporter.put_metrics(metrics.read_own_counts())
-
-
 async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
     """If it was killed: its successor could not bind the port, and nothing restarts workers."""
     while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
@@ -135,7 +126,7 @@ class LastValid:
 
 
 class Worker:
-    def __init__(self, source: ConfigSource, started: Config, slot: Slot | None, last_valid: LastValid) -> None:
+    def __init__(self, source: ConfigSource, start_config: Config, slot: Slot | None, last_valid: LastValid) -> None:
         """Within the event loop that it is to run in.
 
         All workers are built from `started`, so that all have the same files and stores. `last_valid` is the newest
@@ -144,13 +135,13 @@ class Worker:
         self._slot = slot
         snapshots = None if slot is None else slot.snapshots
         slot_number = None if slot is None else slot.snapshots.slot
-        self._listeners = listeners = Listeners(started, self._get_config_in_force, snapshots)
+        self._listeners = listeners = Listeners(start_config, self._get_config_in_force, snapshots)
         self._emit = listeners.emit
         report_recovery = listeners.make_reporter(events.StoreRecovered)
-        self._store = assembly.open_store(started, listeners.warn, report_recovery)
-        keeper = assembly.build_keeper(started, slot_number, listeners.warn, report_recovery)
-        self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(started))
-        self._records = assembly.open_records(started, last_valid.registry)
+        self._store = assembly.open_store(start_config, listeners.warn, report_recovery)
+        keeper = assembly.build_keeper(start_config, slot_number, listeners.warn, report_recovery)
+        self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(start_config))
+        self._records = assembly.open_records(start_config, last_valid.registry)
         try:
             self._records.look()
         except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too
@@ -162,7 +153,7 @@ class Worker:
             file=source.file,
             records=self._records,
             store=self._store,
-            archive=assembly.open_archive(started),
+            archive=assembly.open_archive(start_config),
             activity_log=listeners.activity_log,
             audit=listeners.audit,
             emit=self._emit,
@@ -174,14 +165,14 @@ class Worker:
             snapshots,
             Admin(admin_context),
             can_keep_originals=lambda: keeper.is_writable,
-            can_write_state=partial(assembly.can_write_state, Path(started.state.dir), self._store),
+            can_write_state=partial(assembly.can_write_state, Path(start_config.state.dir), self._store),
         )
         listeners.metrics.track(listeners.metrics.in_flight, lambda: self._app.in_flight)
-        self._shares_state = bool(started.state.url)
+        self._shares_state = bool(start_config.state.url)
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
         self._jobs = Jobs(self._emit)
-        self._watch = ConfigWatch(source, started, self._records, self._emit, self._apply_config)
+        self._watch = ConfigWatch(source, start_config, self._records, self._emit, self._apply_config)
 
     def _get_config_in_force(self) -> Config:
         return self._app.gateway.config
@@ -258,10 +249,6 @@ class Worker:
         if self._slot is not None:
             start(partial(write_snapshots, metrics, self._slot.snapshots))
             start(partial(watch_supervisor, self._slot.supervisor_pid, self._emit, self._request_stop))
-        exporter = self._listeners.exporter
-        export_seconds = self._app.gateway.config.otel.metrics_seconds
-        if exporter is not None and export_seconds:
-            start(partial(export_metrics, metrics, exporter, export_seconds))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
         """Connections are accepted until then: load balancers notice late."""
@@ -283,13 +270,13 @@ class Worker:
 
     async def _apply_config(self, config: Config) -> bool:
         """Return whether it differs from the one before. Requests and notes finish on the gateway they began with."""
-        replaced = self._app.gateway
-        if config == replaced.config:
+        replaced_gateway = self._app.gateway
+        if config == replaced_gateway.config:
             return False
         self._app.gateway = Gateway(
-            config, self._compactor, self._records, self._emit, self._notes, kept=replaced.clients
+            config, self._compactor, self._records, self._emit, self._notes, kept_clients=replaced_gateway.clients
         )
-        replaced.retire()
+        replaced_gateway.retire()
         self._warn_of_settings(config)
         return True
 

@@ -318,7 +318,6 @@ INSTRUCTION_FOLDERS = frozenset(("skills", "memory", "memories", "rules", ".clin
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
 LINE_NUMBER = re.compile(r"^[ \t]*\d+(?:→|\t|: |\| ?)", re.MULTILINE)
 FRONT_MATTER = re.compile(r"\s*---\n(?:[\w-]+:[^\n]*\n|[ \t][^\n]*\n)*?(?:description|globs|alwaysApply|applyTo):")
-"""The metadata at the beginning of a skill, a rule or an agent's definition."""
 WORD_ENDS = re.compile(r"[\s<>\"'`()\[\]{}|,;]+")
 NUMBERED_THINGS = frozenset(
     (
@@ -349,7 +348,6 @@ class Reading:
 def find_documents(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], earlier: Sequence[Reading] = ()
 ) -> Iterator[Reading]:
-    """Read the messages that follow those of *earlier*. `callers`: the call that each message answers."""
     names = frozenset[str]()
     if earlier:
         names = earlier[-1].names

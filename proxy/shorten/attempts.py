@@ -66,10 +66,9 @@ def _makes_it_fit(state: ConversationState, size: int, attempt: Attempt) -> bool
 def _make_attempts(
     state: ConversationState, size: int, goal: int, reason: str, earlier: Sequence[Attempt]
 ) -> Iterator[Attempt]:
-    """Yield the attempts; *earlier* are those that were taken by then."""
-    whole = state.rules.keep
-    quarter = replace(whole, tokens=whole.tokens // 4)
-    for number, keep in enumerate((whole, quarter, DEEPEST)):
+    policy_keep = state.rules.keep
+    quarter = replace(policy_keep, tokens=policy_keep.tokens // 4)
+    for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
         if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in earlier):
             return  # the policy's `keep` is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
@@ -96,22 +95,22 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     if draft is None:
         return
     rules = state.rules.summary
-    joined = join_summaries(state.block.summary, summary, rules.scope)
-    summarized, reports = run((Summarize(joined.text, rules, state.facts.force),), replace(draft, goal=goal))
-    if summarized.middle == draft.middle:
+    joined_summary = join_summaries(state.block.summary, summary, rules.scope)
+    short_draft, reports = run((Summarize(joined_summary.text, rules, state.facts.force),), replace(draft, goal=goal))
+    if short_draft.middle == draft.middle:
         return
-    new_state = state.with_draft(summarized, reason, joined)
+    new_state = state.with_draft(short_draft, reason, joined_summary)
     after_summary = new_state.draft(state.rules.keep)
-    cleared, clear_reports = run(state.rules.when_full, after_summary)
-    if cleared.middle != after_summary.middle:
-        new_state = new_state.with_draft(cleared, reason)
+    bare_draft, clear_reports = run(state.rules.when_full, after_summary)
+    if bare_draft.middle != after_summary.middle:
+        new_state = new_state.with_draft(bare_draft, reason)
     yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:
     """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
-    cleared, reports = run(state.rules.when_full, replace(draft, goal=goal))
-    middle = cleared.middle
+    cleared_draft, reports = run(state.rules.when_full, replace(draft, goal=goal))
+    middle = cleared_draft.middle
     remaining_tokens = state.count_tokens(draft.middle) - excess
     attempts: list[Attempt] = []
     stop = 0
@@ -119,10 +118,10 @@ def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: in
         stop = len(middle)
         if not state.rules.fold_all and len(attempts) < PARTIAL_FOLDS_MAX:
             stop = snap(middle, _find_tail(state, middle, remaining_tokens))
-        folded, fold_reports = run(
-            state.rules.fold, replace(cleared, middle=middle[:stop], after=middle[stop:] + cleared.after)
+        folded_draft, fold_reports = run(
+            state.rules.fold, replace(cleared_draft, middle=middle[:stop], after=middle[stop:] + cleared_draft.after)
         )
-        shorter = replace(cleared, middle=folded.middle + middle[stop:])
+        shorter = replace(cleared_draft, middle=folded_draft.middle + middle[stop:])
         attempt = _build_attempt("folded", state, shorter, reports + fold_reports, reason)
         attempts.append(attempt)
         if attempt.freed >= excess:
@@ -147,7 +146,7 @@ def _build_attempt(
     reason: str,
 ) -> Attempt:
     new_state = state.with_draft(draft, reason)
-    freed = state.count_view() - new_state.count_view()
+    freed_tokens = state.count_view() - new_state.count_view()
     if state.tools is not None and new_state.tools is not None:
-        freed += state.count(state.tools) - state.count(new_state.tools)
-    return Attempt(way, new_state, freed, reports)
+        freed_tokens += state.count(state.tools) - state.count(new_state.tools)
+    return Attempt(way, new_state, freed_tokens, reports)

@@ -70,7 +70,6 @@ class Part:
     literal: bytes = b""
     made: str = ""
     message: Message | None = field(default=None, compare=False, repr=False)
-    """The literal bytes, parsed. Kept with them because a block is applied on every turn."""
 
 
 @dataclass(frozen=True)  # without slots: its digest is computed once
@@ -94,7 +93,6 @@ class Block:
     text_style: bool = False
     """It was made before the first tool call: user messages before that call may be observations."""
     nominal_tokens: int | None = None
-    """`Facts.nominal_tokens` when it was made; None in a block of an earlier version."""
 
     def to_bytes(self) -> bytes:
         summary = None
@@ -192,7 +190,6 @@ class Block:
         return replace(self, head=head)
 
     def serves(self, head: str) -> bool:
-        """Whether it may be used under this head: a summary may repeat its own head."""
         return self.head in ("", head)
 
     def fits(self, length: int, last: int | None) -> bool:
@@ -274,8 +271,6 @@ FoundValues = Sequence[Stored | None]
 
 @dataclass(frozen=True, slots=True)
 class LastRequest:
-    """The last request of a history: when it was forwarded, and how many tokens the upstream counted (0: unknown)."""
-
     anchor: Anchor
     forwarded_at: float
     counter: str
@@ -321,7 +316,6 @@ class SummaryCandidate:
     """The summary; while it is being made, the worker that makes it."""
     failures: int = 0
     covers: int = 0
-    """Not stored: it follows from the key."""
 
     def to_bytes(self) -> bytes:
         return json.dumps([CANDIDATE_FORMAT_VERSION, self.state, self.text, self.failures]).encode()
@@ -363,7 +357,6 @@ class Memory:
     """Under which the block was found with its bytes: a deeper block at the same key takes their place."""
     block_bytes: bytes | None = None
     observed: bool = False
-    """The block was only observed: it is not applied."""
     last: LastRequest | None = None
     calibration: Calibration = UNCALIBRATED
     window: Window | None = None
@@ -372,12 +365,16 @@ class Memory:
 
     @classmethod
     def read(
-        cls, found: FoundValues | None, looked_up: LookUp, identity: Identity, prior: Calibration, read_block: ReadBlock
+        cls,
+        values: FoundValues | None,
+        looked_up: LookUp,
+        identity: Identity,
+        prior: Calibration,
+        read_block: ReadBlock,
     ) -> "Memory":
-        """Return the memory of these stored values. *prior* is the calibration if nothing was learned yet."""
-        if found is None:
+        if values is None:
             return cls(calibration=prior, answered=False)
-        stored, fact, stored_window, summary = found
+        stored_block, fact, stored_window, summary = values
         last, calibration = _read_fact(fact, identity, prior)
         window = None
         if stored_window is not None:
@@ -388,14 +385,14 @@ class Memory:
             window=window,
             candidate=read_candidate(summary, looked_up.summaries),
         )
-        if stored is None:
+        if stored_block is None:
             return memory
         return replace(
             memory,
-            block=read_block(stored.value),
-            block_key=stored.key,
-            block_bytes=stored.value,  # also of an unreadable block: a new one must be able to take its place
-            observed=stored.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
+            block=read_block(stored_block.value),
+            block_key=stored_block.key,
+            block_bytes=stored_block.value,  # also of an unreadable block: a new one must be able to take its place
+            observed=stored_block.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
         )
 
 

@@ -176,7 +176,7 @@ def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> 
     """
     if all(message.made != REPEATED for message in messages):
         return tuple(messages)
-    present, restored = set[bytes](), dict[bytes, ToolCall | None]()
+    present, restored_callers = set[bytes](), dict[bytes, ToolCall | None]()
 
     def restore(message: Message, call: ToolCall | None) -> Message:
         if not message.is_result or message.start == message.stop:  # a result that the proxy added stands for none
@@ -186,17 +186,17 @@ def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> 
         if message.made != REPEATED or content in present:
             present.add(content)
             return message
-        if content in restored:
-            pointer = original.with_text(_point_to(restored[content], original), REPEATED)
+        if content in restored_callers:
+            pointer = original.with_text(_point_to(restored_callers[content], original), REPEATED)
             return min(pointer, original, key=lambda candidate: len(candidate.raw))
-        restored[content] = call
+        restored_callers[content] = call
         return original
 
     return tuple(map(restore, messages, list_callers(messages)))
 
 
-def _point_to(call: ToolCall | None, repeated: Message) -> str:
-    outcome = find_outcome(repeated.text, call, failed=repeated.reports_error)
+def _point_to(call: ToolCall | None, result: Message) -> str:
+    outcome = find_outcome(result.text, call, failed=result.reports_error)
     verdict = ""
     if outcome.has_failed:
         verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})"
@@ -310,18 +310,18 @@ def clear_pointer(
 
 def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
     read_paths = {id(message): list_read_paths(call) for message, call in chosen if call and is_file_text(call)}
-    changed, outdated = set[str](), set[int]()
+    changed_paths, outdated_ids = set[str](), set[int]()
     if not read_paths:
-        return outdated
+        return outdated_ids
     for message, call in reversed([*zip(draft.view, list_callers(draft.view), strict=True)]):
         if call is None:
             continue
-        if not changed.isdisjoint(read_paths.get(id(message), ())):
-            outdated.add(id(message))
+        if not changed_paths.isdisjoint(read_paths.get(id(message), ())):
+            outdated_ids.add(id(message))
         changes = [use.path for use in list_file_uses(call)[0] if use.change]
         if changes and not find_outcome(message.text, call, failed=message.reports_error).has_failed:
-            changed.update(changes)
-    return outdated
+            changed_paths.update(changes)
+    return outdated_ids
 
 
 def is_clearable(message: Message, draft: Draft, over: int) -> bool:
@@ -402,10 +402,10 @@ class StripReasoning:
 
 def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
     parts = [raw[start:stop] for start, stop in splice.iterate_elements(raw, content.start)]
-    others = [part for part in parts if find_part_type(part) not in PARTS]
-    if len(others) == len(parts) or not (others or has_calls):
+    other_parts = [part for part in parts if find_part_type(part) not in PARTS]
+    if len(other_parts) == len(parts) or not (other_parts or has_calls):
         return raw
     rest = b"null"
-    if others:
-        rest = b"[" + b", ".join(others) + b"]"
+    if other_parts:
+        rest = b"[" + b", ".join(other_parts) + b"]"
     return splice.replace_bytes(raw, content.start, content.stop, rest)

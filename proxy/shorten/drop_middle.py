@@ -332,23 +332,24 @@ class DropMiddle:
             answer_tokens=self.answer_tokens,
             hints=self.hints,
         )
-        removed = [message for message in draft.middle if id(message) not in kept_ids]
-        if not removed:
+        removed_messages = [message for message in draft.middle if id(message) not in kept_ids]
+        if not removed_messages:
             return draft
-        lines = [self._describe(draft, kept_ids, removed)]
-        lost = count_words(removed)
-        if lost:
-            lines.append(" ".join(filter(None, (LOST_WORDS.format(lost), draft.pointer))))
+        lines = [self._describe(draft, kept_ids, removed_messages)]
+        lost_count = count_words(removed_messages)
+        if lost_count:
+            lines.append(" ".join(filter(None, (LOST_WORDS.format(lost_count), draft.pointer))))
         text = "\n".join(filter(None, lines))
         shorter = fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(text), once=True)
         if count_bytes(shorter.middle) >= count_bytes(draft.middle):
             return draft
         return shorter
 
-    def _describe(self, draft: Draft, kept_ids: set[int], removed: Sequence[Message]) -> str:
-        beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
-        kept_starts = {message.start for message in beside if message.made != NOTE}
-        origin = draft.origin[find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed)]
+    def _describe(self, draft: Draft, kept_ids: set[int], removed_messages: Sequence[Message]) -> str:
+        kept_starts = {message.start for message in draft.list_staying(kept_ids) if message.made != NOTE}
+        origin = draft.origin[
+            find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed_messages)
+        ]
         ledger_bytes = draft.bytes_within(0.25, self.ledger)
         if draft.bare:
             ledger_bytes //= 2

@@ -19,20 +19,16 @@ from proxy.shorten.pipeline import Count
 @dataclass(frozen=True, slots=True)
 class Prices:
     read: float = 0.1
-    """A token that is in the upstream's cache."""
     write: float = 1.25
-    """A token that is not, the storing included."""
     lifetime: float = 300.0
-    """Seconds until an unused cache is forgotten."""
     cliffs: tuple[int, ...] = ()
-    """Input sizes above which every token of a request costs more."""
     ends_only: bool = False
     """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
 
 
 def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
-    for place, (message, other) in enumerate(zip(before, after, strict=False)):
-        if is_different(message, other):
+    for place, (message, later_message) in enumerate(zip(before, after, strict=False)):
+        if is_different(message, later_message):
             return place
     return min(len(before), len(after))
 
@@ -70,7 +66,6 @@ Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
 
 DEFAULT_ANSWER_TOKENS = 8_192
-"""Reserved if neither the client nor the model limits the answer."""
 MOST_ANSWER_TOKENS = 32_000
 """Reserved at most if the client does not limit the answer: models allow 128k and write 2k."""
 PLAUSIBLE_LIMITS = range(2_048, 10_000_001)
@@ -80,8 +75,6 @@ LEARNED_SECONDS = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class TokenPrices:
-    """Dollars per million tokens."""
-
     input: float
     cache_read: float | None
     cache_write: float | None
@@ -109,9 +102,7 @@ class PriceCliff:
 @dataclass(frozen=True, slots=True)
 class Window:
     total: int | None = None
-    """Tokens of prompt and answer together."""
     input: int | None = None
-    """Tokens of the prompt alone."""
     output: int | None = None
     prices: TokenPrices | None = None
     cliffs: tuple[PriceCliff, ...] = ()
@@ -127,7 +118,6 @@ class Window:
         return self.total or self.input
 
     def usable_tokens(self, wanted: int | None = None) -> int | None:
-        """Return the tokens that a request may hold if the client asks for up to *wanted* tokens of answer."""
         limits = []
         if self.input:
             limits.append(self.input)
@@ -234,8 +224,6 @@ LEAST_TRUSTED_TOKENS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The ratio of the upstream's token count to the proxy's: a bounded moving average."""
-
     ratio: float = 1.0
     observations: int = 0
 
@@ -243,7 +231,6 @@ class Calibration:
         return round(tokens * self.ratio)
 
     def learn(self, our_tokens: int, reported_tokens: int) -> "Calibration":
-        """Return the ratio after one more observation; implausible ones change nothing."""
         if our_tokens < LEAST_TRUSTED_TOKENS or not is_plausible(our_tokens, reported_tokens):
             return self
         weight = max(0.2, 1 / (self.observations + 1))
@@ -271,10 +258,7 @@ LARGEST_COUNT = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one answer, as the upstream reported them."""
-
     prompt: int = 0
-    """0: not reported."""
     cached: int | None = None
     written: int = 0
 

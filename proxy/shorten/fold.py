@@ -23,7 +23,6 @@ from proxy.history.messages import (
     REPEATED,
     RESULTS,
     Message,
-    ToolCall,
     find_last_assistant,
     make_literal,
     remove_other_breaks,
@@ -38,6 +37,7 @@ CLOSING = (
     " counts. The record was made automatically: verify it before relying on it.]"
 )
 GO_ON = "[Separator from the context proxy: the conversation continues below.]"
+OTHER_SPEAKER = {"user": "assistant", "assistant": "user"}
 HEADING = "Summary of the conversation so far, written by a model:"
 LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 
@@ -82,17 +82,19 @@ def make_notes(
     if answer:
         notes.append(make_note("assistant", answer, stop, stop))
     if after is not None and after.role == notes[-1].role:
-        notes.append(make_note("user" if answer else "assistant", GO_ON, stop, stop))
+        notes.append(make_note(OTHER_SPEAKER[after.role], GO_ON, stop, stop))
     return tuple(notes)
 
 
 def make_separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
     if after is not None and after.role in RESULTS:
         return ()  # its call stays, and only that makes sense of it
-    is_users_turn_next = after is not None and after.role == "user"
-    if is_models_turn(before) != is_users_turn_next:
+    next_role = "assistant"
+    if after is not None and after.role == "user":
+        next_role = "user"
+    if is_models_turn(before) != (next_role == "user"):
         return ()
-    return (make_note("assistant" if is_users_turn_next else "user", GO_ON, start, stop),)
+    return (make_note(OTHER_SPEAKER[next_role], GO_ON, start, stop),)
 
 
 def is_models_turn(before: Message | None) -> bool:
@@ -100,7 +102,6 @@ def is_models_turn(before: Message | None) -> bool:
 
 
 def find_speaker(messages: Iterable[Message]) -> Message | None:
-    """The first message that is no instruction."""
     return next((message for message in messages if message.role not in HEAD), None)
 
 
@@ -137,11 +138,11 @@ def find_kept_words(
     if not repeats_notes:
         kept_ids = {id(message) for message in draft.middle if is_of_summary(message)}
     kept_ids |= _list_fixed(draft)
-    kept_ids |= _list_user_words(draft, 0 if draft.wordless else tokens, kept_ids)
+    if draft.wordless:
+        tokens = 0
+    kept_ids |= _list_user_words(draft, tokens, kept_ids)
     if not draft.bare:
-        kept_ids |= _list_documents(draft)
-        kept_ids |= _list_hinted(draft, hints)
-        kept_ids |= _list_exempt(draft, exempt, exempt_tokens)
+        kept_ids |= _list_within_shares(draft, exempt, exempt_tokens, hints)
         kept_ids |= _list_answers(draft, answer_tokens)
     return kept_ids | _list_partners(draft, kept_ids)
 
@@ -174,11 +175,11 @@ def _list_fixed(draft: Draft) -> set[int]:
         return fixed_ids
     for group in find_groups(draft.middle):
         members = [draft.middle[place] for place in group]
-        fixed = [message for message in members if id(message) in fixed_ids]
+        fixed_members = [message for message in members if id(message) in fixed_ids]
         # What the provider's tools began must go on, and an observation needs the words that asked for it.
         continues = any(message.continues for message in members)
-        is_whole = any(message.is_observation for message in fixed)
-        if continues and any(message.is_result or message.role == "assistant" for message in fixed):
+        is_whole = any(message.is_observation for message in fixed_members)
+        if continues and any(message.is_result or message.role == "assistant" for message in fixed_members):
             is_whole = True
         if is_whole:
             fixed_ids.update(map(id, members))
@@ -189,17 +190,17 @@ def _list_partners(draft: Draft, kept_ids: set[int]) -> set[int]:
     """The ids of calls whose results stay, and of results whose calls stay: upstreams refuse one without the other."""
     messages = draft.before + draft.middle
     first, stop = len(draft.before), len(messages)
-
-    def stays(place: int) -> bool:
-        return not first <= place < stop or id(messages[place]) in kept_ids
-
-    pairs = []
+    stays = [place < first or id(message) in kept_ids for place, message in enumerate(messages)]
+    stays += [True] * len(draft.after)
+    results = dict[int, list[int]]()
     for result, callers in enumerate(pair_results(messages + draft.after)):
         if callers and callers[0] < stop:
-            pairs.append((callers[0], result))
-    staying_callers = {caller for caller, result in pairs if stays(caller) or (result >= first and stays(result))}
-    partners = staying_callers | {result for caller, result in pairs if caller in staying_callers}
-    return {id(messages[place]) for place in partners if first <= place < stop}
+            results.setdefault(callers[0], []).append(result)
+    partner_ids = set[int]()
+    for caller, places in results.items():
+        if stays[caller] or any(place >= first and stays[place] for place in places):
+            partner_ids.update(id(messages[place]) for place in (caller, *places) if first <= place < stop)
+    return partner_ids
 
 
 def is_document(message: Message, draft: Draft) -> bool:
@@ -208,66 +209,41 @@ def is_document(message: Message, draft: Draft) -> bool:
 
 def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
     """Return the starts of the documents before the newest part that stay nowhere, in this fold or an earlier one."""
-    stop = draft.after[0].start if draft.after else len(draft.origin)
-    beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
-    whole = {message.start for message in beside if not message.literal}
-    return frozenset(start for start in draft.documents if start < stop and start not in whole)
+    whole_starts = {message.start for message in draft.list_staying(kept_ids) if not message.literal}
+    return frozenset(start for start in draft.documents - whole_starts if start < draft.stop)
 
 
-def _list_documents(draft: Draft) -> set[int]:
-    if not draft.documents:
-        return set()
-    return _list_newest(
-        draft,
-        _find_room(draft, 0.4),
-        lambda members: any(is_document(message, draft) for message in members),
-    )
-
-
-def _list_hinted(draft: Draft, hints: tuple[Hint, ...]) -> set[int]:
-    """The ids of the newest calls with a result that hints keep, with the results of calls in the same message."""
-    if not any(hint[2] == "keep" for hint in hints):
-        return set()
-
-    def is_selected(calls: Sequence[ToolCall]) -> bool:
-        return any(find_modes(call.name, hints)[1] == "keep" for call in calls)
-
-    return _list_newest(draft, _find_room(draft, 0.5), lambda members: is_selected(members[0].calls))
-
-
-def _list_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]:
-    if not exempt:
-        return set()
-
-    def is_selected(calls: Sequence[ToolCall]) -> bool:
-        return bool(calls) and all(matches_any(call.name, exempt) for call in calls)
-
-    room = draft.bytes_within(0.1, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
-    return _list_newest(draft, room, lambda members: is_selected(members[0].calls))
-
-
-def _find_room(draft: Draft, share: float) -> int:
-    """Tokens: this share of the goal; if there is none, all of the middle."""
-    if draft.goal is None:
-        return sum(draft.count(message.raw) for message in draft.middle)
-    return int(draft.goal * share)
-
-
-def _list_newest(draft: Draft, tokens: int, is_selected: Callable[[Sequence[Message]], bool]) -> set[int]:
-    """The ids of the newest selected groups that fit. A result that points to an earlier one counts as that."""
+def _list_within_shares(draft: Draft, exempt: tuple[str, ...], exempt_tokens: int, hints: tuple[Hint, ...]) -> set[int]:
+    """The ids of the newest groups of each kind that fit its share of the goal; without a goal all do."""
+    goal = draft.goal
+    rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
+    if goal is not None:
+        rooms = {"document": int(goal * 0.4), "hinted": int(goal * 0.5)}
+    rooms["exempt"] = draft.bytes_within(0.1, exempt_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
     chosen_ids = set[int]()
-    if not tokens:
-        return chosen_ids
     for group in reversed(find_groups(draft.middle)):
         members = [draft.middle[place] for place in group]
-        if not is_selected(members):
-            continue
-        whole = (draft.origin[message.start] if message.made == REPEATED else message for message in members)
-        size = sum(draft.count(message.raw) for message in whole)
-        if size <= tokens:
-            chosen_ids.update(map(id, members))
-            tokens -= size
+        for kind in _find_kinds(draft, members, exempt, hints):
+            # A result that points to an earlier one counts as that.
+            size = draft.count_all(
+                draft.origin[message.start] if message.made == REPEATED else message for message in members
+            )
+            if size <= rooms[kind]:
+                chosen_ids.update(map(id, members))
+                rooms[kind] -= size
     return chosen_ids
+
+
+def _find_kinds(
+    draft: Draft, members: Sequence[Message], exempt: tuple[str, ...], hints: tuple[Hint, ...]
+) -> Iterator[str]:
+    calls = members[0].calls
+    if any(is_document(message, draft) for message in members):
+        yield "document"
+    if any(find_modes(call.name, hints)[1] == "keep" for call in calls):
+        yield "hinted"
+    if calls and all(matches_any(call.name, exempt) for call in calls):
+        yield "exempt"
 
 
 def _list_answers(draft: Draft, tokens: int) -> set[int]:
@@ -275,7 +251,7 @@ def _list_answers(draft: Draft, tokens: int) -> set[int]:
     chosen_ids = set[int]()
     room = draft.bytes_within(0.1, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
     after = find_speaker(draft.after)
-    for message in reversed(draft.middle if room else ()):
+    for message in reversed(draft.middle):
         is_answer = message.role == "assistant" and not message.calls and message.made in ("", "strip_reasoning")
         is_whole = not message.signed and not message.continues
         if is_answer and is_whole and message.text.strip() and after is not None and after.is_user:
@@ -336,7 +312,9 @@ def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: boo
             middle += run
             last_speaker = find_speaker(reversed(run)) or last_speaker
             continue
-        start = min(message.start for message in run)
+        start = told_start = min(message.start for message in run)
+        if is_one:
+            told_start = unsummarized_start
         stretch = Stretch(
             run,
             draft.origin[start : max(message.stop for message in run)],
@@ -345,7 +323,7 @@ def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: boo
             last=place == stop,
             recalls=draft.recalls,
             is_whole=place - len(run) in bounds and place in bounds,
-            first=unsummarized_start if is_one else start,
+            first=told_start,
         )
         if is_one and not stretch.last:
             separators = make_separators(stretch.before, stretch.after, stretch.start, stretch.stop)
@@ -371,13 +349,14 @@ def _list_next_speakers(draft: Draft) -> list[Message | None]:
 
 def append_note(draft: Draft, text: str) -> Draft:
     before = find_speaker(chain(reversed(draft.middle), reversed(draft.before)))
-    stop = draft.after[0].start if draft.after else len(draft.origin)
-    notes = make_notes(remove_other_breaks(text), before, find_speaker(draft.after), stop, stop)
+    notes = make_notes(remove_other_breaks(text), before, find_speaker(draft.after), draft.stop, draft.stop)
     return _with_middle(draft, (*draft.middle, *notes))
 
 
 def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
-    return draft.with_middle(middle if _needs_turns(draft) else _drop_separators(middle, draft.before))
+    if _needs_turns(draft):
+        return draft.with_middle(middle)
+    return draft.with_middle(_drop_separators(middle, draft.before))
 
 
 def _needs_turns(draft: Draft) -> bool:
@@ -385,12 +364,14 @@ def _needs_turns(draft: Draft) -> bool:
     if draft.wire == "messages":
         return False
     last = find_last_assistant(draft.origin) or 0
-    return not any(one.role == other.role == "user" for one, other in pairwise(draft.origin[:last]))
+    return not any(
+        message.role == next_message.role == "user" for message, next_message in pairwise(draft.origin[:last])
+    )
 
 
 def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:
     """The messages without separators in the assistant's voice, but for those that follow a result."""
-    previous = before[-1] if before else None
+    previous = next(reversed(before), None)
     for message in middle:
         is_separator = message.made == NOTE and message.role == "assistant" and message.text == GO_ON
         if not is_separator or (previous is not None and previous.role in RESULTS):
@@ -400,8 +381,7 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
     """The place from which no summary in the view covers the history: one note describes all messages from here on."""
-    remaining = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
-    return max((message.stop for message in remaining if is_of_summary(message)), default=0)
+    return max((message.stop for message in draft.list_staying(kept_ids) if is_of_summary(message)), default=0)
 
 
 def keep_shorter(stretch: Stretch, made: tuple[Message, ...]) -> tuple[Message, ...]:

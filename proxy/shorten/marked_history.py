@@ -110,16 +110,15 @@ class MarkedHistory:
         return self.calibration.calibrate(sum([estimate(message.raw) for message in messages]))
 
     def count_body(self) -> int:
-        """Return the tokens of the history as the client sent it, without its head."""
         return self.calibration.calibrate(count_all(self.request.columns, self.request.body, self.estimate))
 
 
 def mark_body(request: Request, rules: Rules, *, text_style: bool = False) -> tuple[Message, ...]:
     body = request.body
-    marked = mark_observations(body, rules.observations, rules.pins, text_style=text_style)
-    if all(map(is_, marked, body)):
+    marked_body = mark_observations(body, rules.observations, rules.pins, text_style=text_style)
+    if all(map(is_, marked_body, body)):
         return body
-    return marked
+    return marked_body
 
 
 def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) -> int:
@@ -138,11 +137,11 @@ CHECKED_MESSAGES_MAX = 16
 """Up to this many new messages, check cheaply whether the always-steps would skip them."""
 
 
-def build_tail(history: MarkedHistory, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
-    tail = _apply_always_steps(history, block, covered)
+def build_tail(history: MarkedHistory, block: Block, block_view: tuple[Message, ...]) -> tuple[Message, ...]:
+    tail = _apply_always_steps(history, block, block_view)
     if not block.covers or not history.is_unmarked:
         return tail
-    return _correct_rereads(history, block, covered, tail)
+    return _correct_rereads(history, block, block_view, tail)
 
 
 def leave_out_false_promises(history: MarkedHistory, parts: Sequence[Message]) -> tuple[Message, ...]:
@@ -150,24 +149,24 @@ def leave_out_false_promises(history: MarkedHistory, parts: Sequence[Message]) -
     if not history.is_unmarked:
         return tuple(parts)
     rereads = history.body_columns.rereads(history.body)
-    whole = {message.start for message in parts if message.made in WHOLE_TEXT}
-    corrected = []
+    whole_starts = {message.start for message in parts if message.made in WHOLE_TEXT}
+    corrected_parts = []
     for message in parts:
         if message.made == "":
             reread = rereads[message.start]
-            if reread is not None and reread.target not in whole and PROMISE in message.text:
+            if reread is not None and reread.target not in whole_starts and PROMISE in message.text:
                 message = leave_out_promise(message)  # noqa: PLW2901
-        corrected.append(message)
-    return tuple(corrected)
+        corrected_parts.append(message)
+    return tuple(corrected_parts)
 
 
-def _apply_always_steps(history: MarkedHistory, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
+def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[Message, ...]) -> tuple[Message, ...]:
     body, covers, recalls = history.body, block.covers, history.recalls
 
     def run_steps(start: int) -> tuple[Message, ...]:
         tail = body[start:]
         draft = Draft(
-            history.request.head + covered + body[covers:start],
+            history.request.head + block_view + body[covers:start],
             tail,
             fixed=frozenset(message.start for message in tail if not message.is_bulk or message.declares_tools),
             documents=history.find_documents(block.window),
@@ -178,16 +177,16 @@ def _apply_always_steps(history: MarkedHistory, block: Block, covered: tuple[Mes
         )
         return run(block.always, draft)[0].middle
 
-    def forward_new(forwarded: Sequence[Message]) -> Sequence[Message]:
-        arrived = body[len(forwarded) :]
-        if _are_spared(history, block, max(covers, len(forwarded))):
-            return arrived
-        if len(forwarded) > covers:
+    def forward_new(earlier_messages: Sequence[Message]) -> Sequence[Message]:
+        new_messages = body[len(earlier_messages) :]
+        if _are_spared(history, block, max(covers, len(earlier_messages))):
+            return new_messages
+        if len(earlier_messages) > covers:
             # If the steps leave the new messages as they are, they leave the others as they were left the last time.
-            new = run_steps(len(forwarded))
-            if new and all(map(is_, new, arrived)):
-                return new
-        return (*body[:covers], *run_steps(covers))[len(forwarded) :]
+            new_tail = run_steps(len(earlier_messages))
+            if new_tail and all(map(is_, new_tail, new_messages)):
+                return new_tail
+        return (*body[:covers], *run_steps(covers))[len(earlier_messages) :]
 
     key = block.digest, covers, block.always, block.window, recalls
     return tuple(history.body_columns.after_always_steps(key, len(body), forward_new)[covers:])
@@ -210,21 +209,21 @@ def _are_spared(history: MarkedHistory, block: Block, start: int) -> bool:
 
 
 def _correct_rereads(
-    history: MarkedHistory, block: Block, covered: tuple[Message, ...], tail: tuple[Message, ...]
+    history: MarkedHistory, block: Block, block_view: tuple[Message, ...], tail: tuple[Message, ...]
 ) -> tuple[Message, ...]:
     body, covers = history.body, block.covers
     rereads = history.body_columns.rereads(body)
 
-    def correct_new(corrected: Sequence[Message]) -> Sequence[Message]:
-        start = max(covers, len(corrected))
-        new = tail[start - covers :]
-        if all(rereads[message.start] is None for message in new):
-            return (*body[len(corrected) : start], *new)
-        before = (*covered, *corrected[covers:])
-        whole = {message.start for message in (*before, *new) if message.made in WHOLE_TEXT}
-        saved = sum(len(message.raw) for message in body[:start]) - sum(len(message.raw) for message in before)
-        messages = correct_rereads((*corrected[covers:], *new), body, rereads, whole, saved)
-        return (*body[len(corrected) : start], *islice(messages, start - covers, None))
+    def correct_new(earlier_messages: Sequence[Message]) -> Sequence[Message]:
+        start = max(covers, len(earlier_messages))
+        new_tail = tail[start - covers :]
+        if all(rereads[message.start] is None for message in new_tail):
+            return (*body[len(earlier_messages) : start], *new_tail)
+        before = (*block_view, *earlier_messages[covers:])
+        whole_starts = {message.start for message in (*before, *new_tail) if message.made in WHOLE_TEXT}
+        saved_bytes = sum(len(message.raw) for message in body[:start]) - sum(len(message.raw) for message in before)
+        messages = correct_rereads((*earlier_messages[covers:], *new_tail), body, rereads, whole_starts, saved_bytes)
+        return (*body[len(earlier_messages) : start], *islice(messages, start - covers, None))
 
     key = block.digest, covers, block.always, block.window, history.recalls
     return tuple(history.body_columns.after_rereads(key, len(body), correct_new)[covers:])

@@ -30,13 +30,11 @@ FAILURE_MARKS = (
     r"^e\d{4} \d\d:",  # klog: "E1125 09:00:57.000000  1 pool.go:91] pool exhausted"
     r":\d{1,7}:\d{1,5}: ",  # compilers and linters: "main.go:7:2: undefined: foo"
 )
-"""Expressions for other lines that tell of a failure."""
 HARMLESS = (
     r"\b(?:no|0|zero|without) (?:\w+ )?(?:errors?|fail(?:ed|ures?|ing|s)?|warnings?|conflicts?|problems?)\b",
     r"\b(?:errors?|fail(?:ed|ures?)|warnings?|conflicts?|unreachable)\W{1,4}(?:0|none|null|nil|false|\[\]|\{\})(?![\w.])",
     r"^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
 )
-"""Passages in which such a word tells of no failure."""
 END_STATES = (
     r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}\d+ pass(?:ed|ing)?\b",
     r"ran \d+ tests? in [\d.]+s$",  # unittest
@@ -108,7 +106,6 @@ class ResultOutcome:
     exit_code: int | None = None
     has_failed: bool = False
     was_rejected: bool = False
-    """A person has refused the call: nothing of it was done."""
     error: str = ""
     end_state: str = ""
     last_line: str = ""
@@ -137,7 +134,6 @@ class ResultOutcome:
 
 
 def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:
-    """Read the outcome off the result of a call. `failed`: its API marks the result as an error."""
     quoting = find_quoting_kind(call)
     output = read_output(text)
     exit_code = output.exit_code
@@ -170,8 +166,8 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
 def _read_report(text: str) -> ResultOutcome:
     """The end of a sub-agent's report: its conclusion, and the id under which it can be resumed."""
     lines = text.split("\n")
-    shown = [cut_end(lines[number], LINE_CHARACTERS) for number in reversed(_find_end_lines(lines, text_start=0))]
-    return ResultOutcome(last_line=cut_line(" ".join(shown), LINE_CHARACTERS), lines=tuple(shown))
+    shown_lines = [cut_end(lines[number], LINE_CHARACTERS) for number in reversed(_find_end_lines(lines, text_start=0))]
+    return ResultOutcome(last_line=cut_line(" ".join(shown_lines), LINE_CHARACTERS), lines=tuple(shown_lines))
 
 
 def _read_lines(
@@ -187,20 +183,20 @@ def _read_lines(
     # Errors above a report of success were most likely expected.
     has_worked = bool(end_states) and not has_failed and max(errors, default=-1) < max(end_states)
     limit = MINOR_LINES_MAX if has_worked else LINES_MAX
-    chosen, omitted = _choose_lines(lines, [*end_states, *end_lines], errors, warnings, limit)
+    chosen, omitted_errors = _choose_lines(lines, [*end_states, *end_lines], errors, warnings, limit)
     error = ""
     if not has_worked:
         has_failed = has_failed or (bool(refusal) and exit_code is None)
         error = _render_error(lines, errors) if errors else refusal
     if has_failed and not error and not exit_code:
         error = cut_first_line(message, ERROR_CHARACTERS) or "an error without words"
-    shown = [cut_end(lines[number], LINE_CHARACTERS) for number in chosen]
+    shown_lines = [cut_end(lines[number], LINE_CHARACTERS) for number in chosen]
     last_line, end_state = "", ""
     if end_lines:
         last_line = cut_line(lines[end_lines[0]])
     if may_act and output.members:
         last_line = output.join_members()
-        shown.insert(0, last_line)
+        shown_lines.insert(0, last_line)
     if has_worked:
         end_state = cut_line(" ".join(lines[max(end_states)].strip(" =").split()))
     return ResultOutcome(
@@ -209,8 +205,8 @@ def _read_lines(
         error=error,
         end_state=end_state,
         last_line=last_line,
-        lines=tuple(shown),
-        omitted_errors=omitted,
+        lines=tuple(shown_lines),
+        omitted_errors=omitted_errors,
     )
 
 
@@ -221,8 +217,8 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
     output = read_output(text)
     lines = [*output.members, *output.data, *output.text.split("\n")]
     errors, warnings = list_failure_lines(lines, is_diff=False)
-    chosen, omitted = _choose_lines(lines, [], errors, warnings, LINES_MAX)
-    return [cut_end(lines[number], LINE_CHARACTERS) for number in chosen], omitted
+    chosen, omitted_errors = _choose_lines(lines, [], errors, warnings, LINES_MAX)
+    return [cut_end(lines[number], LINE_CHARACTERS) for number in chosen], omitted_errors
 
 
 def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
@@ -233,8 +229,8 @@ def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int
         # A line of a diff without those around it reads as another change than was made.
         if is_diff and line[:1] in ("+", "-") and line[1:2] not in ("+", "-"):
             continue
-        lowered = line.lower()
-        if "warn" in lowered and not _FAILURE.search(lowered.replace("warn", "")):
+        lower_line = line.lower()
+        if "warn" in lower_line and not _FAILURE.search(lower_line.replace("warn", "")):
             warnings.append(number)
         else:
             errors[number] = _find_reason(lines, number)
@@ -318,17 +314,17 @@ def _choose_lines(
     chosen = set(first)
     texts = {lines[number].strip() for number in chosen}
     candidates = [number for pair in errors.items() for number in pair]
-    omitted = 0
+    omitted_errors = 0
     for number in dict.fromkeys((*candidates, *warnings[:MINOR_LINES_MAX])):
         text = lines[number].strip()
         if number in chosen or text in texts:
             continue
         if len(texts) >= limit:
-            omitted += 1
+            omitted_errors += 1
             continue
         texts.add(text)
         chosen.add(number)
-    return sorted(chosen), omitted
+    return sorted(chosen), omitted_errors
 
 
 def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:

@@ -52,14 +52,12 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
-"""Members that a harness writes beside the output of a command."""
 
 
 @dataclass(slots=True)
 class Output:
     text: str = ""
     members: list[str] = field(default_factory=list)
-    """Short members of JSON, `status: live`."""
     data: list[str] = field(default_factory=list)
     exit_code: int | None = None
     has_failed: bool = False
@@ -151,7 +149,6 @@ def _says_failed(value: dict[str, Any]) -> bool:
 
 
 def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """The lines of long texts in a JSON value; shorter members and data are noted."""
     if name.count(".") + name.count("[") > _LEVELS_MAX or value in ("", None):
         return
     is_printed = name.rpartition(".")[2] in _PRINTED

@@ -6,7 +6,7 @@ fixed, made nothing longer, and parted no call from its result. If it did, its w
 so.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar, Protocol
@@ -20,7 +20,6 @@ Count = Callable[[bytes], int]
 
 
 def estimate_tokens(raw: bytes) -> int:
-    """Estimate tokens without a tokenizer: four bytes each."""
     return len(raw) // BYTES_PER_TOKEN
 
 
@@ -48,7 +47,6 @@ class Draft:
     goal: int | None = None
     """Tokens that the whole view should come down to if something is folded: notes take only a share of them."""
     wire: str = ""
-    """The API by which the history came; empty: chat completions."""
     forced_tool: str = ""
     bare: bool = False
     """The view fits no window otherwise: notes hold as little as possible."""
@@ -58,12 +56,25 @@ class Draft:
     recalls: bool = False
     count: Count = estimate_tokens
     calls: Sequence[ToolCall | None] | None = None
-    """The call that each message of the middle answers, if that is known."""
     go_on: GoOn = always_go_on
 
     @property
     def view(self) -> tuple[Message, ...]:
         return self.before + self.middle + self.after
+
+    @property
+    def stop(self) -> int:
+        """The place in the origin at which the messages before the newest part end."""
+        if self.after:
+            return self.after[0].start
+        return len(self.origin)
+
+    def count_all(self, messages: Iterable[Message]) -> int:
+        return sum(self.count(message.raw) for message in messages)
+
+    def list_staying(self, kept_ids: Container[int]) -> list[Message]:
+        """The messages before the newest part that a fold leaves, if it keeps these of the middle."""
+        return [*self.before, *(message for message in self.middle if id(message) in kept_ids)]
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
         """Return a budget: *max_bytes*, but no more than this share of the goal."""
@@ -89,13 +100,13 @@ class Draft:
         """Return the draft with each free message of the middle changed; one that would not get shorter stays."""
         middle = []
         for message, call in self.pair_with_calls():
-            changed = message
+            new_message = message
             if self.free(message):
-                changed = change(message, call)
-            if changed is message or _count_bytes((changed,)) >= _count_bytes((message,)):
+                new_message = change(message, call)
+            if new_message is message or _count_bytes((new_message,)) >= _count_bytes((message,)):
                 middle.append(message)
             else:
-                middle.append(changed)
+                middle.append(new_message)
         return self.with_middle(middle)
 
     def exchange(self, shorter: Mapping[int, Message]) -> "Draft":
@@ -124,13 +135,13 @@ def find_worth(step: Step) -> Worth | None:
 def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
     """Return the most tokens that these steps could clear of the free messages; infinite if a step cannot tell."""
     pairs = [(message, call) for message, call in draft.pair_with_calls() if draft.free(message)]
-    bound = 0.0
+    saving = 0.0
     for step in steps:
         worth = find_worth(step)
         if worth is None:
             return inf
-        bound += sum(worth(message, call, draft.count) for message, call in pairs)
-    return bound
+        saving += sum(worth(message, call, draft.count) for message, call in pairs)
+    return saving
 
 
 def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:
@@ -141,8 +152,6 @@ def is_spared(step: Step, message: Message, window: int | None, earlier: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """Report of one step: the messages it touched and tokens it saved, or why its work was thrown away."""
-
     step: str
     messages: int
     saved: int

@@ -39,7 +39,6 @@ from proxy.shorten.output import parse_json, read_output
 GAP = "…"
 LABEL_CHARACTERS = 100
 WRAPPED_CHARACTERS = 200
-"""A text within JSON that is longer is output."""
 LIVE_TOOLS = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
 
 
@@ -179,10 +178,10 @@ def render_placeholder(
         values["tool"] = call.name
     if lines:
         values["lines"] = f"\n{lines}"
-    rendered = _FIELD.sub(lambda field: values.get(field[1], field[0]), template)
+    result = _FIELD.sub(lambda field: values.get(field[1], field[0]), template)
     if handle and "{way_back}" not in template:
-        rendered += f" [Call {handle} for the full text.]"
-    return rendered
+        result += f" [Call {handle} for the full text.]"
+    return result
 
 
 def count_things(number: int, name: str) -> str:
@@ -196,7 +195,6 @@ def describe_length(text: str) -> str:
 
 
 def describe_attachments(kinds: Sequence[str]) -> str:
-    """Parts of these types in words: `2 images and 1 file`."""
     counts = Counter[str]()
     for kind in kinds:
         name = "other part"

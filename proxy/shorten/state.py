@@ -66,40 +66,41 @@ class ConversationState(MarkedHistory):
         calibration: Calibration = UNCALIBRATED,
         facts: Facts = NOTHING_KNOWN,
     ) -> "ConversationState":
-        """Return the state of a request. *block* is the one found for a link of its chain; it is used if it fits."""
         rules = rules.fit(facts)
         bare = cls(request, chain, mark_body(request, rules), rules, facts, count, calibration)
         if block is None:
             return bare.without_block()
-        marked = bare
+        marked_state = bare
         if block.text_style and not is_text_style(bare.body):
             # The observations must be those that were seen when the block was made.
-            marked = replace(bare, body=mark_body(request, rules, text_style=True))
-        if block.fits(len(marked.body), marked.find_last_user()) and marked.needs_block(block):
-            return marked.with_block(block, has_block=True)
+            marked_state = replace(bare, body=mark_body(request, rules, text_style=True))
+        if block.fits(len(marked_state.body), marked_state.find_last_user()) and marked_state.needs_block(block):
+            return marked_state.with_block(block, has_block=True)
         return bare.without_block()
 
     # A block in place
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
-        covered = None
+        block_view = None
         lasting_block = None
         if self.is_unmarked:
-            covered = self.request.columns.find_covered(block, block.covers)
+            block_view = self.request.columns.find_covered(block, block.covers)
             if not block.reasoning_until:
                 lasting_block = block
-        if covered is None:
-            covered = block.apply(self.body)
-        tail = build_tail(self, block, covered)
+        if block_view is None:
+            block_view = block.apply(self.body)
+        tail = build_tail(self, block, block_view)
         # Under an opening block nothing was folded: what left unrepaired before it was stored stays as it is.
         if has_block and self.rules.repair and block.reason != OPENING_REASON:
-            tail = _repair_tail(covered, tail, self.request.wire)
+            tail = _repair_tail(block_view, tail, self.request.wire)
         if block.reasoning_until:
-            covered = _strip_reasoning(covered, block.reasoning_until)
+            block_view = _strip_reasoning(block_view, block.reasoning_until)
             tail = _strip_reasoning(tail, block.reasoning_until)
-        view = covered + tail
-        columns = self.request.columns.continue_view(view, len(self.body), lasting_block, len(covered))
-        return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, view=view, columns=columns)
+        view = block_view + tail
+        columns = self.request.columns.continue_view(view, len(self.body), lasting_block, len(block_view))
+        return replace(
+            self, block=block, has_block=has_block, covered=block_view, tail=tail, view=view, columns=columns
+        )
 
     def without_block(self) -> "ConversationState":
         return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
@@ -134,8 +135,8 @@ class ConversationState(MarkedHistory):
 
     @property
     def tools(self) -> bytes | None:
-        pruned = [name for name in self.block.pruned if name != self.request.forced_tool]
-        tools = remove_pruned_tools(self.request.tools, pruned)
+        pruned_names = [name for name in self.block.pruned if name != self.request.forced_tool]
+        tools = remove_pruned_tools(self.request.tools, pruned_names)
         # From the first block on, at the same place ever after: in an upstream's cache the tools come before all else.
         if self.rules.recall_tool and (self.has_block or not self.is_untouched):
             return offer_tool(tools, self.rules.recall_tool, RECALL.name)
@@ -189,14 +190,14 @@ class ConversationState(MarkedHistory):
         anchor = self.facts.anchor
         if anchor is None or anchor.tokens <= 0 or anchor.view_id != self.view_id:
             return self.count_request()
-        uncounted, covers = self.view, 0
+        uncounted_messages, covers = self.view, 0
         if self.has_block:
-            uncounted, covers = self.tail, self.block.covers
+            uncounted_messages, covers = self.tail, self.block.covers
         # The anchor may be older than the last answer: answers since then were cut off, refused, or given through
         # another replica.
         for place in reversed(range(covers, len(self.chain))):
             if self.chain[place] == anchor.link:
-                newer = takewhile(lambda message: message.start >= place, reversed(uncounted))  # noqa: B023 (used at once)
+                newer = takewhile(lambda message: message.start >= place, reversed(uncounted_messages))  # noqa: B023 (used at once)
                 return anchor.tokens + self.count_tokens(newer)
         return self.count_request()
 
@@ -207,7 +208,6 @@ class ConversationState(MarkedHistory):
         return self.calibration.calibrate(count_all(self.columns, self.view, self.estimate))
 
     def find_exceeded_limit(self, size: int) -> tuple[int, str] | None:
-        """Return the lowest limit that a view of this size exceeds, with the reason it gives for a block."""
         limits = self.rules.limits(self.facts)
         if not limits or size <= limits[0][0]:
             return None
@@ -228,7 +228,7 @@ class ConversationState(MarkedHistory):
     def _bound_reach_before(self, cut: int, steps: Sequence[Step]) -> float:
         view, estimate = self.view, self.estimate
         callers = self.columns.callers(view)
-        bound = float(cut)  # each count is rounded
+        reach = float(cut)  # each count is rounded
 
         def add_up(worth: Worth, sums: Sequence[float]) -> list[float]:
             total, new_sums = 0.0, []
@@ -245,8 +245,8 @@ class ConversationState(MarkedHistory):
                 return inf
             sums = self.columns.worth_sums(step, estimate, len(view), partial(add_up, worth))
             if cut:
-                bound += self.calibration.ratio * sums[cut - 1]
-        return bound
+                reach += self.calibration.ratio * sums[cut - 1]
+        return reach
 
     def _count_outside(self) -> int:
         tokens = self.count_tokens(self.request.head)
@@ -356,7 +356,6 @@ class ConversationState(MarkedHistory):
         return self.with_block(block, has_block=True)
 
     def _close_draft(self, draft: Draft) -> tuple[tuple[Message, ...], int]:
-        """Return the messages of the new block, and how many of the history they cover."""
         # Of the blocks of a history the longest is found, so this one covers all that the one before it does. It also
         # covers what stood before a late result that the repair has moved to its call.
         stop = max((message.stop for message in draft.middle), default=0)
@@ -379,10 +378,10 @@ class ConversationState(MarkedHistory):
     def _restore_lost_pins(
         self, parts: Sequence[Message], covers: int, after: Sequence[Message]
     ) -> tuple[Message, ...]:
-        lost = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
-        if not lost:
+        lost_passages = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
+        if not lost_passages:
             return ()
-        text = "\n".join(("Pinned, word for word:", *lost))
+        text = "\n".join(("Pinned, word for word:", *lost_passages))
         return make_notes(text, find_speaker(reversed(parts)), find_speaker(after), covers, covers)
 
     def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:
@@ -398,7 +397,6 @@ class ConversationState(MarkedHistory):
                 yield make_literal(raw, message.start, message.stop, message.made)
 
     def _find_bound_reasoning(self, *, is_refused: bool) -> int:
-        """The place up to which a new block takes out reasoning that is bound to the history before it."""
         if not self._binds_reasoning(is_refused=is_refused):
             return self.block.reasoning_until
         if self.facts.answer_has_begun:
@@ -436,18 +434,17 @@ def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) 
     )
 
 
-def _repair_tail(covered: tuple[Message, ...], tail: tuple[Message, ...], wire: str) -> tuple[Message, ...]:
-    """Repair the messages behind a block. If it ends with calls, their results come first in the tail."""
-    if covered and covered[-1].calls:
-        return repair((covered[-1], *tail), wire)[1:]
+def _repair_tail(block_view: tuple[Message, ...], tail: tuple[Message, ...], wire: str) -> tuple[Message, ...]:
+    if block_view and block_view[-1].calls:
+        return repair((block_view[-1], *tail), wire)[1:]
     return repair(tail, wire)
 
 
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
-    stripped = []
+    bare_messages = []
     for message in messages:
         if message.start < until and message.role == "assistant":
-            stripped.append(_REASONING.strip(message))
+            bare_messages.append(_REASONING.strip(message))
         else:
-            stripped.append(message)
-    return tuple(stripped)
+            bare_messages.append(message)
+    return tuple(bare_messages)

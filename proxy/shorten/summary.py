@@ -6,16 +6,16 @@ An answer that is no summary must never be stored: it would replace a history th
 """
 
 import re
+import string
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, Literal
 
 from proxy.declaration import internal, setting
 from proxy.history.agents import Hint
-from proxy.history.messages import Message
+from proxy.history.messages import HEAD, Message
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (
     HEADING,
@@ -28,8 +28,8 @@ from proxy.shorten.fold import (
 )
 from proxy.shorten.pipeline import Count, Draft
 
-_NAMES = {"system": "instruction", "developer": "instruction", "tool": "result", "function": "result"}
 _TAG = re.compile(r"<(?=[\s/]{0,8}(?:transcript|earlier-summary)\b)", re.IGNORECASE)
+_MARKS = f"{string.punctuation}{string.whitespace}•·…\u2013\u2014"
 _SPEAKER = re.compile(
     r"(?:^|(?<=[\r\v\f\x85\u2028\u2029]))(?=[ \t]{0,8}\[(?:user|assistant|instruction|result|background|call)\])",
     re.MULTILINE,
@@ -41,7 +41,9 @@ def render_request(instruction: str, earlier: str, texts: Sequence[str], *, omit
     parts = [instruction]
     if earlier:
         parts.append(f"<earlier-summary>\n{_escape_frame(earlier)}\n</earlier-summary>")
-    remarks = [f"(The oldest {omitted} steps are left out.)"] if omitted else []
+    remarks = []
+    if omitted:
+        remarks.append(f"(The oldest {omitted} steps are left out.)")
     return "\n\n".join([*parts, frame_transcript(texts, remarks), NOW])
 
 
@@ -54,17 +56,19 @@ def retell(messages: Sequence[Message], clip: int = 0) -> str:
     return "\n".join(line for message in messages for line in _render_message(message, clip))
 
 
-def _render_message(message: Message, clip: int) -> list[str]:
+def _render_message(message: Message, clip: int) -> Iterator[str]:
     text = message.text
+    kind = message.role
     if message.is_bulk:
         kind, text = "result", _clip(text, clip)
     elif message.literal:
         kind = "background"
-    else:
-        kind = _NAMES.get(message.role, message.role)
-    lines = [f"[{kind}] {_escape_speakers(text)}"] if text.strip() else []
-    calls = [f"[call] {call.name}({_escape_speakers(_clip(call.arguments, clip))})" for call in message.calls]
-    return lines + calls
+    elif kind in HEAD:
+        kind = "instruction"
+    if text.strip():
+        yield f"[{kind}] {_escape_speakers(text)}"
+    for call in message.calls:
+        yield f"[call] {call.name}({_escape_speakers(_clip(call.arguments, clip))})"
 
 
 def _clip(text: str, clip: int) -> str:
@@ -83,21 +87,8 @@ def _escape_frame(text: str) -> str:
     return _TAG.sub(r"<\\", text)
 
 
-_TAGS = "think|thinking|thought|reasoning"
-_OPENED = re.compile(rf"^[ \t]*<(?:{_TAGS})>", re.MULTILINE | re.IGNORECASE)
-_CLOSING = re.compile(rf"</(?:{_TAGS})>", re.IGNORECASE)
-_THOUGHTS = re.compile(rf"{_OPENED.pattern}.*?{_CLOSING.pattern}", re.MULTILINE | re.IGNORECASE | re.DOTALL)
-_CLOSED = re.compile(rf"^[ \t]*</(?:{_TAGS})>[ \t]*$", re.MULTILINE | re.IGNORECASE)
-_FOREIGN_SHARE = 0.3
-_FAMILIAR_SHARE = 0.1
-_MIN_BYTES = 40
-"""Bytes: a shorter answer says nothing."""
+_THOUGHT_TAG = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _MIN_LETTERS = 12
-"""With fewer letters one cannot tell in which script a text is written."""
-# Scripts that one text may mix, and that differ from others only together.
-_SAME_SCRIPT = {"HIRAGANA": "KANA", "KATAKANA": "KANA"}
-_ASCII = re.compile(r"[!-~]+")
-_OF_CODE = re.compile(r"[^A-Za-z\s'-](?=\w)|[a-z][A-Z]|`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,42 +109,61 @@ def judge_answer(
 ) -> Verdict:
     """Judge an answer. `weight`: tokens of the messages that it replaces; `most`: its bound; `words`: the user's."""
     finish = reply.finish.lower()
-    if reply.calls or finish in ("tool_calls", "function_call", "tool_use"):
-        return Verdict(why="tool-call")
-    if finish not in ("", "stop", "end_turn", "eos", "eos_token", "stop_sequence"):
-        return Verdict(why="cut-off" if finish in ("length", "max_tokens", "model_length") else "refused")
     text = _remove_thoughts(reply.text).strip()
-    written = text.encode("utf-8", "replace")
-    if len(written) < _MIN_BYTES:
-        return Verdict(why="empty")
-    size = count(written)
-    if size >= weight or size > 2 * most:
-        return Verdict(why="too-long")
-    answered = [heading for heading in headings if _compile_heading(heading).search(text)]
-    if len(answered) < len(headings) * 0.5:
-        return Verdict(why="no-sections")
-    return Verdict(why="language") if _uses_other_script(text, words) else Verdict(text)
+    answer_bytes = text.encode("utf-8", "replace")
+    size, lines = count(answer_bytes), text.lower().split("\n")
+    why = ""
+    if reply.calls or finish in ("tool_calls", "function_call", "tool_use"):
+        why = "tool-call"
+    elif finish in ("length", "max_tokens", "model_length"):
+        why = "cut-off"
+    elif finish not in ("", "stop", "end_turn", "eos", "eos_token", "stop_sequence"):
+        why = "refused"
+    elif len(answer_bytes) < 40:  # noqa: PLR2004 (says nothing)
+        why = "empty"
+    elif size >= weight or size > 2 * most:
+        why = "too-long"
+    elif 2 * sum(_holds_heading(lines, heading.lower()) for heading in headings) < len(headings):
+        why = "no-sections"
+    elif _uses_other_script(text, words):
+        why = "language"
+    if why:
+        return Verdict(why=why)
+    return Verdict(text)
 
 
 def _remove_thoughts(text: str) -> str:
     """The answer without thoughts, in tags or before a closing tag. A tag in the midst of a line is only mentioned."""
-    # Behind the last tag that closes nothing is searched: from each tag that opens it would be, to the end.
-    end = max((closing.end() for closing in _CLOSING.finditer(text)), default=0)
-    answer = (_THOUGHTS.sub("", text[:end]) + text[end:]).strip()
-    if _OPENED.match(answer):
+    pieces = list[str]()
+    position = 0
+    thought_start: int | None = None
+    for tag in _THOUGHT_TAG.finditer(text):
+        begins_line = not text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()].strip(" \t")
+        if thought_start is not None and tag[1]:
+            pieces.append(text[position:thought_start])
+            thought_start, position = None, tag.end()
+        elif thought_start is None and begins_line and not tag[1]:
+            thought_start = tag.start()
+        elif thought_start is None and begins_line and not text[tag.end() :].partition("\n")[0].strip(" \t"):
+            # Some models write only the end of their thoughts.
+            pieces, position = [], tag.end()
+    answer = "".join((*pieces, text[position:]))
+    if thought_start is not None and not "".join((*pieces, text[position:thought_start])).strip():
         return ""
-    unopened = _CLOSED.search(answer)
-    return answer if unopened is None else answer[unopened.end() :]
+    return answer
 
 
-@lru_cache(maxsize=256)
-def _compile_heading(heading: str) -> re.Pattern[str]:
+def _holds_heading(lines: Sequence[str], heading: str) -> bool:
     """A heading as models write it: behind marks or a number, on a line of its own or before a colon."""
-    mark, name = r"(?:[^\w\n]|_)", re.escape(heading)
-    number = rf"(?:\d{{1,2}}[.)]{mark}{{0,4}})?"
-    marked = rf"[ \t]{{0,4}}#{{1,6}}{mark}{{0,4}}{number}{name}(?!\w)"
-    alone = rf"{mark}{{0,6}}{number}{name}{mark}{{0,4}}(?::|$)"
-    return re.compile(rf"^(?:{marked}|{alone})", re.MULTILINE | re.IGNORECASE)
+    for line in lines:
+        words = line.lstrip(_MARKS).lstrip(string.digits).lstrip(_MARKS)
+        if not words.startswith(heading):
+            continue
+        rest = words.removeprefix(heading)
+        is_alone = not rest.strip(_MARKS) or rest.lstrip(" *_`").startswith((":", "\uff1a"))
+        if is_alone or (line.lstrip().startswith("#") and not rest[0].isalnum()):
+            return True
+    return False
 
 
 def _uses_other_script(text: str, words: str) -> bool:
@@ -164,27 +174,36 @@ def _uses_other_script(text: str, words: str) -> bool:
         return False
     for script in {*summary_letters, *user_letters} - {"LATIN"}:
         of_summary, of_user = summary_letters[script], user_letters[script]
-        is_foreign = of_summary > summary_total * _FOREIGN_SHARE
-        if is_foreign and of_user < min(_MIN_LETTERS, user_total * _FAMILIAR_SHARE):
+        is_foreign = of_summary > summary_total * 0.3
+        if is_foreign and of_user < min(_MIN_LETTERS, user_total * 0.1):
             return True
-        if of_user > user_total * _FOREIGN_SHARE and of_summary < summary_total * _FAMILIAR_SHARE:
+        if of_user > user_total * 0.3 and of_summary < summary_total * 0.1:
             return True
     return False
 
 
 def _count_letters(text: str) -> Counter[str]:
     """The number of letters of each script. Code is in no language: it is left out."""
-    prose = _ASCII.sub(lambda word: "" if _OF_CODE.search(word[0]) else word[0], text)
+    prose = " ".join(word for word in text.split() if not _is_code(word))
     scripts = Counter[str]()
     for letter, count in Counter(prose).items():
         if unicodedata.category(letter)[0] in "LM":
             script = unicodedata.name(letter, "").partition(" ")[0]
-            scripts[_SAME_SCRIPT.get(script, script)] += count
+            # One text mixes these.
+            if script in ("HIRAGANA", "KATAKANA"):
+                script = "KANA"
+            scripts[script] += count
     return scripts
 
 
+def _is_code(word: str) -> bool:
+    """`src/foo.py`, `camelCase`, `--flag`."""
+    letters = word.strip(string.punctuation).replace("-", "").replace("'", "")
+    is_word = letters.isalpha() and letters in (letters.lower(), letters.upper(), letters.capitalize())
+    return word.isascii() and ("`" in word or not is_word)
+
+
 LEDGER_SHARE = 0.25
-"""What the ledger may take of the goal of a view."""
 AS_OF = "(The state at this place; what follows is newer.)"
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries, one after the other. Words, because models draw lines of their own."""
@@ -266,46 +285,51 @@ class Summarize:
     """Fold the user's words as well if the view is not shorter otherwise: the client has asked for this summary."""
 
     def __call__(self, draft: Draft) -> Draft:
-        summarized = self._summarize(draft, find_kept_beside(draft, self.rules))
-        if self.may_fold_words and count_bytes(summarized.middle) >= count_bytes(draft.middle):
+        shorter = self._summarize(draft, find_kept_beside(draft, self.rules))
+        if self.may_fold_words and count_bytes(shorter.middle) >= count_bytes(draft.middle):
             # A talk of short messages: notes between all words of the user would take as much room as the answers did.
             kept_ids = find_kept_words(draft, 0, repeats_notes=True, hints=self.rules.hints)
-            summarized = self._summarize(draft, kept_ids)
-        return summarized if count_bytes(summarized.middle) < count_bytes(draft.middle) else draft
+            shorter = self._summarize(draft, kept_ids)
+        if count_bytes(shorter.middle) >= count_bytes(draft.middle):
+            return draft
+        return shorter
 
     def _summarize(self, draft: Draft, kept_ids: set[int]) -> Draft:
         # Even if the account is longer than the last stretch: it tells of the others too.
-        answer = NOTED if self.rules.shape == "pair" else ""
+        answer = ""
+        if self.rules.shape == "pair":
+            answer = NOTED
         account = self._write_account(draft, kept_ids)
         return fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(account, answer), once=True)
 
     def _write_account(self, draft: Draft, kept_ids: set[int]) -> str:
         """The summary, the ledger of all it covers (with the user's words if these go), and the pointer."""
-        covered = draft.origin[: max((message.stop for message in draft.middle), default=0)]
-        lost = _count_lost_user_messages(draft, kept_ids)
+        covered_messages = draft.origin[: max((message.stop for message in draft.middle), default=0)]
+        lost_count = _count_lost_user_messages(draft, kept_ids)
         ledger = write_ledger(
-            covered,
+            covered_messages,
             draft.bytes_within(LEDGER_SHARE, self.rules.ledger),
-            with_user_words=lost > 0,
+            with_user_words=lost_count > 0,
             lost_documents=find_lost_documents(draft, kept_ids),
         )
         lines = [HEADING, AS_OF, self.text]
         if ledger:
             lines += ["", "Taken from the calls themselves:", ledger]
-        if lost and self.rules.shape == "notes":
-            lines += ["", LOST_WORDS.format(lost)]
+        if lost_count and self.rules.shape == "notes":
+            lines += ["", LOST_WORDS.format(lost_count)]
         if self.rules.pointer:
             lines += ["", self.rules.pointer]
         return "\n".join(lines)
 
 
 def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
-    user_tokens = rules.user_tokens if rules.shape == "notes" else 0
+    user_tokens = 0
+    if rules.shape == "notes":
+        user_tokens = rules.user_tokens
     return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)
 
 
 def _count_lost_user_messages(draft: Draft, kept_ids: set[int]) -> int:
     stop = max((message.stop for message in draft.middle), default=0)
-    beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
-    kept_starts = {message.start for message in beside if message.is_user}
+    kept_starts = {message.start for message in draft.list_staying(kept_ids) if message.is_user}
     return count_words(message for message in draft.origin[:stop] if message.start not in kept_starts)

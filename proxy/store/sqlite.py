@@ -237,12 +237,12 @@ class SqliteStore:
             self._sweep(db)
 
     def _sweep(self, db: sqlite3.Connection) -> None:
-        now, believed = self._clock.read(), self._clock.read_believed()
+        now, believed_now = self._clock.read(), self._clock.read_believed()
         # Rows of a time when the clock was ahead would be the newest, and outlast the rest by as much.
         db.execute("update blocks_1 set used = :now where used > :now", {"now": now})
-        db.execute("update facts_1 set until = :until where until > :until", {"until": believed + FACT_SECONDS_MAX})
+        db.execute("update facts_1 set until = :until where until > :until", {"until": believed_now + FACT_SECONDS_MAX})
         db.execute("delete from blocks_1 where used <= ?", [self._oldest_use()])
-        db.execute("delete from facts_1 where until <= ?", [believed])
+        db.execute("delete from facts_1 where until <= ?", [believed_now])
         db.execute(_DELETE_OLDEST.format(*_BLOCKS), [self._limits.block_bytes])
         db.execute(_DELETE_OLDEST.format(*_FACTS), [self._limits.fact_bytes])
 

@@ -242,16 +242,16 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
         taken_tokens = sum(count(message.raw) for message in messages) + (
             count(question.tools) if question.tools else 0
         )
-        restored = ""
+        restored_texts = ""
         if room is None or taken_tokens * SLACK_RATIO <= room:
             text_count = RESTORED_TOKENS
             if room is not None:
                 text_count = min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken_tokens - max_tokens)
-            restored = _quote([*_restore(question, CLIP_CHARACTERS, text_count, count).values()])
-            messages = (*question.view, _make_user_message(question.instruction + restored))
+            restored_texts = _quote([*_restore(question, CLIP_CHARACTERS, text_count, count).values()])
+            messages = (*question.view, _make_user_message(question.instruction + restored_texts))
             yield Try(messages, question.tools, aligned=True)
         if room is None or taken_tokens * SLACK_RATIO + max_tokens <= room:
-            messages = (*question.view, _make_user_message(question.instruction + restored + AGAIN))
+            messages = (*question.view, _make_user_message(question.instruction + restored_texts + AGAIN))
             yield Try(messages, question.tools, aligned=True, again=True)
     texts = set[str]()
     for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
@@ -284,8 +284,8 @@ def _quote(texts: Sequence[str]) -> str:
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text without the oldest groups if there is no room; None: no room for any."""
     old_messages = [message for message in question.old if not (question.earlier and _is_known(message))]
-    restored = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
-    lines = [restored.get(id(message)) or retell([message], clip) for message in old_messages]
+    restored_texts = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
+    lines = [restored_texts.get(id(message)) or retell([message], clip) for message in old_messages]
     texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old_messages)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
@@ -298,8 +298,8 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
             if room < 0:
                 break
             text_count += 1
-    omitted = len(texts) - text_count
-    request = render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
+    omitted_count = len(texts) - text_count
+    request = render_request(question.instruction, question.earlier, texts[omitted_count:], omitted=omitted_count)
     if not text_count:
         return None
     return request

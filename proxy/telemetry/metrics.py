@@ -8,7 +8,7 @@ https://prometheus.io/docs/practices/instrumentation/#avoid-missing-metrics.
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from mmap import mmap
@@ -205,7 +205,6 @@ class Metrics(Collector):
         self.workers.add(__version__)
         for outcome in ("applied", "refused"):
             self.reloads.add(outcome, by=0)
-        self._restored = dict[str, Mapping[Labels, list[float]]]()
         """By the name of the series."""
         self._tracked: list[tuple[Series, Callable[[], float], float]] = []
         self._count = self._handlers()
@@ -315,15 +314,6 @@ class Metrics(Collector):
         self.update_tracked()
         return (series.to_family() for series in self.series)
 
-    def read_own_counts(self) -> list[tuple[Series, dict[Labels, list[float]]]]:
-        """Return this process's own counts, without the restored numbers."""
-        self.update_tracked()
-        counts = []
-        for series in self.series:
-            restored_values = self._restored.get(series.name, {})
-            counts.append((series, dict(_subtract(series.values, restored_values))))
-        return counts
-
     def to_snapshot(self) -> bytes:
         self.update_tracked()
         return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
@@ -331,9 +321,6 @@ class Metrics(Collector):
     def restore(self, snapshot: bytes) -> None:
         """Continue the counters, but not the gauges, of the worker that this one replaces."""
         self.add_snapshot(snapshot, gauges=False)
-        for series in self.series:
-            if series.kind != "gauge":
-                self._restored[series.name] = {labels: list(numbers) for labels, numbers in series.values.items()}
 
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
         values_by_name = json.loads(snapshot)
@@ -354,11 +341,3 @@ class Metrics(Collector):
         for snapshot in snapshots.read_all():
             total.add_snapshot(snapshot)
         return generate_latest(total)
-
-
-def _subtract(
-    values: Mapping[Labels, list[float]], restored_values: Mapping[Labels, list[float]]
-) -> Iterator[tuple[Labels, list[float]]]:
-    for labels, numbers in values.items():
-        before = restored_values.get(labels) or [0.0] * len(numbers)
-        yield labels, [a - b for a, b in zip(numbers, before, strict=True)]

@@ -1,9 +1,10 @@
-"""Export to an OpenTelemetry collector: spans, log records and metrics, by OTLP over HTTP.
+"""Export of spans to an OpenTelemetry collector, by OTLP over HTTP.
 
 Events already hold the content of a span, so no SDK takes part in a request. The event loop puts each event into a
 queue, a thread turns batches into OTLP's protobuf messages (https://opentelemetry.io/docs/specs/otlp/), and the loop
-posts these. Attributes follow the conventions for HTTP (https://opentelemetry.io/docs/specs/semconv/http/http-spans/)
-and generative AI (https://opentelemetry.io/docs/specs/semconv/gen-ai/). Needs the extra `otel`.
+posts these. Metrics are at /metrics and the log is on standard output: collectors read both. Attributes follow the
+conventions for HTTP (https://opentelemetry.io/docs/specs/semconv/http/http-spans/) and generative AI
+(https://opentelemetry.io/docs/specs/semconv/gen-ai/). Needs the extra `otel`.
 """
 
 import asyncio
@@ -14,66 +15,18 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from proxy import __version__, events
 from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.hooks import Receiver
-from proxy.telemetry.lines import encode_json, make_line, to_milliseconds
-from proxy.telemetry.metrics import PREFIX, Series
+from proxy.telemetry.lines import encode_json, to_milliseconds
 from proxy.wire.http_head import Trace
 
-SEVERITY_NUMBERS = {"debug": 5, "info": 9, "warning": 13, "error": 17}
-"""https://opentelemetry.io/docs/specs/otel/logs/data-model/#field-severitynumber"""
 Attributes = Mapping[str, str | bool | int | float | None]
-
-
-def make_log_records(at: int, event: events.Event) -> Iterator[LogRecord]:
-    line = make_line(event)
-    if line is None:
-        return
-    severity, name, fields = line
-    record = LogRecord(
-        time_unix_nano=at,
-        severity_number=SEVERITY_NUMBERS[severity],  # type: ignore[arg-type] # protobuf takes the number
-        severity_text=severity,
-        body=AnyValue(string_value=name),
-        event_name=f"compaction_proxy.{name}",
-        attributes=make_attributes(fields),
-    )
-    trace = getattr(event, "trace", None)
-    if trace is not None:
-        record.trace_id = bytes.fromhex(trace.trace_id)
-        record.span_id = bytes.fromhex(trace.span_id)
-    yield record
-
-
-def make_metric(series: Series, values: Mapping[tuple[str, ...], Sequence[float]], start: int, at: int) -> Metric:
-    metric = Metric(name=PREFIX + series.name.removesuffix("_total"), description=series.help)
-    cumulative = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-    for labels, numbers in values.items():
-        attributes = make_attributes(dict(zip(series.labels, labels, strict=True)))
-        times = {"start_time_unix_nano": start, "time_unix_nano": at}
-        if series.buckets:
-            *counts, total = numbers
-            metric.histogram.aggregation_temporality = cumulative
-            metric.histogram.data_points.add(
-                attributes=attributes, count=int(sum(counts)), sum=total, bucket_counts=map(int, counts),
-                explicit_bounds=series.buckets, **times,
-            )  # fmt: skip
-        elif series.kind == "gauge":
-            metric.gauge.data_points.add(attributes=attributes, as_double=numbers[0], time_unix_nano=at)
-        else:
-            metric.sum.aggregation_temporality, metric.sum.is_monotonic = cumulative, True
-            metric.sum.data_points.add(attributes=attributes, as_double=numbers[0], **times)
-    return metric
 
 
 def make_attributes(values: Mapping[str, Any]) -> list[KeyValue]:
@@ -165,10 +118,10 @@ class SpanBuilder:
             self._held[event.request_id] = (time.monotonic(), call)
 
     def _add_usage(self, request_id: str, usage: TokenUsage) -> None:
-        held = self._held.pop(request_id, None)
-        if held is not None:
-            held[1].attributes.extend(make_attributes(make_usage_attributes(usage)))
-            self._ready.append(held[1])
+        held_span = self._held.pop(request_id, None)
+        if held_span is not None:
+            held_span[1].attributes.extend(make_attributes(make_usage_attributes(usage)))
+            self._ready.append(held_span[1])
             return
         self._usages[request_id] = usage
         while len(self._usages) > HELD_SPANS_MAX:
@@ -294,48 +247,38 @@ HELD_SECONDS = 10.0
 _SCOPE = InstrumentationScope(name="compaction-proxy", version=__version__)
 _UNWRITABLE = (ValueError, TypeError)
 """Raised by protobuf."""
-Counts = Sequence[tuple[Series, Mapping[tuple[str, ...], Sequence[float]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Signals:
+class Target:
     endpoint: str
     headers: Mapping[str, str]
     service: str
     instance: str
-    """Each process counts for itself."""
-    has_logs: bool = False
 
 
 class Exporter:
     """Make it on the event loop, close it from a thread. `base_urls`: by upstream. `warn` is called from a thread."""
 
-    def __init__(
-        self, signals: Signals, base_urls: Callable[[], Mapping[str, str]], warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, target: Target, base_urls: Callable[[], Mapping[str, str]], warn: Callable[[str], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._signals = signals
+        self._target = target
         self._spans = SpanBuilder(base_urls)
-        self._collector = Receiver("collector", signals.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
+        self._collector = Receiver("collector", target.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
         self._resource = Resource(
             attributes=make_attributes(
                 {
-                    "service.name": signals.service,
+                    "service.name": target.service,
                     "service.version": __version__,
-                    "service.instance.id": signals.instance,
+                    "service.instance.id": target.instance,
                 }
             )
         )
-        self._started = time.time_ns()
-        self._writer = BackgroundWriter[tuple[int, Any]]("otel", self._send, QUEUED_EVENTS_MAX, GATHER_SECONDS)
+        self._writer = BackgroundWriter[tuple[int, events.Event]]("otel", self._send, QUEUED_EVENTS_MAX, GATHER_SECONDS)
 
     def __call__(self, event: events.Event) -> None:
         if not isinstance(event, events.LoopLagged):
             self._writer.put((time.time_ns(), event), 1)
-
-    def put_metrics(self, counts: Counts) -> None:
-        """Send the counts of this process, without those of the worker that it replaces."""
-        self._writer.put((time.time_ns(), counts), 1)
 
     @property
     def dropped(self) -> int:
@@ -345,56 +288,28 @@ class Exporter:
         self._writer.close(CLOSE_SECONDS)
         self._post_spans(list(self._spans.release(0)))
 
-    def _send(self, items: Sequence[tuple[int, Any]]) -> int:
-        records: list[LogRecord] = []
-        metrics: tuple[int, Counts] | None = None
+    def _send(self, items: Sequence[tuple[int, events.Event]]) -> int:
         lost_count = 0
-        for at, item in items:
-            if not isinstance(item, events.Event):
-                metrics = at, item  # newer totals replace older ones
-                continue
+        for at, event in items:
             try:
-                self._spans.add(at, item)  # a span only if it carries a trace (`otel.traces`)
-                if self._signals.has_logs:
-                    records += make_log_records(at, item)
-            except _UNWRITABLE:  # a client chose some of its words: it must not cost the telemetry of others
+                self._spans.add(at, event)  # a span only if it carries a trace (`otel.traces`)
+            except _UNWRITABLE:  # a client chose some of its words: it must not cost the spans of others
                 lost_count += 1
-        results = [self._post_spans(list(self._spans.release(HELD_SECONDS))), self._post_logs(records)]
-        if metrics is not None:
-            results.append(self._post_metrics(*metrics))
-        if not all(results):
+        if not self._post_spans(list(self._spans.release(HELD_SECONDS))):
             return len(items)
         return lost_count
 
     def _post_spans(self, spans: list[Span]) -> bool:
         if not spans:
             return True
+        if self._loop.is_closed():
+            return False
         group = ExportTraceServiceRequest()
         resource = group.resource_spans.add(resource=self._resource)
         resource.scope_spans.add(scope=_SCOPE, spans=spans)
-        return self._post("/v1/traces", group.SerializeToString())
-
-    def _post_logs(self, records: list[LogRecord]) -> bool:
-        if not records:
-            return True
-        group = ExportLogsServiceRequest()
-        resource = group.resource_logs.add(resource=self._resource)
-        resource.scope_logs.add(scope=_SCOPE, log_records=records)
-        return self._post("/v1/logs", group.SerializeToString())
-
-    def _post_metrics(self, at: int, counts: Counts) -> bool:
-        group = ExportMetricsServiceRequest()
-        resource = group.resource_metrics.add(resource=self._resource)
-        metrics = [make_metric(series, values, self._started, at) for series, values in counts]
-        resource.scope_metrics.add(scope=_SCOPE, metrics=metrics)
-        return self._post("/v1/metrics", group.SerializeToString())
-
-    def _post(self, path: str, body: bytes) -> bool:
-        if self._loop.is_closed():
-            return False
-        headers = {"content-type": "application/x-protobuf", **self._signals.headers}
-        posting = asyncio.run_coroutine_threadsafe(self._collector.post(body, headers, path), self._loop)
-        problem = posting.result()
+        headers = {"content-type": "application/x-protobuf", **self._target.headers}
+        posting = self._collector.post(group.SerializeToString(), headers, "/v1/traces")
+        problem = asyncio.run_coroutine_threadsafe(posting, self._loop).result()
         if problem:
-            self._collector.complain(f"{problem} ({path}); its telemetry is dropped")
+            self._collector.complain(f"{problem}; its telemetry is dropped")
         return not problem

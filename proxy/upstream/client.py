@@ -91,15 +91,15 @@ _build_plain_url = lru_cache(maxsize=256)(_build_url)
 
 
 def _list_added_headers(settings: Upstream) -> CIMultiDict[str]:
-    added = CIMultiDict({"Accept-Encoding": "identity"})
+    added_headers = CIMultiDict({"Accept-Encoding": "identity"})
     for name, value in settings.headers.items():
         if isinstance(value, Secret):
-            added[name] = value.value
+            added_headers[name] = value.value
         else:
-            added[name] = value
+            added_headers[name] = value
     if settings.key:
-        added.update(_make_key_header(settings, settings.key))
-    return added
+        added_headers.update(_make_key_header(settings, settings.key))
+    return added_headers
 
 
 def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:

@@ -9,7 +9,7 @@ from proxy.lab.replay.replay_history import encode
 from proxy.shorten.pipeline import estimate_tokens
 from tests import ROOT
 from tests.support.messages import assistant, call, chat, system, user
-from tests.support.replay_cases import conversation, recorded_case
+from tests.support.replay_cases import recorded_case
 
 sys.path.append(str(ROOT / "bench"))
 conversations, environments, recording, page, policies, processes, relays, scored = (
@@ -77,19 +77,6 @@ def test_the_trim_of_one_long_turn_leaves_no_history_and_is_judged_invalid():
     assert scored.score_policy(case, "trim to 60k").scores.invalid["openai"] > 0
 
 
-def test_of_the_long_conversations_each_so_manieth_is_played():
-    long = [conversation(user(str(number)), *reads(31), assistant("Done."), name=str(number)) for number in range(5)]
-    short = conversation(user("Hi."), assistant("Hello."), name="short")
-    assert [each.name for each in conversations.share([short, *long], 2)] == ["0", "2", "4"]
-
-
-def test_a_conversation_that_is_played_is_of_one_model_and_keeps_its_times_alone():
-    found = conversations.of_one_model(
-        conversation(user("Hi."), assistant("Hello."), at=(5.0,), used=(900,), model="m")
-    )
-    assert (found.model, found.recorded[1].at, found.recorded[1].tokens) == (conversations.MODEL, 5.0, None)
-
-
 @pytest.mark.parametrize("peer", [peer for peer in processes.PEERS if peer.environment != environments.OURS])
 def test_each_peer_is_pinned_to_a_version_on_the_page(peer):
     assert environments.version_of(environments.pins_of(peer.environment)).count(".") >= 1
@@ -136,19 +123,3 @@ async def test_a_turn_is_answered_as_it_was_recorded():
     text = await recorder.answer(case.history.body(case.turns[2].place))
     assert text.message["content"] == "Done."
     assert recorder.read_sent(failed=False).before == ()
-
-
-def row_of(name, text):
-    """The figures of the first row that begins with this name."""
-    rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|"))
-    return next(cells for first, *cells in rows if first == name)
-
-
-def test_a_request_that_a_relay_refused_is_on_the_page():
-    taken = relays.Timing(0.002, 0.003, 0.001, 0.0)
-    rounds = {thing.name: [taken] for thing in relays.workloads()}
-    straight, bare = relays.Relay("direct", rounds=rounds), relays.Relay("bare aiohttp", rounds=rounds)
-    other = relays.Relay("other", rounds={"1 kB": [relays.Timing(0.007, 0.009, 0.004, 0.0)]}, failed={"1 MB": "413"})
-    text = page.page(page.Run("None.", [], [], [], [straight, bare, other], 1))
-    assert "- other, 1 MB: 413." in text
-    assert row_of("other", text)[:3] == ["5.00", "-", "-"]

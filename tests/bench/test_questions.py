@@ -1,13 +1,12 @@
 """Questions about recorded conversations: the file of questions, and the judge on made-up views."""
 
 import sys
-from dataclasses import replace
 
 from tests import ROOT
 from tests.support.messages import assistant, call, request, user
 
 sys.path.append(str(ROOT / "bench"))
-from questions.judge import KINDS, Question, has_words, judge, judge_bounds, read_checkpoints
+from questions.judge import KINDS, Question, has_words, judge, read_checkpoints
 
 from proxy.shorten.fold import make_note
 
@@ -49,13 +48,6 @@ def test_the_file_of_questions_is_well_formed():
         assert all(len(each) >= 2 for each in words)
 
 
-def test_a_checkpoint_asks_once_and_in_one_conversation():
-    checkpoints = read_checkpoints()
-    names = [checkpoint.conversation for checkpoint in checkpoints]
-    assert len(set(names)) == len(names)
-    assert all(1 <= len(checkpoint.questions) <= 3 for checkpoint in checkpoints)
-
-
 def test_a_view_that_says_what_failed_answers():
     verdict = judge(FAILED_RUN, WHOLE, shorten("[Shortened: make test, failed]\nFAILED test_login: KeyError"))
     assert verdict.is_answered
@@ -90,19 +82,6 @@ def test_a_note_is_false_only_in_the_line_that_names_the_call():
     assert not judge(FAILED_RUN, WHOLE, [note]).is_false
     note = make_note("user", "- make test => passed", 0, 6)
     assert judge(FAILED_RUN, WHOLE, [note]).is_false
-
-
-def test_only_the_named_one_of_several_results_counts():
-    second = replace(FAILED_RUN, messages=(4,))
-    assert not judge(second, WHOLE, WHOLE).is_answered
-
-
-def test_the_bounds():
-    lower, upper = judge_bounds(FAILED_RUN, WHOLE)
-    assert not lower.is_answered
-    assert lower.is_shortened
-    assert upper.is_answered
-    assert not upper.is_shortened
 
 
 def test_words_are_whole_in_any_case_and_over_line_breaks():

@@ -63,7 +63,7 @@ def test_only_what_is_no_default_is_shown_where_asked_for_and_as_json_has_it(exp
     assert not [origin for _, origin in rows.values() if origin.startswith("default")]
     assert main(["explain", "--config", str(tmp_path / "proxy.yaml"), "--json"]) == 0
     values = {row["setting"]: row["value"] for row in json.loads(capsys.readouterr().out)}
-    assert (values["listen.port"], values["listen.tls_cert"], values["otel.logs"]) == (9000, None, False)
+    assert (values["listen.port"], values["listen.tls_cert"], values["transcripts.required"]) == (9000, None, False)
     assert values["policy default.always"] == [{"clip_output": {}}, {"dedup_arrivals": {}}]
 
 

@@ -12,7 +12,7 @@ import yaml
 from proxy import __version__
 from proxy.config import load
 from tests import ROOT
-from tests.end_to_end.servers.nginx import PROGRAM
+from tests.end_to_end.servers.nginx import PORT, PROGRAM, TEMPORARY, running_nginx
 from tests.support import http_client
 from tests.support.proxy_client import request
 from tests.support.running_proxy import free_port
@@ -102,37 +102,17 @@ def test_every_service_leads_to_the_replicas_and_the_replicas_have_one_of_their_
 @asynccontextmanager
 async def balancer(place, *replicas):
     """The shipped configuration, but for the addresses, and where it may write."""
-    port, text = free_port(), (COMPOSE / "nginx.conf").read_text()
+    text = (COMPOSE / "nginx.conf").read_text()
     servers = "".join(f"server {origin.removeprefix('http://')};" for origin in replicas)
-    files = "".join(f"{kind}_temp_path {kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     for shipped, here in (
         ("server proxy:8800 resolve;", servers),
-        ("resolver 127.0.0.11 valid=2s;", files),
-        ("listen 8800;", f"listen 127.0.0.1:{port};"),
+        ("resolver 127.0.0.11 valid=2s;", TEMPORARY),
+        ("listen 8800;", f"listen 127.0.0.1:{PORT};"),
     ):
         assert shipped in text
         text = text.replace(shipped, here)
-    (place / "nginx.conf").write_text("daemon off; master_process off; pid nginx.pid;\n" + text)
-    command = [PROGRAM, "-p", str(place), "-c", "nginx.conf", "-e", "error.log"]
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-    try:
-        async with asyncio.timeout(60):
-            while not await _listens(port):
-                assert process.returncode is None, (place / "error.log").read_text()
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def _listens(port):
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        await asyncio.sleep(0.02)
-        return False
-    writer.close()
-    return True
+    async with running_nginx(text, place) as nginx:
+        yield nginx.origin
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="there is no nginx here")

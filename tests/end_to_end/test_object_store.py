@@ -11,9 +11,8 @@ import pytest
 
 from proxy.store.transcripts.archive import Archive, read_transcript
 from tests.support.agent import Agent, compactions, reading
-from tests.support.messages import chat, user
-from tests.support.object_store.faulty_relay import delay, drop_connection, pass_through, refuse_with
-from tests.support.proxy_client import ask, fault_of, log_of, until
+from tests.support.object_store.faulty_relay import drop_connection, pass_through
+from tests.support.proxy_client import fault_of
 from tests.support.scripted_upstream import Upstream, text_turn
 from tests.support.transcripts import texts
 
@@ -88,32 +87,6 @@ async def kill_after_fold(start, up):
 
 
 @pytest.mark.slow
-async def test_while_it_runs_it_goes_within_seconds(start, conversations_in_store):
-    async with start(keep="all") as proxy:
-        await ask(proxy, chat(user("Are you there?")))
-        await until(lambda: "Are you there?" in conversations_in_store(), within=60)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "faulty_relay", [drop_connection, delay(1.0), refuse_with(503, "SlowDown"), refuse_with(403, "AccessDenied")]
-)
-async def test_a_store_that_fails_under_load_fails_no_request_and_gets_all_of_it(
-    start, up, relay, conversations_in_store, faulty_relay
-):
-    async with start(keep="all") as proxy:
-        relay.now = faulty_relay
-        answers = await asyncio.gather(*(ask(proxy, chat(user(f"number {number}"))) for number in range(60)))
-        await until(lambda: relay.asked, within=60)
-        steps = await Agent(proxy, up, "sk-a").work(WORK)
-        assert {answer.status for answer in answers} | {step.answer.status for step in steps} == {200}
-        relay.now = pass_through
-    assert {f"number {number}" for number in range(60)} | {"Make the tests pass."} == {*conversations_in_store()}
-    assert len(log_of(proxy, "store-failed")) <= 1
-    assert log_of(proxy, "failed-open") == []
-
-
-@pytest.mark.slow
 async def test_where_originals_are_required_a_full_spool_refuses_until_the_store_is_back(start, up, relay):
     relay.now = drop_connection
     async with start(required=True, spool_mib=1) as proxy:
@@ -128,17 +101,3 @@ async def test_where_originals_are_required_a_full_spool_refuses_until_the_store
         async with asyncio.timeout(60):
             while (await agent.send(WORK)).answer.status != 200:  # noqa: ASYNC110 (it is the proxy that is waited for)
                 await asyncio.sleep(0.2)
-
-
-@pytest.mark.slow
-async def test_refused_credentials_are_reported_once_and_never_shown(start, s3, conversations_in_store):
-    wrong = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": "canary-7d1e5a-secret"}
-    async with start(keep="all", environment=wrong) as proxy:
-        for number in range(3):
-            assert (await ask(proxy, chat(user(f"number {number}")))).status == 200
-        await until(lambda: log_of(proxy, "store-failed"), within=60)
-        await asyncio.sleep(1.5)
-    (answer,) = log_of(proxy, "store-failed")
-    assert "answers 403 SignatureDoesNotMatch" in str(answer)
-    assert not [secret for secret in (s3.key, "canary-7d1e5a") if secret in proxy.output]
-    assert conversations_in_store() == {}

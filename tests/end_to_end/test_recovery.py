@@ -210,21 +210,6 @@ async def test_a_second_refusal_is_not_tried_again_and_the_first_is_handed_on_un
     assert outcome.header("x-compaction") == "none"
 
 
-@pytest.mark.parametrize("at", [1, 4, 9])
-async def test_an_error_in_a_good_answer_is_recovered_from_wherever_it_was_cut(send_turn, at):
-    provider = Provider("openrouter-in-200")
-
-    def cut_refusal(request):
-        text = provider(request)
-        if text is provider.answered:
-            return text
-        return replace(text, parts=(text.body[:at], pause(0.05), text.body[at:]))
-
-    outcome = await send_turn(cut_refusal)
-    assert len(outcome.asked) == 2
-    assert outcome.header("x-compaction") == "created"
-
-
 def as_stream(text, *before):
     """This refusal as the first event of a stream that was begun before it."""
     return stream(*before, event(json.loads(text.body)))
@@ -304,12 +289,6 @@ async def test_any_other_answer_is_handed_on_as_it_is(send_turn, said):
     outcome = await send_turn(said)
     assert len(outcome.asked) == 1
     assert is_unaltered(outcome, said)
-
-
-async def test_an_error_that_breaks_off_is_no_second_try(send_turn):
-    outcome = await send_turn(Provider("openai").refusal.broken_at(40))
-    assert len(outcome.asked) == 1
-    assert not outcome.answer.body.whole
 
 
 async def test_when_the_client_leaves_during_the_second_try_the_upstream_connection_is_closed(stack):
@@ -392,17 +371,6 @@ async def test_an_answer_too_long_is_asked_for_shorter_and_the_history_stays(sen
     assert outcome.forwarded[1] == outcome.sent.replace(b'"max_tokens": 60000', b'"max_tokens": %d' % asked)
     assert outcome.header("x-compaction") == "none"
     assert outcome.header("x-compaction-reason") == "overflow_retry"
-
-
-async def test_each_way_to_ask_for_an_answer_is_minded(send_turn):
-    refusal = Provider("azure", first=8_000)
-    newer = await send_turn(refusal, max_completion_tokens=30_000)
-    room = json.loads(newer.forwarded[1])["max_completion_tokens"]
-    assert newer.forwarded[1] == newer.sent.replace(b"30000", b"%d" % room)
-    silent = await send_turn(in_turn(refusal.refusal, text_turn("Go on.")))
-    assert silent.forwarded[1] == silent.sent.replace(b"{", b'{"max_tokens":%d,' % room, 1)
-    modest = await send_turn(in_turn(refusal.refusal, text_turn("Go on.")), max_tokens=100)
-    assert modest.forwarded == [modest.sent]
 
 
 # --- broken signatures ---------------------------------------------------------------------------

@@ -101,24 +101,6 @@ async def test_ctrl_c_leaves_with_what_it_came_to_and_a_visible_cursor(environme
     assert "Traceback" not in written
 
 
-@pytest.mark.seconds
-@pytest.mark.parametrize(
-    ("options", "shows"),
-    [
-        (("--policy", "j-cli", "--turns", "30"), r"turn +10 +shortened \(stride\)"),
-        (("--policy", "middleware", "--window", "400000", "--turns", "100"), r"turn +9\d +shortened \(window\): 20\d,"),
-        (("--policy", "jp", "--turns", "150"), r"turn +\d\d\d +shortened \(window\)"),
-        (("--policy", "blocks", "--turns", "100"), r"turn +\d\d +shortened \(window\)"),
-    ],
-)
-async def test_each_design_is_seen_at_work(environment, options, shows):
-    done = await demo(environment, "--fast", *options)
-    assert (done.code, done.complaint) == (0, "")
-    assert re.search(shows, done.out), done.out
-    assert re.search(r"requests over the window +0 ", done.out)
-    assert re.search(r"a simulated agent, \d user messages", done.out)
-
-
 async def test_a_policy_that_is_not_included_is_refused_with_those_that_are(environment):
     done = await demo(environment, "--policy", "jpp")
     assert done.code == 2

@@ -17,6 +17,7 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn
 from proxy.lab.sessions import read_conversations
+from tests.end_to_end.agents.agent import require
 from tests.end_to_end.agents.install import programs_of
 from tests.end_to_end.agents.model import model
 from tests.end_to_end.agents.roster import claude_code, codex, mini_swe_agent, opencode, pi
@@ -64,9 +65,7 @@ def without_head(messages):
 
 @pytest.mark.parametrize("name", ["mini-swe-agent", "opencode", "pi"])
 async def test_a_session_file_holds_what_the_agent_sent(name, tmp_path):
-    agent = {"mini-swe-agent": written_to(tmp_path), "opencode": opencode.AGENT, "pi": pi.AGENT}[name]
-    if agent.missing:
-        pytest.skip(agent.missing)
+    agent = require({"mini-swe-agent": written_to(tmp_path), "opencode": opencode.AGENT, "pi": pi.AGENT}[name])
     async with Upstream(model(agent.habits, None)) as up:
         done = await agent.work(up.url, tmp_path)
         assert done.code == 0, done.output[-2000:]
@@ -125,9 +124,7 @@ OF_APIS = [
     ("agent", "folder", "said_in", "find_faults"), OF_APIS, ids=lambda each: getattr(each, "name", "")
 )
 async def test_a_session_is_replayed_in_the_requests_that_the_agent_sent(agent, folder, said_in, find_faults, tmp_path):
-    if agent.missing:
-        pytest.skip(agent.missing)
-    async with Upstream(model(agent.habits, None)) as up:
+    async with Upstream(model(require(agent).habits, None)) as up:
         done = await agent.work(up.url, tmp_path)
         assert done.code == 0, done.output[-2000:]
         sent = [json.loads(request.body) for request in up.requests if request.body]

@@ -148,7 +148,7 @@ async def test_tokens_counted_for_one_caller_are_counted_again_for_another(gpt, 
 
 
 async def test_the_memory_of_counts_is_bounded_and_keeps_what_is_used():
-    tokenizers = Tokenizers(remembered=100)
+    tokenizers = Tokenizers(remembered_counts=100)
     few = tokenizers.of("gpt-5")
     kept = user("used all the time")
     for index in range(1000):

@@ -1,9 +1,4 @@
-"""A proxy's operator, with the admin key in hand.
-
-desk = Desk(proxy)
-told = await desk.read("/overview")
-fault = await desk.read_error(422, "PUT", "/switches", body={"on": "yes"})
-"""
+"""A proxy's operator, with the admin key in hand: `await AdminClient(proxy).read("/overview")`."""
 
 import asyncio
 import json

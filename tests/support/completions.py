@@ -1,7 +1,7 @@
-"""What a model says, in the words of the domain, and the bytes in which an upstream says it.
+"""What a model says, and the bytes in which an upstream says it.
 
-`says("It works.")` and `calls("Read", path="a.py")` are turns; `says("Let me look.") + calls("Read", path="a.py")`
-is one turn that does both. A turn becomes one JSON object or a stream of events, whichever was asked for.
+`text_turn("Let me look.") + call_turn("Read", path="a.py")` is one turn that does both. A turn becomes one JSON object
+or a stream of events.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The path of a request within the test's own process, and faults put into it at a chosen await.
 
-async with Served(up, tmp_path) as served:
-    await served.relay(served.call(messages))       # through the gateway, without a socket of a client
+async with GatewayInProcess(up, tmp_path) as served:
+    await served.relay(served.call(messages))       # without a socket of a client
     await Interruption(3, cancel).run(coroutine)    # cancelled at its third suspension
 """
 

@@ -93,6 +93,11 @@ def _use_and_result(number):
     return [*assistant([use]), *user("Wait."), *assistant([result, {"type": "text", "text": LINE}])]
 
 
+def _each(count, *write_message):
+    """Work with so many of these messages in it."""
+    return Shape(_work(messages=_many(count, *write_message)))
+
+
 def _result(text):
     return Shape(_work(messages=call("Bash", command="make", out=text)))
 
@@ -112,15 +117,12 @@ def _arguments(**arguments):
 SHAPES = {
     # Lists of the request.
     "tools": lambda n: Shape(_work(), [_tool(f"tool{number}") for number in range(n)]),
-    "tools of which most are called": lambda n: Shape(
-        _work(messages=_many(n, lambda k: call(f"tool{k}", x=k, out=f"{k} {LINE}"))),
-        [_tool(f"tool{number}") for number in range(n)],
+    "tools of which most are called": lambda n: replace(
+        _each(n, lambda k: call(f"tool{k}", x=k, out=f"{k} {LINE}")), tools=[_tool(f"tool{k}") for k in range(n)]
     ),
     "parameters of a tool": lambda n: Shape(_work(), [_tool("t", **{f"p{k}": {"type": "string"} for k in range(n)})]),
-    "short messages": lambda n: Shape(_work(messages=_many(n, lambda k: assistant(f"b{k}"), lambda k: user(f"a{k}")))),
-    "instructions in the midst": lambda n: Shape(
-        _work(messages=_many(n, lambda k: system(f"Mind {k}."), lambda k: assistant(f"{k} {LINE}")))
-    ),
+    "short messages": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"a{k}")),
+    "instructions in the midst": lambda n: _each(n, lambda k: system(f"Mind {k}."), lambda k: assistant(f"{k} {LINE}")),
     "instructions at the head": lambda n: Shape([*_many(n, lambda k: system(f"Mind {k}.")), *_work()[1:]]),
     "parts": lambda n: _words([{"type": "text", "text": f"{k} {LINE}"} for k in range(n)]),
     "parts with cache marks": lambda n: _words(
@@ -133,51 +135,31 @@ SHAPES = {
     "calls in one message": lambda n: Shape(_work(messages=_numbered_calls(n))),
     "calls answered backwards": lambda n: Shape(_work(messages=_numbered_calls(n, backwards=True))),
     "calls without results": lambda n: Shape(_work(messages=_numbered_calls(n)[:1])),
-    "results without calls": lambda n: Shape(
-        _work(messages=_many(n, lambda k: [{"role": "tool", "tool_call_id": f"no{k}", "content": f"{k} {LINE}"}]))
+    "results without calls": lambda n: _each(
+        n, lambda k: [{"role": "tool", "tool_call_id": f"no{k}", "content": f"{k} {LINE}"}]
     ),
     "results one answer late": lambda n: Shape(_work(messages=_late_results(n))),
-    "the same result again and again": lambda n: Shape(
-        _work(messages=_many(n, lambda _: call("Read", path="/a", out=LINE * 9)))
+    "the same result again and again": lambda n: _each(n, lambda _: call("Read", path="/a", out=LINE * 9)),
+    "reads of one file": lambda n: _each(
+        n, lambda k: call("Read", path="/a", offset=3 * k, limit=1, out=f"{k} {LINE}")
     ),
-    "reads of one file": lambda n: Shape(
-        _work(messages=_many(n, lambda k: call("Read", path="/a", offset=3 * k, limit=1, out=f"{k} {LINE}")))
+    "reads of many files": lambda n: _each(n, lambda k: call("Read", path=f"/{k}.py", out=f"{k} {LINE}")),
+    "changes of one file": lambda n: _each(
+        n, lambda k: call("Edit", path="/a.py", old_string=f"x{k}", new_string=f"x{k + 1}", out="ok")
     ),
-    "reads of many files": lambda n: Shape(
-        _work(messages=_many(n, lambda k: call("Read", path=f"/{k}.py", out=f"{k} {LINE}")))
+    "failed calls": lambda n: _each(
+        n, lambda k: call("Bash", command=f"make {k}", out=f"Error: no rule {k}\nexit code 2\n{LINE}")
     ),
-    "changes of one file": lambda n: Shape(
-        _work(
-            messages=_many(
-                n, lambda k: call("Edit", path="/a.py", old_string=f"x{k}", new_string=f"x{k + 1}", out="ok")
-            )
-        )
-    ),
-    "failed calls": lambda n: Shape(
-        _work(
-            messages=_many(
-                n, lambda k: call("Bash", command=f"make {k}", out=f"Error: no rule {k}\nexit code 2\n{LINE}")
-            )
-        )
-    ),
-    "plans": lambda n: Shape(
-        _work(
-            messages=_many(
-                n, lambda k: call("TodoWrite", todos=[{"content": f"do {k}", "status": "pending"}], out="ok")
-            )
-        )
+    "plans": lambda n: _each(
+        n, lambda k: call("TodoWrite", todos=[{"content": f"do {k}", "status": "pending"}], out="ok")
     ),
     "items of a plan": lambda n: Shape(
         _work(
             messages=call("TodoWrite", todos=[{"content": f"do {k}", "status": "pending"} for k in range(n)], out="ok")
         )
     ),
-    "tasks": lambda n: Shape(
-        _work(messages=_many(n, lambda k: call("Task", prompt=f"look at {k}", out=f"{k} {LINE}")))
-    ),
-    "commands": lambda n: Shape(
-        _work(messages=_many(n, lambda k: call("Bash", command=f"cat {k}.txt | grep x", out=f"{k} {LINE}")))
-    ),
+    "tasks": lambda n: _each(n, lambda k: call("Task", prompt=f"look at {k}", out=f"{k} {LINE}")),
+    "commands": lambda n: _each(n, lambda k: call("Bash", command=f"cat {k}.txt | grep x", out=f"{k} {LINE}")),
     "reasoning": lambda n: Shape(
         _work(
             messages=_many(
@@ -268,9 +250,7 @@ SHAPES = {
     ),
     "pins without an end": lambda n: _words(PIN * n),
     "pins": lambda n: _words("".join(f"<pin>keep {k}</pin>\n" for k in range(n))),
-    "messages with pins": lambda n: Shape(
-        _work(messages=_many(n, lambda k: assistant(f"b{k}"), lambda k: user(f"<pin>keep {k}</pin>")))
-    ),
+    "messages with pins": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"<pin>keep {k}</pin>")),
     "marked lines": lambda n: _words("".join(f"{MARKER} line {k}\n" for k in range(n))),
     "lone surrogates": lambda n: _words("\ud83d" * n),
     "fences of an answer": lambda n: _answer("```bash\nls\n" * n),

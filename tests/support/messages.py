@@ -1,4 +1,4 @@
-"""A language for conversations: `chat(user("hi"), call("Read", out=big), says("done"))` is the bytes of a request."""
+"""A language for conversations: `chat(user("hi"), call("Read", out=big), assistant("done"))` is a request's bytes."""
 
 import json
 from itertools import count

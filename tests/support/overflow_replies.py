@@ -37,6 +37,15 @@ def _json(kind: Kind, status: int, body: Any, *headers: tuple[str, str]) -> Over
     return Overflow(kind, status, json.dumps(body).encode(), (JSON, *headers))
 
 
+def _object(message: str, type_: str = "BadRequestError", code: int | str = 400) -> Overflow:
+    """As servers in the manner of vLLM's first versions answer."""
+    return _json("input", 400, {"object": "error", "message": message, "type": type_, "param": None, "code": code})
+
+
+def _tgi(kind: Kind, message: str) -> Overflow:
+    return _json(kind, 422, {"error": f"Input validation error: {message}", "error_type": "validation"})
+
+
 def _too_long(message: str) -> Overflow:
     return _error("input", 400, message, param="messages", code="context_length_exceeded")
 
@@ -108,29 +117,9 @@ OVERFLOWS: dict[str, Overflow] = {
     "vllm-output": _vllm(
         "output", "max_tokens=40000 cannot be greater than max_model_len=max_total_tokens=32768.", param="max_tokens"
     ),
-    "vllm-old": _json(
-        "input",
-        400,
-        {
-            "object": "error",
-            "message": _VLLM_OLD.format(40000, 39000, 1000),
-            "type": "BadRequestError",
-            "param": None,
-            "code": 400,
-        },
-    ),
+    "vllm-old": _object(_VLLM_OLD.format(40000, 39000, 1000)),
     "deepseek": _error("output", 400, _VLLM_OLD.format(40000, 8000, 32000), code="invalid_request_error"),
-    "sglang": _json(
-        "input",
-        400,
-        {
-            "object": "error",
-            "message": "The input (33000 tokens) is longer than the model's context length (32768 tokens).",
-            "type": "BadRequestError",
-            "param": None,
-            "code": 400,
-        },
-    ),
+    "sglang": _object("The input (33000 tokens) is longer than the model's context length (32768 tokens)."),
     "sglang-total": _vllm("input", _SGLANG_TOTAL, param=None),
     "llama.cpp": _error(
         "input",
@@ -150,23 +139,11 @@ OVERFLOWS: dict[str, Overflow] = {
         {"error": "The number of tokens to keep from the initial prompt is greater than the context length."},
     ),
     "lm-studio-empty-stream": Overflow("silent", 200, DONE, (EVENTS,)),
-    "tgi": _json(
+    "tgi": _tgi(
         "output",
-        422,
-        {
-            "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8192. Given: 5000 `inputs` "
-            "tokens and 4096 `max_new_tokens`",
-            "error_type": "validation",
-        },
+        "`inputs` tokens + `max_new_tokens` must be <= 8192. Given: 5000 `inputs` tokens and 4096 `max_new_tokens`",
     ),
-    "tgi-input": _json(
-        "input",
-        422,
-        {
-            "error": "Input validation error: `inputs` must have less than 8191 tokens. Given: 9000",
-            "error_type": "validation",
-        },
-    ),
+    "tgi-input": _tgi("input", "`inputs` must have less than 8191 tokens. Given: 9000"),
     "openrouter": _json(
         "input",
         400,
@@ -187,17 +164,10 @@ OVERFLOWS: dict[str, Overflow] = {
             }
         },
     ),
-    "mistral": _json(
-        "input",
-        400,
-        {
-            "object": "error",
-            "message": "Prompt contains 40113 tokens and 0 draft tokens, too large for model with 32768 maximum "
-            "context length",
-            "type": "invalid_request_error",
-            "param": None,
-            "code": "3051",
-        },
+    "mistral": _object(
+        "Prompt contains 40113 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+        "invalid_request_error",
+        "3051",
     ),
     "gemini": _json(
         "input",

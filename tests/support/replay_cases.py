@@ -1,7 +1,7 @@
 """Hand-made recordings: small enough that what a measure says of them can be computed on paper.
 
-case = recorded(user("Fix it."), call("Read", path="a.py", out="x = 1"), says("Done."))
-scores = judged(case, AS_SENT, history(user("Fix it."), says("[folded]")))      # what was forwarded, turn by turn
+case = recorded_case(user("Fix it."), call("Read", path="a.py", out="x = 1"), assistant("Done."))
+result = judge_views(case, AS_SENT, history(user("Fix it."), assistant("[folded]")))    # forwarded, turn by turn
 """
 
 from proxy.history.pins import Pins

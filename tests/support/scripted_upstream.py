@@ -1,10 +1,10 @@
 """The scripted upstream: a real server on loopback that does what a test tells it and remembers what it was asked.
 
-    async with Upstream(stream(*says("Hello").frames(), cut())) as up:
+    async with Upstream(stream(*text_turn("Hello").frames(), cut())) as up:
         …                                   # a client, or a proxy, calls up.url
         assert up.requests[0].body == sent  # as it came: not decoded, not re-typed
 
-A script is a reply, a turn (`says("…")`, answered as JSON or as events, whichever was asked for), an act (`hang()`,
+A script is a reply, a turn (`text_turn("…")`, answered as JSON or as events, as it is asked for), an act (`hang()`,
 `cut()`), or a function from a request to one of these. It speaks HTTP in raw bytes, because what is tested is bytes:
 spelling and order of headers, missing lengths, resets. It notices when its client leaves, and in which phase.
 """

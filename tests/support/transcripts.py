@@ -1,7 +1,7 @@
 """Conversations on their way into the originals, with the chain that the proxy would give them.
 
 with originals(folder) as kept:
-    keep(kept, heard(chat(user("hi")), says("Hello.")))
+    keep(kept, exchange(chat(user("hi")), text_turn("Hello.")))
 """
 
 import json

@@ -71,28 +71,6 @@ def test_a_worker_that_is_started_again_counts_on_but_is_empty():
     assert read_samples(fresh)["workers", __version__] == 1
 
 
-def test_the_counts_of_a_process_are_without_those_of_the_worker_that_it_replaces():
-    """Each process is an instance of its own for a collector, which has the counts of the dead one already."""
-    dead, fresh = Metrics(), Metrics()
-    dead.store_faults.add(by=5)
-    dead.summary_seconds.observe(2.0)
-    dead.requests.add("/v1/messages", "200", "completed")
-    fresh.restore(dead.to_snapshot())
-    fresh.store_faults.add(by=2)
-    fresh.in_flight.add(by=3)
-    fresh.requests.add("/v1/models", "200", "completed")
-    counts = {series.name: values for series, values in fresh.read_own_counts()}
-    assert counts["store_faults_total"] == {(): [2]}
-    assert counts["inflight"] == {(): [3]}
-    assert counts["workers"] == {(__version__,): [1]}
-    assert set(counts["summary_seconds"][()]) == {0}
-    assert counts["requests_total"] == {
-        ("/v1/messages", "200", "completed"): [0],
-        ("/v1/models", "200", "completed"): [1],
-    }
-    assert read_samples(fresh)["store_faults_total",] == 7
-
-
 def test_a_page_holds_only_what_outlives_the_worker_that_answers():
     """Else the counters would fall when it dies, and Prometheus would add all of them once more."""
     areas = [SnapshotArea(), SnapshotArea()]

@@ -227,7 +227,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument(
         "--window",
         metavar="N",
-        type=partial(options.parse_whole_number, least=1),
+        type=partial(options.parse_whole_number, minimum=1),
         help="tokens the model can take, if not its own",
     )
     parser.add_argument("--dry-run", action="store_true", help="only report, which is the default")

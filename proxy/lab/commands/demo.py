@@ -58,7 +58,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument(
         "--window",
         metavar="N",
-        type=partial(options.parse_whole_number, least=LEAST_WINDOW_TOKENS),
+        type=partial(options.parse_whole_number, minimum=LEAST_WINDOW_TOKENS),
         default=WINDOW_TOKENS,
         help=f"tokens the model can take (default {WINDOW_TOKENS:,})",
     )

@@ -183,7 +183,7 @@ def _add_trial_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
         metavar="PORT",
-        type=partial(parse_whole_number, most=PORT_MAX),
+        type=partial(parse_whole_number, maximum=PORT_MAX),
         default=9900,
         help="port of the recording upstream (default 9900)",
     )
@@ -193,7 +193,7 @@ def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window",
         metavar="N",
-        type=partial(parse_whole_number, least=1),
+        type=partial(parse_whole_number, minimum=1),
         default=DEFAULT_WINDOW_TOKENS,
         help=f"of the model (default {DEFAULT_WINDOW_TOKENS:,})",
     )
@@ -214,7 +214,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         metavar="N",
-        type=partial(parse_whole_number, least=1),
+        type=partial(parse_whole_number, minimum=1),
         default=1,
         help="number of processes (default 1)",
     )

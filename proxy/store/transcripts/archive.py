@@ -278,11 +278,11 @@ class Transcript:
 
     @property
     def first_seen(self) -> str:
-        return min((seen for _, seen, _, _ in self._list_messages()), default="")
+        return min((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
 
     @property
     def last_seen(self) -> str:
-        return max((seen for _, seen, _, _ in self._list_messages()), default="")
+        return max((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
 
     def leaves(self) -> list[str]:
         """Return the links that nothing follows, the newest first."""
@@ -291,9 +291,9 @@ class Transcript:
         return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
 
     def path(self, leaf: str) -> list[MessageLine]:
-        path, seen, at = [], set(), leaf
-        while at in self.messages and at not in seen:
-            seen.add(at)
+        path, seen_at, at = [], set(), leaf
+        while at in self.messages and at not in seen_at:
+            seen_at.add(at)
             path.append(self.messages[at])
             at = self.messages[at].after
         return path[::-1]
@@ -307,21 +307,21 @@ class Transcript:
 
     def texts(self) -> Iterator[tuple[str, str, str, str]]:
         """Yield link, role, time and text of everything in it. System prompts have no link."""
-        for at, seen, raw, is_answer in self._list_messages():
+        for at, seen_at, raw, is_answer in self._list_messages():
             role, text = role_and_text(raw)
-            yield at, "answer" if is_answer else role, seen, text
+            yield at, "answer" if is_answer else role, seen_at, text
 
     def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
         yield from ((*label, match) for label, match in recall.search(self._list_searched(), find))
 
     def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
-        for at, seen, raw, is_answer in self._list_messages():
+        for at, seen_at, raw, is_answer in self._list_messages():
             message = _read_saved(raw)
             texts: Iterable[str] = (_decode(raw),)
             role = "?"
             if message is not None:
                 texts, role = recall.list_searched_texts(message), message.role
-            yield (at, "answer" if is_answer else role, seen), texts
+            yield (at, "answer" if is_answer else role, seen_at), texts
 
     def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
         for head in self.heads.values():

@@ -69,17 +69,17 @@ class History:
     size: int = 0
     """Bytes that it holds while it waits to be written."""
 
-    def to_lines(self, known_ids: Container[str], seen: str, redaction: Redaction) -> dict[str, bytes]:
+    def to_lines(self, known_ids: Container[str], seen_at: str, redaction: Redaction) -> dict[str, bytes]:
         lines: dict[str, bytes] = {}
         heads = {hash_head(message): message for message in self.head}
         for name, message in heads.items():
             if name not in known_ids:
-                lines[name] = _format({"head": name, "seen": seen}, message, redaction)
+                lines[name] = _format({"head": name, "seen": seen_at}, message, redaction)
         start = len(self.links)  # all messages before a known one are known, too
         while start and self.links[start - 1] not in known_ids:
             start -= 1
         for index in range(start, len(self.links)):
-            fields: dict[str, Any] = {"at": self.links[index], "after": self.origin, "seen": seen}
+            fields: dict[str, Any] = {"at": self.links[index], "after": self.origin, "seen": seen_at}
             if index:
                 fields["after"] = self.links[index - 1]
             else:
@@ -121,13 +121,13 @@ class AnswerLine(msgspec.Struct, frozen=True):
     altered: tuple[str, ...] = ()
 
 
-def render_answer_lines(to: str, answer: Answer, seen: str, redaction: Redaction) -> bytes:
+def render_answer_lines(to: str, answer: Answer, seen_at: str, redaction: Redaction) -> bytes:
     """One line for each choice; the first carries the usage."""
     error = json.loads(redaction.of_json(json.dumps(answer.error).encode())[0])
     extra = _drop_empty(model=answer.model, usage=answer.usage, error=error, cut=not answer.whole)
     lines = b""
     for choice in answer.choices:
-        fields = {"answer": choice.index, "to": to, "seen": seen, "finish": choice.finish or "", **extra}
+        fields = {"answer": choice.index, "to": to, "seen": seen_at, "finish": choice.finish or "", **extra}
         lines += _format(fields, choice.message, redaction)
         extra.pop("usage", None)
     return lines

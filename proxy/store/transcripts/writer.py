@@ -84,7 +84,7 @@ class Originals:
             history = read()
             if history is None:
                 return False
-            make_lines = partial(history.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
+            make_lines = partial(history.to_lines, seen_at=self._timestamp(), redaction=self._settings.redaction)
             self._append(history.tenant, history.conversation, make_lines)
             submission.written_as = history.tenant, history.conversation, history.links[-1]
             return True

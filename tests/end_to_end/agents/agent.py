@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from proxy.models.tokenizer import read_ranks
 from tests.end_to_end.agents.install import environment_of, is_installed, pins_of, programs_of
 from tests.end_to_end.agents.model import Habits
@@ -113,6 +115,13 @@ class Work:
     def words(self, varies: str) -> list[str]:
         """What was printed, in no order: of two commands at once, either may end first."""
         return sorted(re.sub(varies, "", self.output).replace(str(self.repository.parent), "").split())
+
+
+def require(agent: Agent) -> Agent:
+    """The agent, if it can be run here; else the test is skipped."""
+    if agent.missing:
+        pytest.skip(agent.missing)
+    return agent
 
 
 def write_word_lists(place: Path) -> Path:

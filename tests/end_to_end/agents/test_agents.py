@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from proxy.lab.replay.validity import BY_DIALECT
-from tests.end_to_end.agents.agent import Agent
+from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.model import is_chat, model
 from tests.end_to_end.agents.page import keep
 from tests.end_to_end.agents.record import Run, record_run
@@ -36,9 +36,7 @@ Place = Callable[[], Path]
 
 @pytest.fixture(scope="module", params=AGENTS, ids=lambda agent: agent.name)
 def agent(request) -> Agent:
-    if reason := request.param.missing:
-        pytest.skip(reason)
-    return request.param
+    return require(request.param)
 
 
 @pytest.fixture(scope="module")

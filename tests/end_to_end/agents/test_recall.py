@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from proxy.lab.replay.validity import find_breaches
-from tests.end_to_end.agents.agent import Agent
+from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.model import body_of, is_chat, model, render
 from tests.end_to_end.agents.record import Run, record_run
 from tests.end_to_end.agents.roster import AGENTS
@@ -83,9 +83,7 @@ def _text(content: object) -> str:
 
 @pytest.fixture(scope="module", params=[agent for agent in AGENTS if agent.name in RECALLING], ids=lambda one: one.name)
 def agent(request) -> Agent:
-    if reason := request.param.missing:
-        pytest.skip(reason)
-    return request.param
+    return require(request.param)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from proxy.history.rereads import PROMISE, is_pointer
-from tests.end_to_end.agents.agent import Agent
+from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.errands.plan import make_workspace
 from tests.end_to_end.agents.model import body_of, is_chat, render, texts, tokens_of
 from tests.end_to_end.agents.roster import claude_code
@@ -77,9 +77,7 @@ async def read(agent: Agent, base_url: str, place: Path, up: Upstream) -> Readin
 
 @pytest.fixture(scope="module", params=[NEWEST, POINTING], ids=lambda agent: agent.version)
 def agent(request) -> Agent:
-    if reason := request.param.missing:
-        pytest.skip(reason)
-    return request.param
+    return require(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.agent import reading, turns
-from tests.support.apis import MESSAGES, RESPONSES, ApiAgent, each_api, each_other_api
+from tests.support.apis import CHAT, MESSAGES, RESPONSES, ApiAgent, each_api, each_other_api
 from tests.support.compacting_proxy import metric, settings
 from tests.support.messages import assistant, user
 from tests.support.scripted_upstream import stream
@@ -91,6 +91,8 @@ COMPACTED = [
     [
         (MESSAGES, {"context_management": {"edits": [{"type": "compact_20260112"}]}}, "provider-compacts"),
         (MESSAGES, {"messages": COMPACTED}, "provider-compacts"),
+        (MESSAGES, {"compaction": {"type": "summarize"}, "thread": {"type": "create"}}, "provider-compacts"),
+        (CHAT, {"previous_response_id": "resp_1"}, "history-elsewhere"),
         (RESPONSES, {"previous_response_id": "resp_1"}, "history-elsewhere"),
         (RESPONSES, {"conversation": {"id": "conv_1"}}, "history-elsewhere"),
         (

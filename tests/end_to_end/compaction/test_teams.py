@@ -16,7 +16,7 @@ from proxy.access.registry import create_team_key
 from tests.support.admin_client import team_key
 from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command
-from tests.support.compacting_proxy import SMALL, WORK, database, rows
+from tests.support.compacting_proxy import SMALL, WORK, database, metric, rows
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, until, whole_log
 from tests.support.scripted_upstream import Upstream, answer, text_turn
 
@@ -192,6 +192,19 @@ async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
         assert {line["tenant"] for line in lines if "tenant" in line} == {f"team.{team}"}
 
 
+async def test_figures_are_shown_by_team(agents):
+    proxy = agents["red"].proxy
+    figures = [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")]
+    await whole_log(proxy)
+    lines = len(log_of(proxy, "request", team="red"))
+    await agents["red"].send(WORK[:2])
+    await until(lambda: len(log_of(proxy, "request", team="red")) > lines)
+    assert [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")] == [
+        figures[0] + 1,
+        figures[1],
+    ]
+
+
 # --- policies ---
 
 
@@ -218,17 +231,6 @@ async def of_file(serve):
             agent = Agent(proxy, up, await new_key(proxy, "green"))
             await sending(agent, is_admitted)
             yield proxy, proxy.place / "proxy.yaml", config, agent
-
-
-@pytest.mark.seconds
-async def test_a_policy_that_is_changed_in_the_file_is_in_force_without_a_restart_and_a_bad_one_changes_nothing(serve):
-    async with of_file(serve) as (proxy, file, config, agent):
-        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "no-such"}]}))
-        await until(lambda: "no policy 'no-such'" in proxy.output)
-        assert compactions(await agent.work(WORK)).count("created") == 0
-        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "team": "gr*"}]}))
-        await until(lambda: log_of(proxy, "config-reloaded"), within=60)
-        assert compactions(await agent.work(reading(25))).count("created") > 0
 
 
 @pytest.mark.seconds

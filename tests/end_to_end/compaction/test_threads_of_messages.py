@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.agent import reading
 from tests.support.compacting_proxy import settings
-from tests.support.messages import body as as_chat
 from tests.support.messages_api import answer_text, find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.proxy_client import ask
@@ -134,21 +133,3 @@ async def test_usage_of_a_thread_teaches_no_ratio(serve, threads):
             reply = await ask(proxy, plain, "/messages", headers=KEY)
             counts.append(int(reply.head.first("x-compaction-tokens-before")))
     assert counts[0] == counts[1]
-
-
-async def test_a_request_for_a_compaction_by_the_provider_is_left_alone(serve, threads):
-    sent = as_request(reading(24), compaction={"type": "summarize"}, thread=CREATE)
-    threads.script = text_turn("Go on.")
-    async with serve(threads.url, config=settings()) as proxy:
-        reply = await ask(proxy, sent, "/messages", headers=SDK)
-    assert reason_of(reply) == ("none", "provider-compacts")
-    assert [request.body for request in threads.requests if request.method == "POST"] == [sent]
-
-
-async def test_a_chat_whose_history_a_gateway_keeps_is_left_alone(serve, fresh):
-    fresh.script = text_turn("Go on.")
-    sent = as_chat(reading(24), previous_response_id="resp_1")
-    async with serve(fresh.url, config=settings()) as proxy:
-        reply = await ask(proxy, sent, headers={"authorization": "Bearer sk-a"})
-    assert reason_of(reply) == ("none", "history-elsewhere")
-    assert [request.body for request in fresh.requests if request.method == "POST"] == [sent]

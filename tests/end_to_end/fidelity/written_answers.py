@@ -32,7 +32,6 @@ def written_answers() -> Iterator[AnswerCase]:
     yield from _objects()
     yield from _streams()
     yield from _stream_spellings()
-    yield from _usages()
     yield from _errors()
     yield from _statuses()
     yield from _headers()
@@ -159,27 +158,6 @@ def _stream_spellings() -> Iterator[AnswerCase]:
     }
     for name, body in spellings.items():
         yield AnswerCase(f"spelling of a stream: {name}", stream(body))
-
-
-def _usages() -> Iterator[AnswerCase]:
-    begun = STORY.frames()[:-2]
-    full = STORY.usage | {
-        "prompt_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 4, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 3, "accepted_prediction_tokens": 0},
-        "cost": 0.00001230,
-    }
-    last = {"index": 0, "delta": {}, "finish_reason": "stop"}
-    yield AnswerCase("usage: with every detail", answer(_completion(usage=full)))
-    yield AnswerCase("usage: none", answer(_completion(usage=None)))
-    yield AnswerCase("usage: zero", answer(_completion(usage=dict.fromkeys(("prompt_tokens", "completion_tokens"), 0))))
-    yield AnswerCase(
-        "usage: null on every chunk",
-        stream(*[chunk(choices=[last], usage=None)] * 3, chunk(choices=[], usage=full), DONE),
-    )
-    yield AnswerCase(
-        "usage: on the last choice", stream(*begun, chunk(choices=[last], usage=full, x_timing={"s": 1.0}), DONE)
-    )
-    yield AnswerCase("usage: on every chunk", stream(*[chunk(choices=[last], usage=full)] * 3, DONE))
 
 
 def _errors() -> Iterator[AnswerCase]:

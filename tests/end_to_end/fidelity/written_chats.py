@@ -15,7 +15,6 @@ JSON = ("Content-Type", "application/json")
 KEY = ("Authorization", "Bearer sk-made-up")
 HELLO = {"role": "user", "content": "Hello."}
 PNG = {"url": "https://pictures.example/heron.png"}
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 MARK = {"cache_control": {"type": "ephemeral"}}
 
 

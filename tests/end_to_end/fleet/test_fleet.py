@@ -1,4 +1,4 @@
-"""Everything that goes wrong in half an hour, in three minutes (`make soak` has it whole)."""
+"""Everything that goes wrong in half an hour, in two minutes (`make soak` has it whole)."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from tests.support.redis_server import needs_redis
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 @pytest.mark.timeout(600)
 async def test_no_agent_notices_restarts_of_replicas_redis_and_the_object_store(tmp_path: Path):
-    made = await fleet(tmp_path, seconds=180, agents=40, pause=2.0)
-    assert made.clients.turns > 1_000
-    assert made.faults_injected.kills >= 7
+    made = await fleet(tmp_path, seconds=120, agents=40, pause=2.0)
+    assert made.clients.turns > 600
+    assert made.faults_injected.kills >= 4
     # Other tests share the two cores: how soon a changed file is in effect is judged by `make soak`.
     results = find_results(made, notice_seconds=10)
     assert [(check.what, check.found) for check in results if not check.passed] == []

@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from tests.support.running_proxy import free_port
 
 PROGRAM = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
 PATIENCE = 5.0
-_TEMPORARY = "".join(
+PORT = "@port@"
+TEMPORARY = "".join(
     f"{kind}_temp_path {kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 )  # else they are where only its installer may write
 
@@ -30,11 +31,18 @@ class Nginx:
         return f"{self.origin}/v1"
 
 
-@asynccontextmanager
-async def nginx(location: str, place: Path) -> AsyncIterator[Nginx]:
+def nginx(location: str, place: Path) -> AbstractAsyncContextManager[Nginx]:
     """Everything goes to one location, which holds these directives."""
+    server = f"server {{ listen 127.0.0.1:{PORT}; location / {{ {location} }} }}"
+    return running_nginx(f"events {{}}\nhttp {{ access_log off; {TEMPORARY} {server} }}\n", place)
+
+
+@asynccontextmanager
+async def running_nginx(configuration: str, place: Path) -> AsyncIterator[Nginx]:
+    """An nginx of this configuration, in which `PORT` stands for the port that it listens on."""
     port = free_port()
-    (place / "nginx.conf").write_text(_configuration(port, location))
+    own = "daemon off; master_process off; pid nginx.pid;\n"
+    (place / "nginx.conf").write_text(own + configuration.replace(PORT, str(port)))
     command = [PROGRAM, "-p", str(place), "-c", "nginx.conf", "-e", "error.log"]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
     try:
@@ -43,18 +51,6 @@ async def nginx(location: str, place: Path) -> AsyncIterator[Nginx]:
     finally:
         process.send_signal(signal.SIGTERM)
         await process.wait()
-
-
-def _configuration(port: int, location: str) -> str:
-    return f"""\
-daemon off; master_process off; pid nginx.pid;
-events {{}}
-http {{
-    access_log off;
-    {_TEMPORARY}
-    server {{ listen 127.0.0.1:{port}; location / {{ {location} }} }}
-}}
-"""
 
 
 async def _listens(port: int, process: asyncio.subprocess.Process, place: Path) -> None:

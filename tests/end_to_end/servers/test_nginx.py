@@ -189,26 +189,3 @@ async def test_behind_it_makes_no_broken_stream_a_good_one(nginx_behind_proxy, e
         reply = await ask(line, chat(stream=True))
     assert not reply.body.whole
     assert data_of(reply.body.data)[-1]["error"]["code"] == "upstream_broke"
-
-
-async def test_behind_its_own_errors_are_handed_on(nginx_behind_proxy):
-    async with nginx_behind_proxy(answer({"error": {"message": "busy", "type": "server_error"}}, 503)) as line:
-        assert (await ask(line, chat())).status == 503
-    async with nginx_behind_proxy(text_turn("Hello.")) as line:
-        long = await ask(line, chat(messages=[{"role": "user", "content": MEGABYTE * 2}]))
-    assert (long.status, line.up.requests) == (413, [])
-
-
-async def test_both_at_once(serve, tmp_path):
-    """client -> nginx -> proxy -> nginx -> upstream: question and answer are the same at both ends."""
-    text = text_turn("Hello, Wörld.")
-    for name in ("front", "back"):
-        (tmp_path / name).mkdir()
-    async with AsyncExitStack() as stack:
-        up = await stack.enter_async_context(Upstream(text))
-        back = await stack.enter_async_context(nginx(passing(up.origin), tmp_path / "back"))
-        proxy = await stack.enter_async_context(serve(back.url, config=QUICK))
-        front = await stack.enter_async_context(nginx(passing(proxy.origin), tmp_path / "front"))
-        reply = await ask(front, chat(stream=True))
-    assert up.requests[-1].body == chat(stream=True)
-    assert reply.body.data == b"".join(text.frames())

@@ -1,11 +1,8 @@
 """A relay between the proxy and its object store that can lose, delay and refuse what passes.
 
-with weather(s3.url) as sky:
-    sky.now = down                     # nothing is answered any more
-    sky.now = refusing(503, "SlowDown")
-    sky.now = slow(2.0)
-    sky.now = clear
-    sky.asked                          # every request line that came
+with faulty_relay(s3.url) as relay:
+    relay.now = drop_connection                 # or refuse_with(503, "SlowDown"), delay(2.0), pass_through
+    relay.asked                                 # every request line that came
 """
 
 import http.client

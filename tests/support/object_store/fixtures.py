@@ -1,4 +1,4 @@
-"""What tests of the object store ask for: the server, a place of one's own in it, and the weather before it."""
+"""What tests of the object store ask for: the server, a place of one's own in it, and faults before it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
