@@ -49,9 +49,6 @@ async def back(store, within=PATIENCE_SECONDS):
     return time.monotonic() - began
 
 
-# --- out, and back ---
-
-
 async def test_while_the_server_is_down_no_call_waits_and_afterwards_all_works(server, store):
     await store.put_block("t/h1", b"block")
     server.kill()
@@ -302,9 +299,6 @@ async def test_a_server_that_is_no_redis_is_reported(open_store):
             await open_store(f"redis://127.0.0.1:{port}").load_secret()
 
 
-# --- what goes over the line ---
-
-
 @asynccontextmanager
 async def slow_line(server):
     """The same server behind a line that brings its answers in small pieces."""
@@ -364,9 +358,6 @@ async def test_any_number_of_requests_share_a_few_connections(server, open_store
     await asyncio.gather(*(store.put_block(f"t/{number}", b"block") for number in range(200)))
     connections = int(server.info("stats")["total_connections_received"]) - before - 1  # one asks about them
     assert 1 <= connections <= most
-
-
-# --- how long, and how much ---
 
 
 async def test_expendable_keys_expire_by_themselves_and_the_others_do_not(server, open_store):

@@ -32,9 +32,6 @@ async def seconds_until(act, within):
             return time.monotonic() - began
 
 
-# --- Sentinel: what waits for one to notice, which takes seconds, is slow ---
-
-
 @pytest.fixture
 def group(tmp_path):
     with sentinels(tmp_path) as servers:
