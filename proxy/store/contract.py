@@ -37,11 +37,7 @@ def ignore(_warning: str) -> None:
 
 
 class StoreUnavailable(Exception):
-    """The request continues without the store."""
-
-
-class ReportedUnavailable(StoreUnavailable):
-    """A fault that the store itself reports to operators."""
+    """The request continues without the store, and `FallbackStore` tells operators."""
 
 
 @dataclass(frozen=True, slots=True)

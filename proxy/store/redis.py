@@ -131,7 +131,6 @@ class RedisStore:
         self,
         url: str,
         limits: StoreLimits = DEFAULT_LIMITS,
-        warn: Callable[[str], None] = ignore,
         *,
         report_back: Callable[[str], None] = ignore,
         clock: Callable[[], float] | None = None,
@@ -139,7 +138,7 @@ class RedisStore:
         ca_file: str | None = None,
     ) -> None:
         self._url = parse_state_url(url)
-        self._client = GuardedClient(self._url, ca_file, timeout, warn, report_back)
+        self._client = GuardedClient(self._url, ca_file, timeout, report_back)
         self._seconds = limits.block_seconds
         self._clock = clock
 
