@@ -235,7 +235,7 @@ class Columns:
     # Columns of a view
 
     def written(self, length: int, compute: Compute[V]) -> Sequence[V]:
-        """What is written for each message in another API than Chat Completions."""
+        """The bytes of each message in another API than Chat Completions."""
         return self._extend("written", length, compute)
 
 

@@ -89,7 +89,7 @@ KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
 BYTES_PER_MESSAGE = 1_000
-"""What is kept of a message beside its bytes, which are there twice: as values, with all that was computed of it."""
+"""Memory for the values of a message and all that was computed of it, besides its bytes, which are there twice."""
 
 REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
 

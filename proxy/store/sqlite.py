@@ -2,7 +2,7 @@
 
 1. All calls run in one thread, in their order, so the event loop never waits for a disk.
 2. After a call that took too long, or that another process kept out for a second, all calls fail at once, until a
-   check in the background could write. Meanwhile workers use what they remember (memory_store.py).
+   check in the background could write. Meanwhile workers use their memory (memory_store.py).
 3. A table's name ends in the version of its format. The file is `promises.sqlite`, because blocks were called so.
 """
 

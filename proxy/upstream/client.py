@@ -59,7 +59,7 @@ class Call:
     credential: Secret | None = None
     """Of the caller's team, instead of the upstream's own."""
     request_id: str = ""
-    """For events about what is done for it."""
+    """For events about work on its behalf."""
     trace: Trace | None = None
     """None: a client's `traceparent` is forwarded as it came."""
 

@@ -37,7 +37,7 @@ class DecodedTooLarge(ValueError):
 
 
 class UndecodableBody(ValueError):
-    """A body that is not what its Content-Encoding says."""
+    """A body in another form than its Content-Encoding says."""
 
 
 def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
