@@ -95,7 +95,7 @@ def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset
 
 
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
-    """`cross_origin`: whether pages of other sites may read the answer. Headers that cannot be written again are dropped."""
+    """`cross_origin`: whether pages of other sites may read the answer. Drops headers that cannot be written."""
     names = [name.lower() for name, _ in headers]
     # Of the proxy's own answers only: those of an upstream would come before them.
     prefixes: tuple[str, ...] = ("x-compaction",)
