@@ -234,7 +234,7 @@ class Columns:
 
     # Columns of a view
 
-    def written(self, length: int, compute: Compute[V]) -> Sequence[V]:
+    def write_messages(self, length: int, compute: Compute[V]) -> Sequence[V]:
         """The bytes of each message in another API than Chat Completions."""
         return self._extend("written", length, compute)
 

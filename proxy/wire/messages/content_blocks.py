@@ -31,7 +31,7 @@ class _MessageFields(msgspec.Struct):
     content: msgspec.Raw = _NULL
 
 
-class Block(TextFields):
+class ContentBlock(TextFields):
     """In a block of another type, a member may be of another kind."""
 
     TEXTS = ("id", "name", "tool_use_id")
@@ -45,7 +45,7 @@ class Block(TextFields):
 
 
 decode_message = build_reader(_MessageFields)
-decode_block = build_reader(Block)
+decode_block = build_reader(ContentBlock)
 
 
 def split_messages(
@@ -85,7 +85,7 @@ def _text_block(content: bytes) -> bytes:
     return b'{"type":"text","text":%b}' % content
 
 
-def _read_result(raw: bytes, block: Block) -> Message:
+def _read_result(raw: bytes, block: ContentBlock) -> Message:
     content, call_id = bytes(block.content), block.tool_use_id
     members = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
     if members:
@@ -279,7 +279,7 @@ def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> 
         writer = _start_writer(request, head)
         return islice(map(writer.add, body[start:]), len(steps) - start, None)
 
-    steps: Sequence[WriteStep] = columns.written(len(body), write_new)
+    steps: Sequence[WriteStep] = columns.write_messages(len(body), write_new)
     writer = _start_writer(request, head)
     for message in body[_find_checkpoint(steps) :]:
         writer.add(message)
