@@ -1,20 +1,15 @@
 """Models of declared settings: pydantic checks what plain dataclasses declare (`proxy.declaration`).
 
     @dataclass                                      class Keep(ConfigModel):
-    class Keep:                                         tokens: int = Field(
-        tokens: int = 2_000             becomes             2_000, ge=0, le=AMOUNT_MAX,
-        "Keep the newest ..."                            description="Keep the newest ...")
+    class Keep:                         becomes         tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
+        tokens: int = 2_000
 
 Steps, as a policy writes them (`- clear_results: {over: 800}`), are checked by models of their fields in the same way.
 """
 
-import ast
-import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from itertools import pairwise
-from textwrap import dedent
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
@@ -44,7 +39,6 @@ def build_model(kind: Any, types: Mapping[str, Any], base: type[ConfigModel] = C
     *types* has the type and the default of each setting that a file writes in another form.
     """
     hints = get_type_hints(kind)
-    descriptions = read_descriptions(kind)
     members: dict[str, Any] = {}
     for field in fields(kind):
         if "is_internal" in field.metadata:
@@ -59,22 +53,10 @@ def build_model(kind: Any, types: Mapping[str, Any], base: type[ConfigModel] = C
             annotation = tuple[Annotated[str, refuse_if(field.metadata["check"])], ...]
         else:
             annotation = narrow(annotation, field.metadata.get("bounds", {}))
-        members[field.name] = (annotation, Field(default, description=descriptions.get(field.name)))
-    return create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **members)
-
-
-def read_descriptions(kind: type) -> dict[str, str]:
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):
-        return {}
-    (definition,) = ast.parse(dedent(source)).body
-    descriptions = {}
-    for statement, below in pairwise(getattr(definition, "body", ())):
-        match statement, below:
-            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                descriptions[name] = inspect.cleandoc(text)
-    return descriptions
+        members[field.name] = (annotation, default)
+    model = create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **members)
+    model.declared_by = kind
+    return model
 
 
 def narrow(annotation: Any, bounds: Mapping[str, float]) -> Any:  # noqa: ANN401 (any type a setting has)

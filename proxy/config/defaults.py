@@ -4,8 +4,12 @@ A test compares the file in the repository. Editors complete and explain setting
 (https://json-schema.org); `check` itself uses the models.
 """
 
+import ast
+import inspect
 from collections.abc import Iterator, Mapping
-from textwrap import wrap
+from functools import cache
+from itertools import pairwise
+from textwrap import dedent, wrap
 from typing import Any, get_args
 
 import yaml
@@ -57,14 +61,15 @@ def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an 
     empty, entry = "[]", "-"
     if isinstance(value, Mapping):
         empty, entry = "{}", "NAME:"
-    yield from _comment(field.description or "", "")
+    yield from _comment(read_descriptions(Config).get(name, ""), "")
     yield f"{name}: {empty}"
     yield from _comment(f"  {entry} # {_sentence(model)}", "")
+    descriptions = read_descriptions(model)
     for setting, setting_field in model.model_fields.items():
         default = "..."
         if not setting_field.is_required():
             default = _scalar(setting_field.default)
-        yield from _comment(setting_field.description or "", "#     ")
+        yield from _comment(descriptions.get(setting, ""), "#     ")
         yield f"#     {setting}: {default}"
 
 
@@ -76,9 +81,9 @@ def _as_list_entry(lines: list[str]) -> list[str]:
 
 def _settings(group: BaseModel, indent: str) -> Iterator[str]:
     values = group.model_dump(mode="json")
-    for name, field in type(group).model_fields.items():
-        value = getattr(group, name)
-        yield from _comment(field.description or "", indent)
+    descriptions = read_descriptions(type(group))
+    for name, value in group:
+        yield from _comment(descriptions.get(name, ""), indent)
         if isinstance(value, BaseModel):
             yield f"{indent}{name}:"
             yield from _settings(value, indent + "  ")
@@ -99,6 +104,29 @@ def _sentence(group: BaseModel | type[BaseModel]) -> str:
     return " ".join((group.__doc__ or "").split())
 
 
+def read_descriptions(model: type) -> dict[str, str]:
+    """Return the docstrings below the settings of a model, by the name of the setting."""
+    descriptions: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        descriptions |= _read_docstrings(vars(kind).get("declared_by") or kind)
+    return descriptions
+
+
+@cache
+def _read_docstrings(kind: type) -> dict[str, str]:
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # not written in a file
+        return {}
+    (definition,) = ast.parse(dedent(source)).body
+    descriptions = {}
+    for statement, below in pairwise(getattr(definition, "body", ())):
+        match statement, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                descriptions[name] = inspect.cleandoc(text)
+    return descriptions
+
+
 class _FileSchema(GenerateJsonSchema):
     def tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
         listed = super().tuple_schema(schema)
@@ -108,7 +136,12 @@ class _FileSchema(GenerateJsonSchema):
         return listed
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
-        return {**super().model_schema(schema), "type": ["object", "null"]}
+        described = super().model_schema(schema)
+        descriptions = read_descriptions(schema["cls"])
+        for name, setting in described.get("properties", {}).items():
+            if name in descriptions:
+                setting["description"] = descriptions[name]
+        return {**described, "type": ["object", "null"]}
 
     def field_title_should_be_set(self, _: Any) -> bool:  # noqa: ANN401 (a core schema of pydantic)
         return False

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -66,10 +66,14 @@ def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a settin
 class ConfigModel(ExactModel):
     """A group of settings: frozen, and closed to settings that it does not have.
 
-    The docstring below a setting is its description in proxy.yaml. Pydantic reads it from the source file.
+    The docstring below a setting is its description in proxy.yaml. It is read from the source file only if it is asked
+    for (`defaults.read_descriptions`).
 
     A spelling that can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group.
     """
+
+    declared_by: ClassVar[type | None] = None
+    """The dataclass that declares these settings, if one does."""
 
     @model_validator(mode="before")
     @classmethod
@@ -92,7 +96,6 @@ class ConfigModel(ExactModel):
         extra="forbid",
         arbitrary_types_allowed=True,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
     )
 
 

@@ -8,6 +8,7 @@ import trustme
 from pydantic import ValidationError
 
 from proxy.config import Config, InvalidConfig, Upstream, as_yaml, load
+from proxy.config.defaults import read_descriptions
 from proxy.config.policies import Policy
 from proxy.config.values import ConfigModel
 from tests import ROOT
@@ -194,7 +195,7 @@ def test_the_description_of_a_setting_names_every_value_that_it_can_have():
         for group in groups(Config)
         for name, field in group.model_fields.items()
         for choice in choices(field.annotation)
-        if f"`{choice}`" not in field.description
+        if f"`{choice}`" not in read_descriptions(group)[name]
     ]
     assert unnamed == []
 
