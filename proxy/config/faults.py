@@ -50,9 +50,12 @@ _EXAMPLES = {"teams": ": `teams: {research: {policy: default}}`", "policies": ":
 _SAMPLED = "remove it; placeholders hold only lines that carry the outcome"
 _REMOVED = {
     "always_at_least": "the steps of `always` act from `clear_at_least` on; lower that",
+    "answer_tokens": "remove it; 2,000 tokens of the newest answers stay, at most a tenth of `target`",
     "ask_usage": "remove it; usage is requested if it is needed and the server knows the option",
     "budget": "remove it; 16,000 bytes can be pinned",
     "changes": "write `tools: {NAME: {dedup: false}}`",
+    "conclusions": "remove it; 3,000 bytes of them are kept, at most a tenth of `target`",
+    "exempt_tokens": "remove it; 2,000 tokens of such calls stay, at most a tenth of `target`",
     "headroom": "subtract it from `trigger`",
     "hints": "write `tools: {NAME: {response: keep}}`",
     "keep_failed": "remove it; failures are shortened like other results",

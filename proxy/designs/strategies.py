@@ -219,7 +219,9 @@ class PruneTools:
     """Tools that stay though they were never used (globs), as those by which an agent ends its task."""
 
     def __call__(self, draft: Draft) -> Draft:
-        used = {call.name for message in draft.view for call in message.calls}
-        used |= {draft.forced_tool, RECALL.name, COMPACT.name}
-        spare = [name for name in list_tool_names(draft.tools) if name not in used and not matches_any(name, self.keep)]
-        return replace(draft, tools=remove_pruned_tools(draft.tools, spare))
+        needed_names = {draft.forced_tool, RECALL.name, COMPACT.name}
+        for message in draft.view:
+            needed_names.update(call.name for call in message.calls)
+        names = set(list_tool_names(draft.tools)) - needed_names
+        spare_names = [name for name in names if not matches_any(name, self.keep)]
+        return replace(draft, tools=remove_pruned_tools(draft.tools, spare_names))

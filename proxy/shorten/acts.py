@@ -86,19 +86,19 @@ READING_PROGRAMS = frozenset(
     )
 )
 """Programs that read or change files only: their words are names."""
-READING_VERBS = tuple([verb] for verb in ("get", "list", "read", "find", "search", "show", "view", "describe", "fetch"))
 STATEMENT = re.compile(r"\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|DROP\s|ALTER\s|TRUNCATE\s)", re.IGNORECASE)
-DATABASES = frozenset(("psql", "mysql", "sqlite3", "mariadb", "sqlcmd", "mongosh", "clickhouse-client"))
 
 
 def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call.name, call.named) != "run":
         words = list_name_words(remove_server_name(call.name))
         # `get_order_details` names the thing that it reads.
-        reads = words[:1] in READING_VERBS
-        return not reads and not ACTING_WORDS.isdisjoint(words)
+        if words[:1] and words[0] in ("get", "list", "read", "find", "search", "show", "view", "describe", "fetch"):
+            return False
+        return not ACTING_WORDS.isdisjoint(words)
     command = find_command_line(call.named)[:4_000]
-    if STATEMENT.search(command) and not DATABASES.isdisjoint(command.split()):
+    databases = {"psql", "mysql", "sqlite3", "mariadb", "sqlcmd", "mongosh", "clickhouse-client"}
+    if STATEMENT.search(command) and not databases.isdisjoint(command.split()):
         return True
     return any(_acts(skip_words_before_command(part.split())) for part in split_commands(command))
 
@@ -314,7 +314,6 @@ INSTRUCTION_FILES = frozenset(
     )
 )
 """Names of files by which agents are instructed, in lower case: https://agents.md, https://agentskills.io."""
-INSTRUCTION_FOLDERS = frozenset(("skills", "memory", "memories", "rules", ".clinerules", "instructions", "commands"))
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
 LINE_NUMBER = re.compile(r"^[ \t]*\d+(?:→|\t|: |\| ?)", re.MULTILINE)
 FRONT_MATTER = re.compile(r"\s*---\n(?:[\w-]+:[^\n]*\n|[ \t][^\n]*\n)*?(?:description|globs|alwaysApply|applyTo):")
@@ -380,7 +379,8 @@ def is_instruction_path(path: str) -> bool:
     folder, name = posixpath.split(path.replace("\\", "/").lower())
     if name in INSTRUCTION_FILES:
         return True
-    return name.endswith(TEXT_ENDINGS) and not INSTRUCTION_FOLDERS.isdisjoint(folder.split("/"))
+    folders = {"skills", "memory", "memories", "rules", ".clinerules", "instructions", "commands"}
+    return name.endswith(TEXT_ENDINGS) and not folders.isdisjoint(folder.split("/"))
 
 
 def _add_names(names: frozenset[str], text: str) -> frozenset[str]:

@@ -38,8 +38,11 @@ from proxy.shorten.placeholder import render_call
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
 TEXT_CHARACTERS = 8_000
-_ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
-_CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
+_CLIENT_NOTES = re.compile(
+    r"<(system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+)>"
+    r".*?(?:</\1>|\Z)",
+    re.DOTALL,
+)
 """Notes that clients put among a user's words."""
 _TAGS = re.compile(r"</?[\w-]{1,40}>")
 
@@ -310,28 +313,15 @@ class DropMiddle:
     user_tokens: int = 20_000
     """How many tokens of the user's messages stay verbatim: the first message, then the newest; at most half of the
     goal."""
-    answer_tokens: int = 2_000
-    """How many tokens of the assistant's newest answers to the user stay verbatim."""
-    conclusions: int = 3_000
-    """Bytes of the assistant's other texts, a line each."""
     ledger: int = 8_000
     """Bytes of ledger in all."""
     exempt: tuple[str, ...] = STATEFUL
     """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""
-    exempt_tokens: int = 2_000
-    """How many tokens of them stay at most."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
     def __call__(self, draft: Draft) -> Draft:
-        kept_ids = find_kept_words(
-            draft,
-            self.user_tokens,
-            exempt=self.exempt,
-            exempt_tokens=self.exempt_tokens,
-            answer_tokens=self.answer_tokens,
-            hints=self.hints,
-        )
+        kept_ids = find_kept_words(draft, self.user_tokens, exempt=self.exempt, keeps_answers=True, hints=self.hints)
         removed_messages = [message for message in draft.middle if id(message) not in kept_ids]
         if not removed_messages:
             return draft
@@ -361,7 +351,7 @@ class DropMiddle:
         )
         if draft.bare:
             return ledger
-        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, self.conclusions))
+        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, 3_000))
         return "\n".join(filter(None, (conclusions, ledger)))
 
 

@@ -36,11 +36,12 @@ def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
 def estimate_payback(before: Sequence[Message], after: Sequence[Message], count: Count, prices: Prices) -> float:
     """Return the number of requests after which a rewrite has paid for itself; infinite if it never does."""
     start = count_shared(before, after)
-    new_tokens = sum(count(message.raw) for message in after[start:])
-    saved_tokens = sum(count(message.raw) for message in before[start:]) - new_tokens
+    raws_before, raws_after = ([message.raw for message in messages] for messages in (before, after))
+    new_tokens = sum(map(count, raws_after[start:]))
+    saved_tokens = sum(map(count, raws_before[start:])) - new_tokens
     if prices.ends_only:
         # The rewrite begins after the last block, where no request has ended since that was made.
-        new_tokens += sum(count(message.raw) for message in after[:start])
+        new_tokens += sum(map(count, raws_after[:start]))
     if saved_tokens * prices.read > 0:
         return new_tokens * max(0.0, prices.write - prices.read) / (saved_tokens * prices.read)
     if saved_tokens > 0:
@@ -68,8 +69,6 @@ Covers = Literal["total", "input"]
 DEFAULT_ANSWER_TOKENS = 8_192
 MOST_ANSWER_TOKENS = 32_000
 """Reserved at most if the client does not limit the answer: models allow 128k and write 2k."""
-PLAUSIBLE_LIMITS = range(2_048, 10_000_001)
-"""A number outside is not a window but a misread sentence."""
 LEARNED_SECONDS = 24 * 3600
 
 
@@ -146,7 +145,6 @@ class Window:
 
 
 UNKNOWN = Window()
-_DEFAULT_PRICES = Prices()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,8 @@ class LearnedLimit:
 
 
 def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
-    if limit is None or limit not in PLAUSIBLE_LIMITS:
+    # A number outside is not a window but a misread sentence.
+    if limit is None or limit not in range(2_048, 10_000_001):
         return None
     return LearnedLimit(limit, covers)
 
@@ -201,7 +200,7 @@ def compute_relative_prices(window: Window) -> Prices:
     prices = window.prices
     if prices is None or not prices.input:
         return Prices(cliffs=cliffs, ends_only=window.ends_only)
-    read, write = _DEFAULT_PRICES.read, 1.0
+    read, write = Prices().read, 1.0
     if prices.cache_read is not None:
         read = prices.cache_read / prices.input
     if prices.cache_write is not None:

@@ -29,7 +29,7 @@ from proxy.history.messages import (
 )
 from proxy.history.observations import is_harness_note
 from proxy.recall.tool import render_handle
-from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.shorten.pipeline import Draft
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
 CLOSING = (
@@ -46,17 +46,16 @@ _LOOK_ALIKES = (
     " k\u043a\u03ba n\u0578 o\u043e\u03bf0 r\u0433 t\u0442 u\u03c5\u057d"
 )
 """Letters, each with those of other alphabets that a model reads as the same."""
-_SPELLINGS = {letters[0]: letters for letters in _LOOK_ALIKES.split()}
-_FULL_WIDTH_OFFSET = ord("\uff21") - ord("A")
-_UNSEEN = r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}"
 
 
 def _match_spellings(word: str) -> str:
+    spellings = {letters[0]: letters for letters in _LOOK_ALIKES.split()}
+    full_width = ord("\uff21") - ord("A")
     letters = []
     for letter in word:
-        full_width = chr(ord(letter) + _FULL_WIDTH_OFFSET) + chr(ord(letter.upper()) + _FULL_WIDTH_OFFSET)
-        letters.append(f"[{_SPELLINGS[letter]}{full_width}]")
-    return _UNSEEN.join(letters)
+        wide = chr(ord(letter) + full_width) + chr(ord(letter.upper()) + full_width)
+        letters.append(f"[{spellings[letter]}{wide}]")
+    return r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}".join(letters)
 
 
 _END, _OF, _THE, _BACKGROUND = map(_match_spellings, ("end", "of", "the", "background"))
@@ -127,8 +126,7 @@ def find_kept_words(
     *,
     repeats_notes: bool = False,
     exempt: tuple[str, ...] = (),
-    exempt_tokens: int = 0,
-    answer_tokens: int = 0,
+    keeps_answers: bool = False,
     hints: tuple[Hint, ...] = (),
 ) -> set[int]:
     """The ids of messages that stay: fixed ones, the user's words within *tokens*, and others within budgets of their
@@ -142,8 +140,9 @@ def find_kept_words(
         tokens = 0
     kept_ids |= _list_user_words(draft, tokens, kept_ids)
     if not draft.bare:
-        kept_ids |= _list_within_shares(draft, exempt, exempt_tokens, hints)
-        kept_ids |= _list_answers(draft, answer_tokens)
+        kept_ids |= _list_within_shares(draft, exempt, hints)
+        if keeps_answers:
+            kept_ids |= _list_answers(draft)
     return kept_ids | _list_partners(draft, kept_ids)
 
 
@@ -213,13 +212,13 @@ def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
     return frozenset(start for start in draft.documents - whole_starts if start < draft.stop)
 
 
-def _list_within_shares(draft: Draft, exempt: tuple[str, ...], exempt_tokens: int, hints: tuple[Hint, ...]) -> set[int]:
+def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:
     """The ids of the newest groups of each kind that fit its share of the goal; without a goal all do."""
     goal = draft.goal
     rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
     if goal is not None:
         rooms = {"document": int(goal * 0.4), "hinted": int(goal * 0.5)}
-    rooms["exempt"] = draft.bytes_within(0.1, exempt_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    rooms["exempt"] = draft.tokens_within(0.1, 2_000)
     chosen_ids = set[int]()
     for group in reversed(find_groups(draft.middle)):
         members = [draft.middle[place] for place in group]
@@ -246,10 +245,10 @@ def _find_kinds(
         yield "exempt"
 
 
-def _list_answers(draft: Draft, tokens: int) -> set[int]:
+def _list_answers(draft: Draft) -> set[int]:
     """The ids of the newest answers to the user, which also keep the order of speakers."""
     chosen_ids = set[int]()
-    room = draft.bytes_within(0.1, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    room = draft.tokens_within(0.1, 2_000)
     after = find_speaker(draft.after)
     for message in reversed(draft.middle):
         is_answer = message.role == "assistant" and not message.calls and message.made in ("", "strip_reasoning")

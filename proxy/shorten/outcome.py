@@ -8,8 +8,9 @@ only the first words of the tool count.
 
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from proxy.history.agents import find_command_line, find_kind, is_read_only, matches_any, split_commands
@@ -59,7 +60,6 @@ LINES_MAX = 40
 MINOR_LINES_MAX = 10
 """Of warnings, and of errors above a report of success, at most this many stay."""
 END_LINES = 3
-COMMAND_CHARACTERS = 4_000
 _FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)
 _MARK = re.compile("|".join(FAILURE_MARKS), re.MULTILINE)
 _HARMLESS = re.compile("|".join(HARMLESS), re.IGNORECASE)
@@ -87,17 +87,9 @@ _REJECTED = re.compile(
     re.IGNORECASE,
 )
 """Words of a harness if a person has refused a call, or stopped it."""
-_REJECTION = "the user doesn't want to proceed with this tool use. the tool use was rejected"
 _QUOTED_BELOW = "the user said:"
 """Claude Code's own words around those of the person."""
 _REJECTION_CHARACTERS = 1_000
-_QUOTING_TOOLS = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
-_QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"})
-_LOGS_OF_GITHUB = frozenset({"run", "checks", "workflow"})
-"""Commands of `gh` that print the output of programs; others print texts that somebody wrote."""
-_ANSWERING_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp"})
-_ANSWERING_GIT = frozenset({"diff", "grep"})
-"""Their exit code 1 is an answer: no match, or a difference."""
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
@@ -151,14 +143,16 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=refusal, lines=(refusal,))
     if exit_code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
         return ResultOutcome(exit_code)
-    kind = "" if call is None else find_kind(call.name, call.named)
+    kind = ""
+    if call is not None:
+        kind = find_kind(call.name, call.named)
     if (quoting or kind in ("change", "patch")) and not exit_code and not failed:
         if not refusal and kind == "agent":
             return _read_report(message)
         if not refusal:
             return ResultOutcome(exit_code)
         return ResultOutcome(exit_code, has_failed=exit_code is None, error=refusal, lines=(refusal,))
-    has_failed = failed if exit_code is None else exit_code != 0
+    has_failed = exit_code not in (None, 0) or (failed and exit_code is None)
     may_act = not quoting and not (call is not None and kind == "other" and is_read_only(call.name))
     return _read_lines(output, refusal, message, exit_code, has_failed=has_failed, may_act=may_act)
 
@@ -166,7 +160,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
 def _read_report(text: str) -> ResultOutcome:
     """The end of a sub-agent's report: its conclusion, and the id under which it can be resumed."""
     lines = text.split("\n")
-    shown_lines = [cut_end(lines[number], LINE_CHARACTERS) for number in reversed(_find_end_lines(lines, text_start=0))]
+    shown_lines = _cut_lines(lines, reversed(_find_end_lines(lines, text_start=0)))
     return ResultOutcome(last_line=cut_line(" ".join(shown_lines), LINE_CHARACTERS), lines=tuple(shown_lines))
 
 
@@ -182,7 +176,9 @@ def _read_lines(
         end_lines = _find_end_lines(lines, text_start=len(output.members) + len(output.data))
     # Errors above a report of success were most likely expected.
     has_worked = bool(end_states) and not has_failed and max(errors, default=-1) < max(end_states)
-    limit = MINOR_LINES_MAX if has_worked else LINES_MAX
+    limit = LINES_MAX
+    if has_worked:
+        limit = MINOR_LINES_MAX
     chosen, omitted_errors = _choose_lines(lines, [*end_states, *end_lines], errors, warnings, limit)
     error = ""
     if not has_worked:
@@ -190,7 +186,7 @@ def _read_lines(
         error = _render_error(lines, errors) if errors else refusal
     if has_failed and not error and not exit_code:
         error = cut_first_line(message, ERROR_CHARACTERS) or "an error without words"
-    shown_lines = [cut_end(lines[number], LINE_CHARACTERS) for number in chosen]
+    shown_lines = _cut_lines(lines, chosen)
     last_line, end_state = "", ""
     if end_lines:
         last_line = cut_line(lines[end_lines[0]])
@@ -218,7 +214,11 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
     lines = [*output.members, *output.data, *output.text.split("\n")]
     errors, warnings = list_failure_lines(lines, is_diff=False)
     chosen, omitted_errors = _choose_lines(lines, [], errors, warnings, LINES_MAX)
-    return [cut_end(lines[number], LINE_CHARACTERS) for number in chosen], omitted_errors
+    return _cut_lines(lines, chosen), omitted_errors
+
+
+def _cut_lines(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
+    return [cut_end(lines[number], LINE_CHARACTERS) for number in numbers]
 
 
 def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
@@ -313,7 +313,7 @@ def _choose_lines(
 ) -> tuple[list[int], int]:
     chosen = set(first)
     texts = {lines[number].strip() for number in chosen}
-    candidates = [number for pair in errors.items() for number in pair]
+    candidates = chain(*errors.items())
     omitted_errors = 0
     for number in dict.fromkeys((*candidates, *warnings[:MINOR_LINES_MAX])):
         text = lines[number].strip()
@@ -340,7 +340,8 @@ def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
 def find_words_of_user(result: str) -> str:
     beginning = result[:_REJECTION_CHARACTERS].lower()
     start = beginning.find(_QUOTED_BELOW)
-    if start < 0 or not beginning.lstrip().startswith(_REJECTION):
+    rejection = "the user doesn't want to proceed with this tool use. the tool use was rejected"
+    if start < 0 or not beginning.lstrip().startswith(rejection):
         return ""
     return result[start + len(_QUOTED_BELOW) :].strip()
 
@@ -359,13 +360,14 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
         if _only_reads(find_command_line(call.named)) and not acts_on_world(call):
             return "command"
         return ""
-    if kind in ("read", "agent") or matches_any(call.name, _QUOTING_TOOLS):
+    searches = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
+    if kind in ("read", "agent") or matches_any(call.name, searches):
         return "tool"
     return ""
 
 
 def _only_reads(command: str) -> bool:
-    if not command.strip() or len(command) > COMMAND_CHARACTERS:
+    if not command.strip() or command[4_000:]:
         return False
     simple_commands = split_commands(command)
     return bool(simple_commands) and all(_is_quoting(simple_command.split()) for simple_command in simple_commands)
@@ -374,16 +376,21 @@ def _only_reads(command: str) -> bool:
 def _is_quoting(words: list[str]) -> bool:
     program = words[0].rpartition("/")[2]
     if program == "git":
-        return not _QUOTING_GIT.isdisjoint(words[1:4])
+        reads = {"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"}
+        return not reads.isdisjoint(words[1:4])
     if program == "gh":
-        return _LOGS_OF_GITHUB.isdisjoint(words[1:3])
+        # These print the output of programs, others texts that somebody wrote.
+        return {"run", "checks", "workflow"}.isdisjoint(words[1:3])
     return program in READING_PROGRAMS
 
 
 def _answers_by_exit_code(call: ToolCall) -> bool:
+    """The exit code 1 of these says that nothing matched, or that there is a difference."""
     words = split_commands(find_command_line(call.named))[-1].split()
     program = words[0].rpartition("/")[2]
-    return program in _ANSWERING_PROGRAMS or (program == "git" and not _ANSWERING_GIT.isdisjoint(words[1:4]))
+    if program == "git":
+        return not {"diff", "grep"}.isdisjoint(words[1:4])
+    return program in ("grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp")
 
 
 def cut_first_line(text: str, limit: int) -> str:

@@ -69,6 +69,10 @@ class Draft:
             return self.after[0].start
         return len(self.origin)
 
+    @property
+    def middle_stop(self) -> int:
+        return max((message.stop for message in self.middle), default=0)
+
     def count_all(self, messages: Iterable[Message]) -> int:
         return sum(self.count(message.raw) for message in messages)
 
@@ -81,6 +85,9 @@ class Draft:
         if self.goal is None:
             return max_bytes
         return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))
+
+    def tokens_within(self, share: float, max_tokens: int) -> int:
+        return self.bytes_within(share, max_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
 
     def free(self, message: Message) -> bool:
         if message.literal:
@@ -181,8 +188,8 @@ def _find_breach(before: Draft, after: Draft) -> str:
         return "it touched what stands outside the middle"
     if _count_bytes(after.middle) + len(after.tools or b"") > _count_bytes(before.middle) + len(before.tools or b""):
         return "it made the history longer"
-    remaining = {id(message) for message in after.middle}
-    if any(id(message) not in remaining for message in before.middle if not before.may_fold(message)):
+    remaining_ids = set(map(id, after.middle))
+    if any(id(message) not in remaining_ids for message in before.middle if not before.may_fold(message)):
         return "it touched a fixed message"
     if len(after.middle) != len(before.middle) and count_flaws(after.view).worse_than(count_flaws(before.view)):
         return "it left a call without its result"
@@ -192,7 +199,7 @@ def _find_breach(before: Draft, after: Draft) -> str:
 def _report(name: str, before: Draft, after: Draft) -> StepReport:
     if after is before:
         return StepReport(name, 0, 0)
-    earlier_ids, remaining_ids = {id(message) for message in before.middle}, {id(message) for message in after.middle}
+    earlier_ids, remaining_ids = set(map(id, before.middle)), set(map(id, after.middle))
     touched_count, saved_tokens = 0, 0
     for message in before.middle:
         if id(message) not in remaining_ids:

@@ -30,9 +30,6 @@ CLEARED_SHARE = 0.5
 """Clearing is enough if it brings the view down to this share of the limit: a fold would lose more."""
 ENOUGH_SHARE = 0.9
 """A view of this share of the limit is good enough if no block reaches the goal."""
-KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE = 1 / 2, 1 / 2, 1 / 3
-"""Upper bounds of `keep.tokens`, of the user's older words and of a summary, as shares of the size that a block brings
-a history down to. `Draft.bytes_within` has those of ledger and answers."""
 AMOUNT_MAX = 10**12
 
 
@@ -174,7 +171,7 @@ class Rules:
             if self.trigger != 0:
                 limit = min(limit, int(base * self._find_trigger(base)))
             limits.append((limit, "window"))
-        if self.trigger_tokens > 0:
+        if self.trigger_tokens:
             limits.append((self.trigger_tokens, "window"))
         return sorted(limits)
 
@@ -199,13 +196,13 @@ class Rules:
             return self
         limit = limits[0][0]
         goal = self.find_goal(limit)
-        words = max(1, int(goal * USER_WORDS_SHARE))
+        words = max(1, goal // 2)
         summary = replace(
             self.summary,
             user_tokens=min(self.summary.user_tokens, words),
-            max_tokens=min(self.summary.max_tokens, max(1, int(goal * SUMMARY_SHARE))),
+            max_tokens=min(self.summary.max_tokens, max(1, goal // 3)),
         )
-        newest_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
+        newest_tokens = min(self.keep.tokens, goal // 2)
         memory_tokens = min(self._find_working_memory(facts), int(limit * ENOUGH_SHARE))
         keep = replace(self.keep, tokens=max(newest_tokens, memory_tokens))
         fold = tuple(_bound_words(step, words) for step in self.fold)

@@ -312,7 +312,8 @@ class ConversationState(MarkedHistory):
                 latest = stop
         cut = self._find_kept_start(groups, keep, latest)
         if keep.turns:
-            cut = min(cut, [turn.start for turn in find_turns(view)][-keep.turns :][0])
+            turns = find_turns(view)
+            cut = min(cut, turns[-min(keep.turns, len(turns))].start)
         return max(covered_count, min(latest, cut))
 
     def _find_kept_start(self, groups: Groups, keep: Keep, latest: int) -> int:
@@ -358,7 +359,7 @@ class ConversationState(MarkedHistory):
     def _close_draft(self, draft: Draft) -> tuple[tuple[Message, ...], int]:
         # Of the blocks of a history the longest is found, so this one covers all that the one before it does. It also
         # covers what stood before a late result that the repair has moved to its call.
-        stop = max((message.stop for message in draft.middle), default=0)
+        stop = draft.middle_stop
         if self.has_block:
             stop = max(stop, self.block.covers)
         passed_over = tuple(takewhile(lambda message: message.start < stop, draft.after))

@@ -304,7 +304,7 @@ class Summarize:
 
     def _write_account(self, draft: Draft, kept_ids: set[int]) -> str:
         """The summary, the ledger of all it covers (with the user's words if these go), and the pointer."""
-        covered_messages = draft.origin[: max((message.stop for message in draft.middle), default=0)]
+        covered_messages = draft.origin[: draft.middle_stop]
         lost_count = _count_lost_user_messages(draft, kept_ids)
         ledger = write_ledger(
             covered_messages,
@@ -330,6 +330,5 @@ def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
 
 
 def _count_lost_user_messages(draft: Draft, kept_ids: set[int]) -> int:
-    stop = max((message.stop for message in draft.middle), default=0)
     kept_starts = {message.start for message in draft.list_staying(kept_ids) if message.is_user}
-    return count_words(message for message in draft.origin[:stop] if message.start not in kept_starts)
+    return count_words(message for message in draft.origin[: draft.middle_stop] if message.start not in kept_starts)

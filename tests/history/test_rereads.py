@@ -1,6 +1,7 @@
 """A second read that a harness refuses brings the text again, once the first result is shortened."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,14 @@ def test_once_the_first_result_is_shortened_the_text_comes_in_place_of_the_point
     assert results[0].text.startswith("[Shortened by the context proxy: Read(a.py)")
     assert results[-1].text == TEXT
     assert len(sent.left) < len(sent.came)
+
+
+def test_no_more_text_comes_again_than_the_block_has_saved():
+    rules = replace(RULES, clear_at_least=500, clear_cold_at_least=500)
+    steps = [call("Bash", command=f"echo {step}", out="ok") for step in range(8)]
+    results, _ = follow(READ, *steps, REREAD, worker=Worker(rules, Facts(usable_tokens=60_000)))
+    assert results[0].text != TEXT
+    assert results[-1].text == POINTER
 
 
 def test_a_second_pointer_stays_since_the_text_is_in_the_view_again():

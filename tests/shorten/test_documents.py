@@ -132,6 +132,7 @@ def test_a_stride_clears_data_and_leaves_instructions_whole():
     assert shows(plan, RULE)
     assert not shows(plan, f"3\n{LINES}")
     assert not shows(send(12, 60_000, replace(RULES, keep_documents=False)), RULE)
+    assert not shows(send(12, 60_000, RULES.for_overflow()), RULE)
 
 
 def test_a_fold_leaves_them_whole_while_they_take_their_share_of_the_goal():

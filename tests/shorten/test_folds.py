@@ -19,7 +19,7 @@ WORK = (
     call("Read", path="session.py", out=CODE, preamble="I read the session first, it holds the clock."),
     call("Bash", command="go test ./...", out=FAILED),
     call("Edit", path="session.py", out="edited " + CODE),
-    assistant("The clock was read twice; it is read once now. " + "More of this. " * 200),
+    assistant("The clock was read twice; it is read once now. " + "More of this. " * 800),
     user("Do not touch b.py."),
     call("Bash", command="cat b.py", out=CODE),
     assistant("Understood: b.py stays as it is."),
@@ -32,7 +32,7 @@ WORK = (
 def fold(*pieces, goal=None, **settings):
     body = request(*pieces, user("Go on."), assistant("I will.")).body
     draft = Draft((), body[:-2], body[-2:], origin=body, goal=goal)
-    left, (report,) = run([DropMiddle(answer_tokens=100, **settings)], draft)
+    left, (report,) = run([DropMiddle(**settings)], draft)
     assert not report.refused
     return left.middle
 
@@ -79,8 +79,10 @@ def test_other_text_of_the_assistant_is_listed_in_its_order():
 
 
 def test_with_little_room_the_newest_answers_are_kept():
-    talk = [piece for number in range(20) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 40))]
-    (note,) = (message for message in fold(*talk, conclusions=900) if message.text.startswith(OPENING))
+    talk = [
+        piece for number in range(30) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 999))
+    ]
+    (note,) = (message for message in fold(*talk) if message.text.startswith(OPENING))
     assert "Answer 19." in note.text
     assert "Answer 2." not in note.text
 
@@ -156,7 +158,7 @@ def late_calls(count, out):
     yield read[-1][1:]
 
 
-EXEMPT = DropMiddle(exempt=("todowrite",), exempt_tokens=9_000)
+EXEMPT = DropMiddle(exempt=("todowrite",))
 
 
 @pytest.mark.parametrize("step", [DropMiddle(), OneLiners(), EXEMPT], ids=["drop_middle", "one_liners", "exempt"])

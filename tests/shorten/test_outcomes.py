@@ -495,3 +495,7 @@ def test_a_log_of_ci_is_no_quotation(command):
 def test_an_issue_quotes_the_errors_of_others():
     bash = ToolCall("c", "Bash", '{"command": "gh issue view 88"}')
     assert find_outcome("It says:\nValueError: no such berth\nWhy?", bash).lines == ()
+
+
+def test_the_reason_of_a_failure_may_stand_within_a_member():
+    assert find_outcome('{"success": false, "detail": {"message": "order 7 is gone"}}').error == "order 7 is gone"

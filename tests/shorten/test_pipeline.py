@@ -10,7 +10,7 @@ from proxy.designs.tool_hints import ToolHints
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, run
+from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, is_spared, run
 from tests.support.histories import any_history
 from tests.support.messages import assistant, body, call, parse_request, request, user
 from tests.support.worker_cases import CLEARING, HINTS
@@ -90,3 +90,13 @@ def test_the_effect_of_an_always_step_depends_only_on_earlier_messages(messages)
     for stop in range(len(body_)):
         part, _ = run(steps, Draft((), body_[:stop], origin=body_))
         assert part.middle == whole.middle[:stop]
+
+
+def test_always_steps_spare_short_results_and_those_that_are_new():
+    short, long = request(user("x"), call("Read", out="ok"), call("Read", out="a" * 900)).body[2::2]
+    hashes = [hash(long.content)]
+    assert is_spared(ClipOutput(over=500), short, None, hashes)
+    assert not is_spared(ClipOutput(over=500), long, None, hashes)
+    assert is_spared(DedupArrivals(over=500), short, None, [hash(short.content)])
+    assert is_spared(DedupArrivals(over=500), long, None, [])
+    assert not is_spared(DedupArrivals(over=500), long, None, hashes)

@@ -12,6 +12,7 @@ import pytest
 from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults, ClipOutput
+from proxy.shorten.outcome import ResultOutcome
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, join_lines, render_call, render_placeholder
 from proxy.shorten.rules import Rules
@@ -390,3 +391,16 @@ def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():
 def test_other_members_beside_an_empty_output_are_no_wrapping(out):
     (text,) = clear_results(call("execute_bash", command="ls", out=json.dumps(out)))
     assert "no output" not in text
+
+
+@pytest.mark.parametrize(("characters", "second"), [(23, f"{GAP} b"), (22, f"{'x' * 22} b")])
+def test_a_beginning_is_written_once_from_24_characters_on(characters, second):
+    beginning = "x" * characters
+    assert join_lines([f"{beginning} a", f"{beginning} b"]).split("\n")[1] == second
+
+
+@pytest.mark.parametrize(("lines", "left_out"), [(1, "Left out: 1 line. "), (2, "Left out: 2 other lines. ")])
+def test_a_placeholder_counts_the_lines_that_it_leaves_out(lines, left_out):
+    text = "error: no rule" + "\nmade" * lines
+    tool = ToolCall("c", "build", "{}")
+    assert render_placeholder("{left_out}", text, tool, outcome=ResultOutcome(lines=("error: no rule",))) == left_out

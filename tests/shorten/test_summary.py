@@ -213,3 +213,13 @@ def test_a_block_remembers_what_the_model_wrote_so_that_the_next_one_goes_on_fro
     after(work(12), 17, worker=worker)
     worker.facts = Facts()
     assert worker.considers(work(22)).question.earlier == TEXT
+
+
+def test_a_talk_of_short_messages_is_folded_whole_if_the_client_has_asked():
+    talk = [piece for number in range(40) for piece in (user(f"Point {number}?"), assistant(f"Yes, {number}."))]
+    body = request(*talk, user("Go on.")).body
+    draft = Draft((), body[:-1], body[-1:], origin=body)
+    assert Summarize(TEXT, SummaryRules())(draft).middle == draft.middle
+    note, answer = Summarize(TEXT, SummaryRules(), may_fold_words=True)(draft).middle
+    assert TEXT in note.text
+    assert answer.text == GO_ON

@@ -11,83 +11,52 @@ from proxy.config.policies import read_prompt
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import SummaryReply, judge_answer
 
-ENGLISH = """## Goals and constraints
-"Mend the login in src/auth/session.ts, and do not touch the public API."
+PROSE = """## Goals and constraints
+{0}
 
 ## Done
-The expiry was compared in seconds against milliseconds; session.ts compares both in milliseconds now.
-All 41 tests of auth passed.
-
-## Decisions
-Kept `Date.now()`; `performance.now()` was turned down because it restarts with the process.
+{1}
 
 ## Files
-- src/auth/session.ts: isExpired() changed, done.
-
-## Active work
-Bring docs/auth.md up to date, as the user asked last."""
-
-GERMAN = """## Goals and constraints
-„Repariere die Anmeldung in src/auth/session.ts und ändere die öffentliche Schnittstelle nicht.“
-
-## Done
-Der Ablauf wurde in Sekunden mit Millisekunden verglichen; jetzt vergleicht session.ts beides in Millisekunden.
-
-## Files
-- src/auth/session.ts: isExpired() geändert, fertig.
-
-## Pending
-None
-
-## Active work
-docs/auth.md auf den neuen Stand bringen."""
-
-RUSSIAN = """## Goals and constraints
-«Почини вход в src/auth/session.ts и не трогай публичный API.»
-
-## Done
-Срок жизни сравнивали в секундах с миллисекундами; теперь session.ts сравнивает оба в миллисекундах. Тесты прошли.
-
-## Files
-- src/auth/session.ts: изменена isExpired(), готово.
+- src/auth/session.ts: isExpired() {2}
 
 ## Errors
 None
 
 ## Active work
-Обновить docs/auth.md."""
-
-CHINESE = """## Goals and constraints
-“修复 src/auth/session.ts 的登录问题，不要改动公共接口。”
-
-## Done
-过期时间把秒和毫秒混在一起比较，现在 session.ts 统一用毫秒。auth 的 41 个测试全部通过。
-
-## Files
-- src/auth/session.ts：已修改 isExpired()。
-
-## Errors
-None
-
-## Active work
-更新 docs/auth.md。"""
-
-JAPANESE = """## Goals and constraints
-「src/auth/session.ts のログインを直して。公開 API は変えないで。」
-
-## Done
-有効期限を秒とミリ秒で比べていたので、session.ts を両方ミリ秒にそろえた。auth のテスト 41 件はすべて通った。
-
-## Files
-- src/auth/session.ts: isExpired() を変更済み。
-
-## Errors
-None
-
-## Active work
-docs/auth.md を更新する。"""
-
-TOLD = {"english": ENGLISH, "german": GERMAN, "russian": RUSSIAN, "chinese": CHINESE, "japanese": JAPANESE}
+{3}"""
+TOLD = {
+    "english": PROSE.format(
+        '"Mend the login in src/auth/session.ts, and do not touch the public API."',
+        "The expiry was compared in seconds against milliseconds; session.ts compares both in milliseconds now.",
+        "changed, done.",
+        "Bring docs/auth.md up to date, as the user asked last.",
+    ),
+    "german": PROSE.format(
+        "„Repariere die Anmeldung in src/auth/session.ts und ändere die öffentliche Schnittstelle nicht.“",
+        "Der Ablauf wurde in Sekunden mit Millisekunden verglichen; jetzt vergleicht session.ts beides gleich.",
+        "geändert, fertig.",
+        "docs/auth.md auf den neuen Stand bringen.",
+    ),
+    "russian": PROSE.format(
+        "«Почини вход в src/auth/session.ts и не трогай публичный API.»",
+        "Срок жизни сравнивали в секундах с миллисекундами; теперь session.ts сравнивает оба в миллисекундах.",
+        "изменена, готово.",
+        "Обновить docs/auth.md.",
+    ),
+    "chinese": PROSE.format(
+        "“修复 src/auth/session.ts 的登录问题，不要改动公共接口。”",
+        "过期时间把秒和毫秒混在一起比较，现在 session.ts 统一用毫秒。auth 的 41 个测试全部通过。",
+        "已修改。",
+        "更新 docs/auth.md。",
+    ),
+    "japanese": PROSE.format(
+        "「src/auth/session.ts のログインを直して。公開 API は変えないで。」",
+        "有効期限を秒とミリ秒で比べていたので、session.ts を両方ミリ秒にそろえた。テスト 41 件はすべて通った。",
+        "を変更済み。",
+        "docs/auth.md を更新する。",
+    ),
+}
 SAID = {
     "english": "Please mend the login in src/auth/session.ts, and do not touch the public API.",
     "german": "Repariere bitte die Anmeldung in src/auth/session.ts, und ändere die öffentliche Schnittstelle nicht.",
@@ -179,13 +148,13 @@ def test_f23_a_summary_in_the_letters_of_another_language_is_none(said, told):
 def test_f23_each_script_is_known(words, text):
     whole = "\n\n".join(f"## {heading}\n{text}" for heading in read_prompt("structured").headings)
     assert why(whole, words) == ""
-    assert why(whole, SAID["english"]) == why(ENGLISH, words) == "language"
+    assert why(whole, SAID["english"]) == why(TOLD["english"], words) == "language"
 
 
 def test_a_quotation_of_the_user_does_not_make_a_summary_theirs():
     """Constraints are quoted word for word, in whatever language the rest is written."""
     text = (
-        ENGLISH.replace("Mend the login", "Почини вход")
+        TOLD["english"].replace("Mend the login", "Почини вход")
         + "\n"
         + "Nothing else was asked for in this conversation. " * 20
     )
@@ -193,4 +162,4 @@ def test_a_quotation_of_the_user_does_not_make_a_summary_theirs():
 
 
 def test_naming_a_word_of_another_script_is_not_writing_in_it():
-    assert why(RUSSIAN, f"{SAID['english']} The button says «Войти». {LOG}") == "language"
+    assert why(TOLD["russian"], f"{SAID['english']} The button says «Войти». {LOG}") == "language"
