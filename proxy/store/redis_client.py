@@ -14,7 +14,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -55,11 +55,6 @@ _HINTS = {
     "ERR Script attempted to access a": _CLUSTER,
     "ERR unknown command": "is it a Redis 7 or a Valkey? A Sentinel needs redis+sentinel:// in state.url",
 }
-_REASONS: dict[type[BaseException], str] = {
-    RedisTimeoutError: f"cannot be reached: no reply; {CHECK_SERVER}",
-    RedisConnectionError: f"closed the connection; {CHECK_SERVER}",
-}
-_ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
 FAULTS = (
     RedisError, OSError, EOFError,
     # redis-py raises these while it reads another protocol: a RecursionError for a thousand nested lists
@@ -70,14 +65,17 @@ FAULTS = (
 def explain(fault: BaseException) -> str:
     if isinstance(fault, MasterNotFoundError):
         return f"no Sentinel that answers knows a primary of this name that is up; {CHECK_SERVER}"
-    for cause in _list_causes(fault):
+    cause: BaseException | None = fault
+    while cause is not None:
         if isinstance(cause, ResponseError) or getattr(cause, "status_code", None):
             return describe_refusal(find_kind(cause))
         if isinstance(cause, OSError):
             return f"cannot be reached: {_describe_os_error(cause)}; {CHECK_SERVER}"
-    for kind, reason in _REASONS.items():
-        if isinstance(fault, kind):
-            return reason
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(fault, RedisTimeoutError):
+        return f"cannot be reached: no reply; {CHECK_SERVER}"
+    if isinstance(fault, RedisConnectionError):
+        return f"closed the connection; {CHECK_SERVER}"
     return "speaks another protocol: check that `state.url` is a Redis 7 or a Valkey"
 
 
@@ -108,16 +106,9 @@ def _describe_os_error(fault: OSError) -> str:
         return os.strerror(errno.ETIMEDOUT)
     number = fault.errno
     # For a name with several addresses asyncio raises one error that has no number and quotes those of all.
-    if not number and (number_match := _ERROR_NUMBER.search(str(fault))):
+    if not number and (number_match := re.search(r"\[Errno (\d+)\]", str(fault))):
         number = int(number_match[1])
     return os.strerror(number) if number else type(fault).__name__
-
-
-def _list_causes(fault: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = fault
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
 
 
 Argument = str | bytes | int | float
