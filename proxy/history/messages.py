@@ -105,7 +105,10 @@ class Message:
 
     @property
     def has_claude_thinking(self) -> bool:
-        """Signed by Anthropic: in blocks of its API, or as gateways pass them on."""
+        """Signed by Anthropic: in blocks of its API, or as gateways pass them on.
+
+        https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks
+        """
         if self.role != "assistant":
             return False
         raw = self.raw

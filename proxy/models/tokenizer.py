@@ -2,7 +2,8 @@
 
 What counts is what a model reads: texts, and fixed prices for markup and media. Each message is counted once and
 remembered by its bytes; more than a little is counted in threads, in pieces, so that the event loop stays free. The
-ranks of the encodings are shipped, because tiktoken's own loader would go to the network, without any timeout.
+ranks of the encodings are shipped, because the loader of tiktoken (https://github.com/openai/tiktoken) would go to the
+network, without any timeout.
 """
 
 import asyncio

@@ -15,7 +15,8 @@ import msgspec
 from proxy.models.names import model_family, plain_name, without_date
 from proxy.shorten.economics import UNKNOWN, Calibration, PriceCliff, TokenPrices, Window
 
-# OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended.
+# OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended:
+# https://platform.openai.com/docs/guides/prompt-caching
 _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])")
 _TABLE = Path(__file__).with_name("data") / "models.json"
 
@@ -101,9 +102,10 @@ PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
     "/api/ps": partial(read_window, totals=("context_length",)),
     # LM Studio: the loaded length, not the `max_context_length` one might load.
     "/api/v0/models": partial(read_window, totals=("loaded_context_length",)),
-    # Text Generation Inference, which tells both limits.
+    # Text Generation Inference, which tells both limits: https://huggingface.github.io/text-generation-inference/
     "/info": partial(read_window, totals=("max_total_tokens",), inputs=("max_input_tokens",)),
-    # vLLM, SGLang, OpenRouter, Groq, Mistral, Together; a server of one model answers for any name.
+    # vLLM (https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html), SGLang, OpenRouter, Groq, Mistral,
+    # Together; a server of one model answers for any name.
     "/v1/models": partial(
         read_window,
         totals=("max_model_len", "context_length", "context_window", "max_context_length"),

@@ -4,6 +4,7 @@ A request needs one round trip, a Lua script that runs as one step
 (https://redis.io/docs/latest/develop/programmability/), and waits at most a moment (`redis_client.py`). The server
 bounds its memory itself (`maxmemory`): blocks and facts expire or are evicted; the secret and the documents have no
 expiry, so `volatile-lru` leaves them alone (https://redis.io/docs/latest/develop/reference/eviction/).
+Sentinels name the primary: https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
 """
 
 import secrets
