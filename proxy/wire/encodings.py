@@ -23,7 +23,7 @@ else:
 MOST_GROWTH_RATIO = 200
 ALWAYS_ALLOWED_BYTES = 64 * 1024
 # Encoders that write in members (bgzip, pigz: RFC 1952, section 2.2) or frames (zstd: RFC 8878, section 3) write some
-# KiB into each. An empty one is 2 to 20 bytes long and still needs a decompressor of its own, so their number is bounded.
+# KiB into each. An empty one is 2 to 20 bytes long and still needs a decompressor of its own, so the number is bounded.
 MEMBERS_MAX = 10_000
 _PIECE_MAX_BYTES = 64 * 1024
 # Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
