@@ -323,15 +323,12 @@ def portraits(browser, url, key, folder):
                 observer.page.wait_for_selector(".strip .block")
                 observer.open_cleared()
             if page == "policies":
-                observer.page.fill(".fields [name=clear_at_least]", "21000")
-                observer.page.click(".editor button:text('Check, and')")
-                observer.page.wait_for_selector(".editor .diff.new")
+                observer.page.click("button:text('What if?')")
+                observer.page.wait_for_selector(".trial .pair", timeout=60_000)
             if page == "conversation":
                 observer.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
             elif page == "policies":
-                observer.page.evaluate(
-                    "document.querySelector('.editor .plain').scrollIntoView({block: 'end'}); scrollBy(0, 60)"
-                )
+                observer.page.evaluate("document.querySelector('.trial').scrollIntoView(); scrollBy(0, -70)")
             observer.page.wait_for_timeout(300)
             observer.page.screenshot(path=str(Path(folder) / f"{page}{name}.png"))
     return observer.findings
