@@ -7,11 +7,11 @@ Each part imports only parts above it (a room's modules may stand at different h
     declaration    declares a setting of a policy, with its description and bounds, as a field of a dataclass
     history/       the history that a client sends: its messages, groups and identity
     designs/       the steps that only four published designs use
-    shorten/       what is forwarded in place of a history: decisions only, without I/O
+    shorten/       the shorter form of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
     config/        proxy.yaml, environment and options to one frozen configuration
     events         frozen values that say what happened, and their delivery to listeners
-    errors         what the proxy itself answers with: a status, a code, and the party at fault
+    errors         the proxy's own answers: a status, a code, and the party at fault
     models/        facts about models: names, windows, prices, token counts
     store/         blocks and facts (memory, SQLite, Redis), original messages, the activity log
     upstream/      connections to a model's API

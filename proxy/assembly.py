@@ -134,9 +134,9 @@ def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
     in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
     if url := state_url(config):
         shared_store: Store = _import_redis_store().RedisStore(
-            url, limits, warn, report_back=report_back, ca_file=config.state.ca_file
+            url, limits, report_back=report_back, ca_file=config.state.ca_file
         )
-        return FallbackStore(shared_store, in_memory)  # which reports its faults itself
+        return FallbackStore(shared_store, in_memory, warn=warn)
     if config.state.store == "memory":
         return MemoryStore(limits)
     local = SqliteStore(Path(config.state.dir) / sqlite.FILE_NAME, limits, warn)

@@ -32,7 +32,7 @@ class BadRequest(ProxyError):
 
 
 class Unauthorized(ProxyError):
-    """The code is OpenAI's own: clients know what to do about it."""
+    """The code is OpenAI's own: clients handle it."""
 
     status, code = 401, "invalid_api_key"
 

@@ -298,8 +298,8 @@ class Dispatcher:
 
 
 def locate_fault(fault: BaseException) -> tuple[str, str]:
-    """Type, file and line of a fault. Its message is left out: it may quote what a client sent."""
-    # walk_tb and not extract_tb: the latter reads source files, and a disk may be what has failed.
+    """Type, file and line of a fault. Its message is left out: it may quote a client."""
+    # walk_tb and not extract_tb: the latter reads source files, and a disk may have failed.
     frames = list(traceback.walk_tb(fault.__traceback__))
     if not frames:
         return type(fault).__name__, "unknown"

@@ -210,7 +210,10 @@ class Authenticator:
 
 
 def _find_key(headers: Headers) -> str:
-    """Return the client's key: OpenAI's libraries send it as a bearer token, Azure's as `api-key`. Empty: none."""
+    """Return the client's key: OpenAI's libraries send it as a bearer token, Azure's as `api-key`. Empty: none.
+
+    https://learn.microsoft.com/azure/ai-services/openai/reference#authentication
+    """
     for name in _KEY_HEADERS:
         value = find_header(headers, name)
         if value:

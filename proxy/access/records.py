@@ -1,6 +1,6 @@
 """The registry on disk, and the copy of it that replicas share.
 
-The file in the state directory is what this machine goes by: its workers look at it several times a second, commands
+The file in the state directory decides on this machine: its workers look at it several times a second, commands
 change it under a lock, and it is there if nothing else is. If replicas share a state, one copy is stored there too, and
 each replica merges both, so that a replica that lost its file gets it back from the others.
 """

@@ -14,7 +14,7 @@
 
 dispatch        every request below /admin: authentication, routing, bodies, files, log in and out, errors
 guard           authentication: the admin key, sessions, host names, page origins
-routes          how a route is declared, what it gets and may raise
+routes          the declaration of a route, its arguments and errors
 
 Routes, a page in each module, with a list `ROUTES`:
 

@@ -1,4 +1,4 @@
-"""How a route of the admin API is declared, what it gets, and what it may raise.
+"""The declaration of a route of the admin API, its arguments and its errors.
 
     Route("GET", "/teams", list_teams, for_teams=True)
 

@@ -6,7 +6,7 @@ Theory of operation
 
         words --> build_parser --> COMMANDS[word].add --> args.run(args) --> exit status
 
-options         what commands share: the parser, options, the configuration, keys of clients, tables
+options         shared by commands: the parser, options, the configuration, keys of clients, tables
 serve           `serve`
 configuration   `check` and `explain`
 doctor          `doctor`, and which server an upstream is
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     args = parser.parse_args(words)
-    # Every command but the one that draws pictures: what it prints may quote a conversation.
+    # Every command but the one that draws pictures: its output may quote a conversation.
     escaped = sys.stdout is not None and args.command != "demo"
     try:
         with redirect_stdout(cast("TextIO", EscapedOutput(sys.stdout))) if escaped else nullcontext():
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except InvalidConfig as invalid:
         for fault in invalid.faults:
-            print(fault, file=sys.stderr)  # noqa: T201 (what a person reads)
+            print(fault, file=sys.stderr)  # noqa: T201 (a person reads it)
         return 1
 
 

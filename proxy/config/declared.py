@@ -1,4 +1,4 @@
-"""Models of declared settings: pydantic checks what plain dataclasses declare (`proxy.declaration`).
+"""Models of declared settings: pydantic checks the values that plain dataclasses declare (`proxy.declaration`).
 
     @dataclass                                      class Keep(ConfigModel):
     class Keep:                         becomes         tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000

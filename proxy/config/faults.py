@@ -1,7 +1,7 @@
-"""Faults of a configuration: the place, what is wrong, what is allowed, and what was probably meant.
+"""Faults of a configuration: the place, the mistake, the values that are allowed, and the one that was probably meant.
 
 People paste keys into the wrong line, and faults end up in the logs of a deployment. So a value is quoted only if it
-cannot be a secret, and what looks like one is redacted in the end.
+cannot be a secret, and a text that looks like one is redacted in the end.
 """
 
 import re
@@ -74,7 +74,7 @@ _REMOVED = {
     "scope_tokens": "remove it; `scope` is a number of summaries",
     "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
 }
-"""Settings of version 0.2 that were removed, and what to do."""
+"""Settings of version 0.2 that were removed, and the advice for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class InvalidConfig(Exception):
 
 
 def _redact(fault: Fault) -> Fault:
-    """Remove what looks like a secret, also from the path: a key may stand in the place of a name."""
+    """Remove texts that look like secrets, also from the path: a key may stand in the place of a name."""
     return replace(fault, path=_REDACTION.of_text(fault.path)[0], message=_REDACTION.of_text(fault.message)[0])
 
 

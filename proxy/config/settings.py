@@ -53,7 +53,7 @@ _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-ap
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
 _TEAM_NAME = re.compile(TEAM_NAME)
-# At the end of a base URL: what people copy from the example of a request.
+# The end of a base URL, if people copied it from the example of a request.
 _API_PATH = re.compile(
     r"(/chat/completions|(?<=/v1)/(?:completions|embeddings|models)|/responses|/messages(?:/count_tokens)?)$"
 )

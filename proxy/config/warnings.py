@@ -122,7 +122,7 @@ def _check_bounds(own: Policy, rules: Rules) -> Warnings:
 
 
 def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig]) -> Warnings:
-    """Find values that never count: an earlier glob takes the same tools, or another value removes what is to be kept.
+    """Find values that never count: an earlier glob takes the same tools, or another value removes a kept result.
 
     *tools* has the policy's own rules and after them those that it inherits.
     """

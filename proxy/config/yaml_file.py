@@ -11,7 +11,7 @@ from proxy.config.faults import Fault, InvalidConfig, Place
 # The beginning of a message of PyYAML, up to the first word that it quotes from the file: an alias or a tag may be a
 # secret that begins with `*` or `!`. Single characters and its own words, such as '<block end>', are none.
 _YAML_PROBLEM = re.compile(r"(?:[^'\"]|'(?:\\?.|<[a-z ]+>)')*")
-# What PyYAML raises for a tag that lies, for a circle, and for a number of thousands of digits.
+# Raised by PyYAML for a tag that lies, for a circle, and for a number of thousands of digits.
 _PARSER_FAULTS = (ValueError, TypeError, AttributeError, RecursionError)
 
 

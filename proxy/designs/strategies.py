@@ -50,7 +50,7 @@ class DedupOld:
     remove: bool = False
     """Take the older call out with its result, instead of leaving the call and a line."""
     subsumes: tuple[Subsumption, ...] = READS
-    """Which arguments say what a call covers."""
+    """The arguments that tell the range of a call."""
     hints: tuple[tuple[str, bool], ...] = ()
     """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `CHANGES`; the first
     that matches counts."""

@@ -14,7 +14,7 @@ The canonical form is the same however a client writes its JSON and wherever it 
     {"content": [{"text": "gr\u00fc\u00df", "type": "text", "cache_control": {}}], "role": "user"}
     {"role":"user","content":"grüß"}
 
-The first becomes the second. What cannot be read as JSON stays. Changing the form changes all stored keys.
+The first becomes the second. A text that is not JSON stays. Changing the form changes all stored keys.
 """
 
 import json

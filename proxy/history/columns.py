@@ -234,8 +234,8 @@ class Columns:
 
     # Columns of a view
 
-    def written(self, length: int, compute: Compute[V]) -> Sequence[V]:
-        """What is written for each message in another API than Chat Completions."""
+    def write_messages(self, length: int, compute: Compute[V]) -> Sequence[V]:
+        """The bytes of each message in another API than Chat Completions."""
         return self._extend("written", length, compute)
 
 

@@ -3,7 +3,7 @@
 A *group* is the smallest thing that may go: one user message, or an answer with
 
 - the results of its calls, and whatever stands before a late one of them,
-- the later answers that continue what the provider's own tools began in it.
+- the later answers that continue calls of the provider's own tools in it.
 
     user      Fix the build.              group 1
     assistant calls Read, calls Grep      group 2

@@ -146,8 +146,8 @@ _UNITS = (
     r"(?:(?:out of|of|from|max|total|used|left|remaining|tokens?|requests?|messages?|steps?|turns?|iterations?|percent"
     r"|[kms]|ms|h|d|hrs?|hours?|min(?:ute)?s?|sec(?:ond)?s?|days?)(?![a-z])[^\w.;]{0,3}){1,2}"
 )
-# What may stand between a count and its counter, between two counts, between a counter and its count, and behind a
-# count of what is left.
+# The words between a count and its counter, between two counts, between a counter and its count, and behind a
+# count of the rest.
 _BEFORE_COUNTER = re.compile(rf"\s{{0,2}}(?:{_UNITS})?", re.IGNORECASE)
 _BETWEEN_COUNTS = re.compile(rf"\s?(?:[/|(\[~\u2013-]|{_UNITS})\s?\(?", re.IGNORECASE)
 _BEHIND_COUNTER = re.compile(r"[^\w.;]{0,4}(?:(?:is|are|was|now|about|of|so far)\b[^\w.;]{0,3}){0,2}", re.IGNORECASE)

@@ -1,6 +1,6 @@
 """One message of a history: the client's bytes, and the little that deciding needs.
 
-That is: who speaks, what it calls, what it answers, and the stretch of the client's history that it stands for.
+That is: its speaker, its calls, the call it answers, and the stretch of the client's history that it stands for.
 Everything else (reasoning, images, unknown keys) stays in the bytes and is read only by the step that needs it. A
 message that was rewritten has other bytes and the name of the step that `made` it.
 
@@ -105,7 +105,10 @@ class Message:
 
     @property
     def has_claude_thinking(self) -> bool:
-        """Signed by Anthropic: in blocks of its API, or as gateways pass them on."""
+        """Signed by Anthropic: in blocks of its API, or as gateways pass them on.
+
+        https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks
+        """
         if self.role != "assistant":
             return False
         raw = self.raw

@@ -100,7 +100,7 @@ class Pins:
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
     """The starts of messages that no step may touch.
 
-    Mid-conversation instructions, tool definitions and what an API needs with them, the user's last words, and pins.
+    Mid-conversation instructions, tool definitions with the messages they need, the user's last words, and pins.
     """
     last_user = find_last_user(messages)
     starts = set()

@@ -33,7 +33,10 @@ class Request:
     wire: str = ""
     """The API that it came by, if that is not Chat Completions."""
     has_thinking_budget: bool = False
-    """The client asks for thinking with a budget, as older models of Anthropic have it."""
+    """The client asks for thinking with a budget, as older models of Anthropic have it.
+
+    https://platform.claude.com/docs/en/build-with-claude/extended-thinking
+    """
 
     @cached_property
     def columns(self) -> Columns:

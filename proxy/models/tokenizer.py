@@ -2,7 +2,8 @@
 
 What counts is what a model reads: texts, and fixed prices for markup and media. Each message is counted once and
 remembered by its bytes; more than a little is counted in threads, in pieces, so that the event loop stays free. The
-ranks of the encodings are shipped, because tiktoken's own loader would go to the network, without any timeout.
+ranks of the encodings are shipped, because the loader of tiktoken (https://github.com/openai/tiktoken) would go to the
+network, without any timeout.
 """
 
 import asyncio
@@ -42,13 +43,13 @@ _OTHER_MEDIA = {
     "video_url": VIDEO_TOKENS,
 }
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details")
-_MARKS = frozenset(  # what the model never sees as text, though it is short
+_MARKS = frozenset(  # never seen by the model as text, though short
     {
         *("role", "type", "id", "tool_call_id", "index", "format", "detail", "audio", "annotations"),
         *("cache_control", "prompt_cache_breakpoint"),
     }
 )
-_SEALED = frozenset(  # what only its maker can read, and long
+_SEALED = frozenset(  # readable for its maker only, and long
     {"encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields"}
 )
 
@@ -314,7 +315,7 @@ class Tokenizer:
         self._of_owners = ByteBoundedCache[int, Tokenizer](OWNERS_MAX_BYTES)
 
     def of_owner(self, owner: int) -> "Tokenizer":
-        """How long it takes tells nothing of what others have had counted."""
+        """The time it takes tells nothing of other tenants' texts."""
         tokenizer = self._of_owners.get(owner)
         if tokenizer is None:
             tokenizer = Tokenizer(self._encoding, self._threads, self._counts, owner)

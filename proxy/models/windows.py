@@ -1,4 +1,4 @@
-"""Context windows and prices of models: the bundled table, what servers report, and several sources together.
+"""Context windows and prices of models: the bundled table, the reports of servers, and several sources together.
 
 A *total* is shared by prompt and answer; an *input* limit is for the prompt alone. Taking a total for an input limit
 overflows, the other way round wastes a third of a window. So a `Window` has both. Unknown is None; the caller decides.
@@ -15,7 +15,8 @@ import msgspec
 from proxy.models.names import model_family, plain_name, without_date
 from proxy.shorten.economics import UNKNOWN, Calibration, PriceCliff, TokenPrices, Window
 
-# OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended.
+# OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended:
+# https://platform.openai.com/docs/guides/prompt-caching
 _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])")
 _TABLE = Path(__file__).with_name("data") / "models.json"
 
@@ -94,16 +95,17 @@ def _find_least(row: Mapping[str, object], names: tuple[str, ...]) -> int | None
 
 
 PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
-    # llama.cpp: the context of one slot. Its `/v1/models` tells what the model was trained with:
+    # llama.cpp: the context of one slot. Its `/v1/models` has the window of its training:
     # <https://github.com/ggml-org/llama.cpp/tree/master/tools/server>.
     "/props": partial(read_window, totals=("n_ctx",)),
-    # Ollama: what is loaded. Beyond it Ollama cuts silently: <https://docs.ollama.com/context-length>.
+    # Ollama: the window it has loaded. Beyond it Ollama cuts silently: <https://docs.ollama.com/context-length>.
     "/api/ps": partial(read_window, totals=("context_length",)),
     # LM Studio: the loaded length, not the `max_context_length` one might load.
     "/api/v0/models": partial(read_window, totals=("loaded_context_length",)),
-    # Text Generation Inference, which tells both limits.
+    # Text Generation Inference, which tells both limits: https://huggingface.github.io/text-generation-inference/
     "/info": partial(read_window, totals=("max_total_tokens",), inputs=("max_input_tokens",)),
-    # vLLM, SGLang, OpenRouter, Groq, Mistral, Together; a server of one model answers for any name.
+    # vLLM (https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html), SGLang, OpenRouter, Groq, Mistral,
+    # Together; a server of one model answers for any name.
     "/v1/models": partial(
         read_window,
         totals=("max_model_len", "context_length", "context_window", "max_context_length"),

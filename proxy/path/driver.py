@@ -278,7 +278,7 @@ class RequestDriver:
             if work and needs_thread(work):
                 following = await self._advance_apart(work, life, result)
             else:
-                # Without a turn of the event loop: what a turn leaves behind is written before the next one is read.
+                # Without a turn of the event loop: the rest of a turn is written before the next one is read.
                 following = advance_actions(life, result)
             if is_own:
                 self._is_advancing, self._pending = False, following

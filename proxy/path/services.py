@@ -6,6 +6,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
@@ -21,7 +22,7 @@ from proxy.models.tokenizer import Tokenizers
 from proxy.path.conversation import Writing
 from proxy.path.request_context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals, WindowProbe
 from proxy.shorten.block import Block
-from proxy.store.contract import SECRET_BYTES, ReportedUnavailable, Store, StoreUnavailable
+from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.summary.pending import Summarizer
@@ -88,7 +89,7 @@ KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
 BYTES_PER_MESSAGE = 1_000
-"""What is kept of a message beside its bytes, which are there twice: as values, with all that was computed of it."""
+"""Memory for the values of a message and all that was computed of it, besides its bytes, which are there twice."""
 
 REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
 
@@ -287,21 +288,17 @@ WARNED_MAX_BYTES = 2 * 1024 * 1024
 class StoreSecret:
     """The key of the chain of hashes. The store has the last word and is asked every second."""
 
-    def __init__(self, store: Store, emit: events.Listener) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._emit = emit
         self._value = os.urandom(SECRET_BYTES)
         self._checked_at = -SECRET_CHECK_SECONDS
 
     async def get(self) -> bytes:
         if time.monotonic() - self._checked_at >= SECRET_CHECK_SECONDS:
-            try:
+            with suppress(StoreUnavailable):  # the store reports it
                 # A store that lost its own secret takes the one in use, so that blocks are found again.
                 self._value = await self._store.load_secret(self._value)
                 self._checked_at = time.monotonic()
-            except StoreUnavailable as fault:
-                if not isinstance(fault, ReportedUnavailable):
-                    self._emit(events.StoreFailed(str(fault)))
         return self._value
 
 
@@ -348,7 +345,7 @@ class Services:
         self.keeper = keeper
         self.emit = emit
         self.redaction = redaction
-        self.secret = StoreSecret(store, emit)
+        self.secret = StoreSecret(store)
         self.accepted = AcceptedCallers()
         self.learned = LearnedWindows()
         self.window_probe = WindowProbe(self.learned)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
-from proxy.store.contract import ReportedUnavailable, Store, StoreUnavailable
+from proxy.store.contract import Store, StoreUnavailable
 
 _LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
 _PORTS = {"http": 80, "https": 443}
@@ -168,7 +168,7 @@ class ConfigWatch:
             try:
                 await synchronize(self._records, store)
             except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
-                if not isinstance(fault, ReportedUnavailable):
+                if not isinstance(fault, StoreUnavailable):  # these the store reports
                     self._emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(_RETRY_SECONDS)
             await asyncio.sleep(_SHARE_SECONDS)

@@ -57,6 +57,8 @@ def _bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:
+        # Each worker has a socket of its own, and the kernel shares out connections:
+        # https://man7.org/linux/man-pages/man7/socket.7.html
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((host, port))

@@ -208,7 +208,7 @@ class Worker:
     def _set_up_process(self) -> None:
         sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
         gc.set_threshold(*_COLLECTION_THRESHOLDS)
-        gc.freeze()  # modules and configuration stay until the end
+        gc.freeze()  # modules and configuration stay: https://docs.python.org/3/library/gc.html#gc.freeze
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(LoopFaults(self._emit))
         threading.excepthook = self._listeners.report_thread_error

@@ -1,18 +1,18 @@
-"""What is forwarded in place of a history: pure functions over frozen values.
+"""The shorter form of a history: pure functions over frozen values.
 
 pipeline        `Draft` and `Step`; `run()` checks the invariants after every step
 economics       windows, prices and calibrated counts; after how many requests a rewrite has paid for itself
-acts            what calls do to the world and to files, and which results are instructions
+acts            the effects of calls on the world and on files, and the results that are instructions
 output          the output of a call without the frames that harnesses put around it
 outcome         the exit code of a result, and the lines that tell how its call ended
 placeholder     labels of calls, and the text in place of an old result
 fold            framed notes in place of a stretch of history, and the messages that stay in it
 
 clear_results   steps that shorten results, as they arrive or when they are old, and drop old reasoning
-drop_middle     the fold without a model: the user's words and a ledger of what was done
+drop_middle     the fold without a model: the user's words and a ledger of acts
 summary         the fold by a model: transcript, settings, the check of its answer
 
-rules           `Rules` (a compiled policy) and `Facts` (what is known of a request)
+rules           `Rules` (a compiled policy) and `Facts` (known facts about a request)
 block           steps by name, `Block`, and the other values that a store keeps
 marked_history  a client's history as a policy reads it, and the messages behind a block
 state           one history with a block in place; how a draft becomes a block

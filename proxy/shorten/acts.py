@@ -1,4 +1,4 @@
-"""What calls do to the world and to files, and which results hold instructions or the task.
+"""The effects of calls on the world and on files, and the results that hold instructions or the task.
 
     shopctl charge-card --order 1042    acts: "charge" in its second word
     git push origin main                acts: an entry of the table

@@ -1,4 +1,4 @@
-"""Fold old messages to the user's words and a ledger of what was done, without a model.
+"""Fold old messages to the user's words and a ledger of acts, without a model.
 
     Done to the outside world: do not do it again (newest first):
     - charge_card(order: 1042, amount_cents: 4999) => id: ch_19f3, status: succeeded

@@ -132,7 +132,7 @@ def count_all(columns: Columns, messages: Sequence[Message], estimate: Count) ->
 
 
 WHOLE_TEXT = ("", RESTORED)
-"""What may have been done to a result whose text still stands in the view."""
+"""Changes of a result whose text still stands in the view."""
 CHECKED_MESSAGES_MAX = 16
 """Up to this many new messages, check cheaply whether the always-steps would skip them."""
 

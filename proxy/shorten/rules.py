@@ -4,7 +4,7 @@ Rules
     A policy of `proxy.yaml`, compiled. Fields with `setting` are the settings of a policy: this is their only
     declaration. Their defaults did best in replays of recorded conversations.
 Facts
-    What the orchestration knows of the request: window, usage, prices, idle time.
+    Known facts about the request: window, usage, prices, idle time.
 
 Figures are in tokens unless they say otherwise.
 """

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 SECRET_BYTES = 33
-"""One more than in version 0.1: so the length tells which version has made a store, and what it may hold."""
+"""One more than in version 0.1: so the length tells the version that made a store."""
 MEBIBYTE = 1024 * 1024
 WEEK_SECONDS = 7 * 24 * 3600.0
 FACT_SECONDS_MAX = WEEK_SECONDS
@@ -37,11 +37,7 @@ def ignore(_warning: str) -> None:
 
 
 class StoreUnavailable(Exception):
-    """The request continues without the store."""
-
-
-class ReportedUnavailable(StoreUnavailable):
-    """A fault that the store itself reports to operators."""
+    """The request continues without the store, and `FallbackStore` tells operators."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ Documents are not remembered, because other workers may have changed them.
 """
 
 import secrets
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import (
@@ -111,7 +111,7 @@ REPORT_INTERVAL_SECONDS = 1.0
 
 
 class FallbackStore:
-    """Any store, and this worker's memory of it."""
+    """Any store, and this worker's memory of it. It reports faults of the store, one a second."""
 
     def __init__(
         self,
@@ -122,7 +122,8 @@ class FallbackStore:
     ) -> None:
         self._store = store
         self._warn = warn
-        self._reported = "", float("-inf")
+        self._reported_at = float("-inf")
+        self._clock = clock
         self._memory = MemoryStore(limits, clock)
         self._secret: bytes | None = None
 
@@ -175,24 +176,36 @@ class FallbackStore:
     async def load_secret(self, current_secret: bytes | None = None) -> bytes:
         try:
             self._secret = await self._store.load_secret(current_secret)
-        except StoreUnavailable:
+        except StoreUnavailable as fault:
+            self._report_fault(str(fault))
             if self._secret is None:
                 raise
         return self._secret
 
     async def read_document(self, key: str) -> bytes | None:
-        return await self._store.read_document(key)
+        with self._faults_reported():
+            return await self._store.read_document(key)
 
     async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
-        return await self._store.replace_document(key, old_value, new_value)
+        with self._faults_reported():
+            return await self._store.replace_document(key, old_value, new_value)
 
     async def close(self) -> None:
         await self._store.close()
 
+    @contextmanager
+    def _faults_reported(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreUnavailable as fault:
+            self._report_fault(str(fault))
+            raise
+
     def _report_fault(self, fault: str) -> None:
-        last_fault, reported_at = self._reported
-        if fault != last_fault or time.monotonic() - reported_at >= REPORT_INTERVAL_SECONDS:
-            self._reported = fault, time.monotonic()
+        """Many requests fail at once, and for the same reason."""
+        now = self._clock()
+        if now - self._reported_at >= REPORT_INTERVAL_SECONDS:
+            self._reported_at = now
             self._warn(fault)
 
     async def _settle(self, remembered_block: Found | None, stored_block: Found | None) -> Found | None:

@@ -4,6 +4,7 @@ A request needs one round trip, a Lua script that runs as one step
 (https://redis.io/docs/latest/develop/programmability/), and waits at most a moment (`redis_client.py`). The server
 bounds its memory itself (`maxmemory`): blocks and facts expire or are evicted; the secret and the documents have no
 expiry, so `volatile-lru` leaves them alone (https://redis.io/docs/latest/develop/reference/eviction/).
+Sentinels name the primary: https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
 """
 
 import secrets
@@ -131,7 +132,6 @@ class RedisStore:
         self,
         url: str,
         limits: StoreLimits = DEFAULT_LIMITS,
-        warn: Callable[[str], None] = ignore,
         *,
         report_back: Callable[[str], None] = ignore,
         clock: Callable[[], float] | None = None,
@@ -139,7 +139,7 @@ class RedisStore:
         ca_file: str | None = None,
     ) -> None:
         self._url = parse_state_url(url)
-        self._client = GuardedClient(self._url, ca_file, timeout, warn, report_back)
+        self._client = GuardedClient(self._url, ca_file, timeout, report_back)
         self._seconds = limits.block_seconds
         self._clock = clock
 

@@ -3,7 +3,7 @@
 A call waits at most `STORE_TIMEOUT_SECONDS`. After a call that failed, every further one fails at once, until a check
 in the background has reached the server again. redis-py connects, speaks the protocol and follows failovers.
 
-Faults become `ReportedUnavailable`, with sentences for operators. These never quote the server, which may repeat what
+Faults become `StoreUnavailable`, with sentences for operators. These never quote the server, which may repeat what
 it was sent, a password for example: only the first word of its error
 (https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors).
 """
@@ -14,12 +14,10 @@ import os
 import re
 import socket
 import ssl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha1
-from types import TracebackType
 from typing import Any, cast
 
 from redis.asyncio import Redis
@@ -31,7 +29,7 @@ from redis.exceptions import InvalidResponse, NoScriptError, RedisError, Respons
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from proxy.config.state_url import StateUrl
-from proxy.store.contract import ReportedUnavailable
+from proxy.store.contract import StoreUnavailable
 
 PROMOTED_ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN"}
 """Errors after which another server may have taken the name: open all connections again."""
@@ -57,11 +55,6 @@ _HINTS = {
     "ERR Script attempted to access a": _CLUSTER,
     "ERR unknown command": "is it a Redis 7 or a Valkey? A Sentinel needs redis+sentinel:// in state.url",
 }
-_REASONS: dict[type[BaseException], str] = {
-    RedisTimeoutError: f"cannot be reached: no reply; {CHECK_SERVER}",
-    RedisConnectionError: f"closed the connection; {CHECK_SERVER}",
-}
-_ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
 FAULTS = (
     RedisError, OSError, EOFError,
     # redis-py raises these while it reads another protocol: a RecursionError for a thousand nested lists
@@ -72,14 +65,17 @@ FAULTS = (
 def explain(fault: BaseException) -> str:
     if isinstance(fault, MasterNotFoundError):
         return f"no Sentinel that answers knows a primary of this name that is up; {CHECK_SERVER}"
-    for cause in _list_causes(fault):
+    cause: BaseException | None = fault
+    while cause is not None:
         if isinstance(cause, ResponseError) or getattr(cause, "status_code", None):
             return describe_refusal(find_kind(cause))
         if isinstance(cause, OSError):
             return f"cannot be reached: {_describe_os_error(cause)}; {CHECK_SERVER}"
-    for kind, reason in _REASONS.items():
-        if isinstance(fault, kind):
-            return reason
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(fault, RedisTimeoutError):
+        return f"cannot be reached: no reply; {CHECK_SERVER}"
+    if isinstance(fault, RedisConnectionError):
+        return f"closed the connection; {CHECK_SERVER}"
     return "speaks another protocol: check that `state.url` is a Redis 7 or a Valkey"
 
 
@@ -110,23 +106,16 @@ def _describe_os_error(fault: OSError) -> str:
         return os.strerror(errno.ETIMEDOUT)
     number = fault.errno
     # For a name with several addresses asyncio raises one error that has no number and quotes those of all.
-    if not number and (number_match := _ERROR_NUMBER.search(str(fault))):
+    if not number and (number_match := re.search(r"\[Errno (\d+)\]", str(fault))):
         number = int(number_match[1])
     return os.strerror(number) if number else type(fault).__name__
-
-
-def _list_causes(fault: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = fault
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
 
 
 Argument = str | bytes | int | float
 
 STORE_TIMEOUT_SECONDS = 0.25
 TICK_COUNT = 5
-"""Ticks of the time-out: see `_Limit`."""
+"""Steps of the time-out: see `GuardedClient._wait`."""
 CHECK_TIMEOUT_SECONDS = 5.0
 CHECK_INTERVAL_SECONDS = 1.0
 SENTINEL_TIMEOUT_SECONDS = 1.0
@@ -178,23 +167,20 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
 
 
 class GuardedClient:
-    """`warn` gets a sentence at most once a second, `report_back` one when the server answers again."""
+    """`report_back` gets a sentence when the server answers again."""
 
     def __init__(
         self,
         url: StateUrl,
         ca_file: str | None,
         timeout: float,
-        warn: Callable[[str], None],
         report_back: Callable[[str], None],
     ) -> None:
         self.url = url
         self._client = _open_client(url, ca_file)
         self._places = asyncio.Semaphore(int(url.options.get("max_connections", MAX_CONNECTIONS)))
         self._timeout = timeout
-        self._warn = warn
         self._report_back = report_back
-        self._warned = 0.0
         self._fault = ""
         """The reason why the server is out, or empty."""
         self._check: asyncio.Task[None] | None = None
@@ -207,24 +193,27 @@ class GuardedClient:
             return await self.ask("EVAL", script.text, len(keys), *keys, *arguments)
 
     async def ask(self, *command: Argument) -> object:
-        """Send a command. ReportedUnavailable, NoScriptError."""
+        """Send a command. StoreUnavailable, NoScriptError."""
         if self._fault:
-            raise ReportedUnavailable(self._fault)
+            raise StoreUnavailable(self._fault)
         try:
-            async with _Limit(self._timeout), self._places:
-                return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+            return await self._wait(asyncio.ensure_future(self._execute(command)))
         except NoScriptError:
             raise
         except ResponseError as refusal:
-            raise ReportedUnavailable(self._explain_refusal(refusal)) from None
+            kind = find_kind(refusal)
+            why = describe_refusal(kind)
+            if kind not in PROMOTED_ELSEWHERE:
+                raise StoreUnavailable(f"{self.url} {why}") from None
         except TimeoutError:
             why = f"connection or reply timed out after {self._timeout} s; {CHECK_SERVER}"
         except FAULTS as fault:
             why = explain(fault)
-        raise ReportedUnavailable(self._suspend(why))
+        self._suspend(why)
+        raise StoreUnavailable(self._fault)
 
-    def odd_reply(self) -> ReportedUnavailable:
-        return ReportedUnavailable(self._complain("sent a reply of an unexpected form: is it a Redis 7 or a Valkey?"))
+    def odd_reply(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.url} sent a reply of an unexpected form: is it a Redis 7 or a Valkey?")
 
     async def close(self) -> None:
         if self._check is not None:
@@ -236,18 +225,29 @@ class GuardedClient:
                 if isinstance(self._client.connection_pool, SentinelConnectionPool):
                     await self._client.connection_pool.sentinel_manager.aclose()
 
-    def _explain_refusal(self, refusal: ResponseError) -> str:
-        kind = find_kind(refusal)
-        if kind in PROMOTED_ELSEWHERE:
-            return self._suspend(describe_refusal(kind))
-        return self._complain(describe_refusal(kind))
+    async def _execute(self, command: tuple[Argument, ...]) -> object:
+        async with self._places:
+            return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
-    def _suspend(self, why: str) -> str:
+    async def _wait(self, reply: asyncio.Future[object]) -> object:
+        """Wait in several steps, of which a blocked event loop counts as one, for however long.
+
+        A worker that parses a large body would otherwise take its Redis to be out.
+        """
+        try:
+            for _ in range(TICK_COUNT):
+                await asyncio.wait([reply], timeout=self._timeout / TICK_COUNT)
+                if reply.done():
+                    return reply.result()
+        finally:
+            reply.cancel()
+        raise TimeoutError
+
+    def _suspend(self, why: str) -> None:
         """Let no request wait for the server, and begin to check it."""
-        self._fault = self._complain(why)
+        self._fault = f"{self.url} {why}"
         if self._check is None or self._check.done():
             self._check = asyncio.get_running_loop().create_task(self._check_until_reached())
-        return self._fault
 
     async def _check_until_reached(self) -> None:
         while self._fault:
@@ -255,11 +255,9 @@ class GuardedClient:
                 async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                     await self._reach()
             except TimeoutError:
-                self._fault = self._complain(
-                    f"cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {CHECK_SERVER}"
-                )
+                self._fault = f"{self.url} cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {CHECK_SERVER}"
             except FAULTS as fault:
-                self._fault = self._complain(explain(fault))
+                self._fault = f"{self.url} {explain(fault)}"
             else:
                 self._fault = ""
                 self._report_back(f"{self.url} answers again")
@@ -270,41 +268,3 @@ class GuardedClient:
         """Use fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere by now."""
         await self._client.connection_pool.disconnect(inuse_connections=False)
         await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
-
-    def _complain(self, why: str) -> str:
-        if time.monotonic() - self._warned >= CHECK_INTERVAL_SECONDS:
-            self._warned = time.monotonic()
-            self._warn(f"{self.url} {why}")
-        return f"{self.url} {why}"
-
-
-class _Limit:
-    """A timeout that counts a blocked event loop as one tick, for however long.
-
-    A worker that parses a large body would otherwise take its Redis to be out.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._tick_seconds = seconds / TICK_COUNT
-        self._ticks_left = TICK_COUNT
-        self._timeout = asyncio.timeout(None)
-        self._alarm: asyncio.TimerHandle | None = None
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-        self._tick()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        await self._timeout.__aexit__(kind, fault, trace)
-
-    def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._ticks_left:
-            self._ticks_left -= 1
-            self._alarm = loop.call_later(self._tick_seconds, self._tick)
-        else:
-            self._timeout.reschedule(loop.time())

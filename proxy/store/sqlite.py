@@ -1,9 +1,8 @@
 """The store of one machine: an SQLite file that all worker processes share, and that survives restarts and kills.
 
-1. All calls run in one thread, so the event loop never waits for a disk. Facts wait some milliseconds for a call that
-   takes them along.
+1. All calls run in one thread, in their order, so the event loop never waits for a disk.
 2. After a call that took too long, or that another process kept out for a second, all calls fail at once, until a
-   check in the background could write. Meanwhile workers use what they remember (memory_store.py).
+   check in the background could write. Meanwhile workers use their memory (memory_store.py).
 3. A table's name ends in the version of its format. The file is `promises.sqlite`, because blocks were called so.
 """
 
@@ -11,14 +10,12 @@ import asyncio
 import math
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -41,8 +38,6 @@ T = TypeVar("T")
 FILE_NAME = "promises.sqlite"
 STORE_TIMEOUT_SECONDS = 2.0
 """A request waits this long for the store, then continues without it."""
-WRITE_DELAY_SECONDS = 0.005
-"""A fact waits this long for a look-up that takes it along: a trip to the thread costs more than the write."""
 BUSY_TIMEOUT_SECONDS = 1.0
 """A write waits this long for another process's write."""
 CHECK_INTERVAL_SECONDS = 0.25
@@ -78,18 +73,9 @@ delete from {0} where key in (
     ) where filled > ?)
 """
 
-Act = Callable[[sqlite3.Connection], Any]
 Table = tuple[str, str]
 Row = tuple[str, bytes, float]
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-@dataclass(slots=True)
-class _Job:
-    act: Act
-    done: asyncio.Future[Any]
-    is_given_up: bool = False
-    """Its caller did not wait. The act of a client that left still runs."""
 
 
 class SqliteStore:
@@ -108,7 +94,6 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._waiting: list[_Job] = []
         self._outage = ""
         """The reason why calls fail at once, or empty."""
         self._check: asyncio.Task[None] | None = None
@@ -137,19 +122,14 @@ class SqliteStore:
         oldest = math.inf  # replaces any row
         if over is not None:
             oldest = now
-        await self._in_thread(
-            lambda db: self._put(db, _FACTS, (key, value, now + seconds), oldest, over), WRITE_DELAY_SECONDS
-        )
+        await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), oldest, over))
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
         now = self._clock.read_believed()
         return await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), now))
 
     async def load_secret(self, current_secret: bytes | None = None) -> bytes:
-        secret = await self._in_thread(_read_secret)
-        if secret is None:
-            secret = await self._in_thread(lambda db: _load_secret(db, current_secret))
-        return secret
+        return await self._in_thread(lambda db: _load_secret(db, current_secret))
 
     async def read_document(self, key: str) -> bytes | None:
         return await self._in_thread(lambda db: _read_document(db, key))
@@ -161,40 +141,22 @@ class SqliteStore:
         self._is_closed = True
         if self._check is not None:
             self._check.cancel()
-        self._run_waiting()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
         self._thread.shutdown(wait=False)
 
-    async def _in_thread(self, act: Callable[[sqlite3.Connection], T], delay: float = 0.0) -> T:
-        """Run an act in the thread, after this delay unless another act goes there first."""
+    async def _in_thread(self, act: Callable[[sqlite3.Connection], T]) -> T:
         if self._outage:
             self._begin_checks()
             raise StoreUnavailable(self._outage)
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        job = _Job(act, done)
-        self._waiting.append(job)
-        if delay:
-            loop.call_later(delay, self._run_waiting)
-        else:
-            self._run_waiting()
+        work = asyncio.get_running_loop().run_in_executor(self._thread, self._run, act)
         try:
             async with asyncio.timeout(self._timeout):
-                return await done
+                return await asyncio.shield(work)  # the act of a client that left still runs
         except TimeoutError as late:
-            job.is_given_up = True
             self._outage = f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?"
             raise StoreUnavailable(self._outage) from late
         finally:
             self._begin_checks()
-
-    def _run_waiting(self) -> None:
-        if not self._waiting:
-            return
-        jobs, self._waiting = self._waiting, []
-        report = partial(_report, asyncio.get_running_loop(), [job.done for job in jobs])
-        # Not as a future of the event loop: that would be a fifth of the cost of the trip.
-        self._thread.submit(self._run_all, jobs).add_done_callback(report)
 
     def _begin_checks(self) -> None:
         if self._outage and not self._is_closed and (self._check is None or self._check.done()):
@@ -206,22 +168,17 @@ class SqliteStore:
             if self._outage:
                 await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
-    def _run_all(self, jobs: Sequence[_Job]) -> list[Any]:
-        """In the thread, as all that follows."""
-        return [self._run(job) for job in jobs]
-
-    def _run(self, job: _Job) -> Any:  # noqa: ANN401 (the result of the act)
+    def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """In the thread, as all that follows. Acts that waited for one that took too long fail, too."""
         if self._outage:
-            return StoreUnavailable(self._outage)
-        if job.is_given_up:
-            return StoreUnavailable("given up")
+            raise StoreUnavailable(self._outage)
         try:
-            return self._file.run(job.act)
+            return self._file.run(act)
         except StoreUnavailable as fault:
             # Later acts need not wait as long, each for itself.
             if isinstance(fault.__cause__, sqlite3.Error) and find_code(fault.__cause__) in _LOCKED:
                 self._outage = str(fault)
-            return fault
+            raise
 
     def _end_outage(self) -> None:
         """In the thread, because acts begin outages here: the event loop would also end one that began since."""
@@ -290,25 +247,6 @@ class SqliteStore:
         db.execute(_DELETE_OLDEST.format(*_FACTS), [self._limits.fact_bytes])
 
 
-def _report(loop: asyncio.AbstractEventLoop, waiting: Sequence[asyncio.Future[Any]], work: Future[list[Any]]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(_settle, waiting, work)
-
-
-def _settle(waiting: Iterable[asyncio.Future[Any]], work: Future[list[Any]]) -> None:
-    fault = work.exception()
-    results: Iterable[Any] = repeat(fault)
-    if fault is None:
-        results = work.result()
-    for done, result in zip(waiting, results, strict=False):
-        if done.done():  # given up
-            continue
-        if isinstance(result, BaseException):
-            done.set_exception(result)
-        else:
-            done.set_result(result)
-
-
 def _select_first(db: sqlite3.Connection, table: Table, since: float, keys: Sequence[str]) -> Row | None:
     remaining, sizes = iter(keys), chain(KEYS_PER_QUERY, repeat(KEYS_PER_QUERY[-1]))
     while batch := [*islice(remaining, next(sizes))]:
@@ -328,14 +266,13 @@ def _lock_for_a_moment(db: sqlite3.Connection) -> None:
     db.execute("rollback")
 
 
-def _read_secret(db: sqlite3.Connection) -> bytes | None:
-    row = db.execute("select value from secret_1").fetchone()
-    return row and bytes(row[0])
-
-
 def _load_secret(db: sqlite3.Connection, current_secret: bytes | None) -> bytes:
-    db.execute("insert or ignore into secret_1 values (1, ?)", [current_secret or secrets.token_bytes(SECRET_BYTES)])
-    return bytes(db.execute("select value from secret_1").fetchone()[0])
+    row = db.execute("select value from secret_1").fetchone()
+    if row is None:
+        secret = current_secret or secrets.token_bytes(SECRET_BYTES)
+        db.execute("insert or ignore into secret_1 values (1, ?)", [secret])
+        row = db.execute("select value from secret_1").fetchone()
+    return bytes(row[0])
 
 
 def _read_document(db: sqlite3.Connection, key: str) -> bytes | None:

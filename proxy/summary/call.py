@@ -41,7 +41,7 @@ _AUTH = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _QUOTA = (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS)
 # Headers by which the client describes its own request, which this is not.
 _REQUEST_SPECIFIC = frozenset({"idempotency-key", "content-encoding", "content-type"})
-# What another upstream may see. An allow-list, because credentials travel in headers of any name.
+# The headers that another upstream may see. An allow-list, because credentials travel in headers of any name.
 _ALLOWED_ELSEWHERE = frozenset({"accept", "user-agent", "anthropic-version"})
 
 

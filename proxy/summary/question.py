@@ -84,7 +84,7 @@ class Question:
     earlier: str
     """The summary among them, to be brought up to date."""
     words: str
-    """What the user said: the summary shall be in the same language."""
+    """The user's words: the summary shall be in the same language."""
     weight: int
     """Tokens of the replaced messages: one that is not shorter is none."""
     rules: SummaryRules
@@ -102,7 +102,7 @@ class Question:
 
     @property
     def label(self) -> str:
-        """What tells its answer from others about the same messages."""
+        """Distinguishes its answer from others about the same messages."""
         if self.is_about_notes:
             return NOTES
         return self.focus
@@ -275,7 +275,7 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
 
 
 def _quote(texts: Sequence[str]) -> str:
-    """What follows the instruction if results are quoted."""
+    """Follows the instruction if results are quoted."""
     if not texts:
         return ""
     return f"{RESTORED}\n\n{frame_transcript(texts)}\n\n{NOW}"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from proxy import events
-from proxy.telemetry.lines import encode_json, list_steps, pick_fields
+from proxy.telemetry.lines import encode_json, make_line, pick_fields
 
 WARNING_INTERVAL_SECONDS = 60.0
 
@@ -124,37 +124,17 @@ class HookCaller:
                 self._receiver.complain(problem)
 
 
-_COMPACTION_FIELDS = ("request_id", "conversation", "policy", "reason", "tokens_before", "tokens_after", "turns")
-_SUMMARY_FIELDS = (
-    "request_id", "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached",
-    "tokens_written",
-)  # fmt: skip
-_COPIED_FIELDS: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
-    events.CompactionStarted: (
-        "compaction-started",
-        ("request_id", "conversation", "policy", "reason", "tokens_before", "originals"),
-    ),
-    events.BreakerOpened: ("breaker-opened", ("conversation", "policy")),
-    events.SizeRefused: ("refused-for-size", ("request_id", "upstream", "kind", "limit", "helped")),
-}
-
-
 def make_payload(event: events.Event) -> Payload | None:
-    """Programs of other people read it (docs/operations.md). None: no hook can ask for the event."""
-    match event:
-        case events.OriginalKept():
-            return {**_name_and_fields("original-saved", event, "request_id", "conversation"), "originals": event.path}
-        case events.CompactionEnded(is_observed=False):
-            return _name_and_fields("compaction-ended", event, *_COMPACTION_FIELDS) | list_steps(event)
-        case events.SummaryEnded():
-            payload = _name_and_fields("summary-ended", event, *_SUMMARY_FIELDS)
-            return {**payload, "seconds": round(event.seconds, 3)}
-        case _ if type(event) in _COPIED_FIELDS:
-            name, fields = _COPIED_FIELDS[type(event)]
-            return _name_and_fields(name, event, *fields)
-        case _:
-            return None
-
-
-def _name_and_fields(name: str, event: events.Event, *fields: str) -> Payload:
-    return {"event": name, **pick_fields(event, *fields)}
+    """Return the fields of the log line, without advice to operators: programs read it (docs/operations.md)."""
+    line = make_line(event)
+    if line is None:
+        return None
+    _, name, fields = line
+    if isinstance(event, events.OriginalKept):
+        return {"event": name, **pick_fields(event, "request_id", "conversation"), "originals": event.path}
+    payload = {"event": name, **fields}
+    payload.pop("effect", None)
+    if isinstance(event, events.CompactionEnded):
+        payload.pop("threshold", None)
+        payload["turns"] = event.turns
+    return payload

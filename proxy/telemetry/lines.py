@@ -58,10 +58,6 @@ def pick_fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
     return {name: getattr(event, name) for name in names}
 
 
-def list_steps(event: events.CompactionEnded) -> dict[str, Any]:
-    return {"steps": [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]}
-
-
 def to_milliseconds(seconds: float | None) -> float | None:
     if seconds is None:
         return None
@@ -131,7 +127,8 @@ def _compaction(event: events.CompactionEnded) -> Line:
     if event.threshold:
         fields["threshold"] = event.threshold
     name = "compaction-observed" if event.is_observed else "compaction-ended"
-    return "info", name, fields | list_steps(event)
+    fields["steps"] = [{"step": step, "messages": messages, "saved": saved} for step, messages, saved in event.steps]
+    return "info", name, fields
 
 
 def _fault(event: events.InternalFault) -> Line:

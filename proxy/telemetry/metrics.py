@@ -128,13 +128,10 @@ class SnapshotArea:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshots:
-    """A page holds only written snapshots, which outlive a worker: no counter may fall when it dies."""
-
     """The snapshots of the workers of one port, and the slot of this one.
 
-    Prometheus takes each fall of a counter for a restart, and adds the whole number once more. So a page holds only
-    written snapshots, also of the worker that answers: the next page, of any worker, holds at least as much. This is
-    memory of the supervisor and no file: it outlives a worker, and a full disk does not stop the numbers.
+    Prometheus takes each fall of a counter for a restart and adds the whole number once more. So a page holds only
+    written snapshots, which outlive a worker, and the next page, of any worker, holds at least as much.
     """
 
     areas: Sequence[SnapshotArea]
@@ -205,7 +202,6 @@ class Metrics(Collector):
         self.workers.add(__version__)
         for outcome in ("applied", "refused"):
             self.reloads.add(outcome, by=0)
-        """By the name of the series."""
         self._tracked: list[tuple[Series, Callable[[], float], float]] = []
         self._count = self._handlers()
 

@@ -68,20 +68,13 @@ PROVIDERS = {
 """Ends of host names, and the provider's name in the conventions."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenUsage:
-    prompt: int
-    cached: int | None
-    written: int
-
-
 class SpanBuilder:
     def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
         self._base_urls = base_urls
         self._ready: list[Span] = []
         # The usage of an answer is read after it was delivered, so the event with it may come first or last.
         self._held: OrderedDict[str, tuple[float, Span]] = OrderedDict()
-        self._usages: OrderedDict[str, TokenUsage] = OrderedDict()
+        self._usages: OrderedDict[str, list[KeyValue]] = OrderedDict()
 
     def add(self, at: int, event: events.Event) -> None:
         match event:
@@ -90,7 +83,8 @@ class SpanBuilder:
             case events.SummaryEnded(trace=trace) if trace is not None and trace.is_sampled:
                 self._ready.append(self._summary(at, event, trace))
             case events.TurnEnded(request_id=request_id) if request_id:
-                self._add_usage(request_id, TokenUsage(event.prompt_tokens, event.cached_tokens, event.output_tokens))
+                usage = describe_usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
+                self._add_usage(request_id, make_attributes(usage))
 
     def release(self, held_seconds: float) -> Iterator[Span]:
         """Yield the spans that are complete, or have waited this long."""
@@ -111,16 +105,16 @@ class SpanBuilder:
         call = self._call(at, event, trace)
         usage = self._usages.pop(event.request_id, None)
         if usage is not None:
-            call.attributes.extend(make_attributes(make_usage_attributes(usage)))
+            call.attributes.extend(usage)
         if usage is not None or not event.tokens_before:  # of a short history no usage is read
             self._ready.append(call)
         else:
             self._held[event.request_id] = (time.monotonic(), call)
 
-    def _add_usage(self, request_id: str, usage: TokenUsage) -> None:
+    def _add_usage(self, request_id: str, usage: list[KeyValue]) -> None:
         held_span = self._held.pop(request_id, None)
         if held_span is not None:
-            held_span[1].attributes.extend(make_attributes(make_usage_attributes(usage)))
+            held_span[1].attributes.extend(usage)
             self._ready.append(held_span[1])
             return
         self._usages[request_id] = usage
@@ -179,7 +173,7 @@ class SpanBuilder:
             "compaction_proxy.policy": event.policy,
             "compaction_proxy.summary.outcome": event.outcome,
             "compaction_proxy.summary.tries": event.tries,
-            **make_usage_attributes(TokenUsage(event.tokens_read, event.tokens_cached, event.tokens_written)),
+            **describe_usage(event.tokens_read, event.tokens_cached, event.tokens_written),
             "error.type": None if event.outcome == "made" else event.outcome,
         }
         name, times = f"chat {event.model}".rstrip(), (at - _nanoseconds(event.seconds), at)
@@ -202,11 +196,11 @@ class SpanBuilder:
         return attributes
 
 
-def make_usage_attributes(usage: TokenUsage) -> dict[str, str | int | float | None]:
+def describe_usage(prompt_tokens: int, cached_tokens: int | None, output_tokens: int) -> dict[str, int | None]:
     return {
-        "gen_ai.usage.input_tokens": usage.prompt or None,
-        "gen_ai.usage.output_tokens": usage.written or None,
-        "gen_ai.usage.cache_read.input_tokens": usage.cached,
+        "gen_ai.usage.input_tokens": prompt_tokens or None,
+        "gen_ai.usage.output_tokens": output_tokens or None,
+        "gen_ai.usage.cache_read.input_tokens": cached_tokens,
     }
 
 

@@ -1,4 +1,4 @@
-"""The client of one upstream: its calls, how each is sent, what is sent again, and its replies.
+"""The client of one upstream: its calls, retries and replies.
 
 aiohttp's `sock_read` serves until the headers are in. After that it would set a timer for each chunk, a tenth of what a
 chunk costs. So one timer per upstream looks after all of its replies (`IdleTimeout`).
@@ -59,7 +59,7 @@ class Call:
     credential: Secret | None = None
     """Of the caller's team, instead of the upstream's own."""
     request_id: str = ""
-    """For events about what is done for it."""
+    """For events about work on its behalf."""
     trace: Trace | None = None
     """None: a client's `traceparent` is forwarded as it came."""
 
@@ -176,13 +176,13 @@ class Reply:
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
-        """The beginning of the body, which `chunks` begins with again; None: it broke off, as `chunks` will say.
+        """Return the beginning of the body, or None if it broke off. `chunks` yields it again, and raises the fault.
 
-        After `seconds` it is enough, even if nothing has come.
+        After `seconds` the beginning is long enough, even if it is empty.
         """
         read = bytearray()
         try:
-            # If the time is up, what has arrived is not lost: it stays in the buffer of the response.
+            # If the time is up, received bytes stay in the buffer of the response.
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds), aclosing(self.chunks()) as chunks:
                     async for chunk in chunks:
@@ -227,7 +227,7 @@ class Reply:
         except aiohttp.SocketTimeoutError:
             raise UpstreamTimeout(f"{who} sent nothing for too long in the middle of its answer") from None
         except (aiohttp.ClientError, OSError):
-            # aiohttp raises the fault before what came until then, which a busy proxy may not have read yet.
+            # aiohttp raises the fault before the bytes that a busy proxy has not read yet.
             content.set_exception(None)  # type: ignore[arg-type]
             if unread := content.read_nowait():
                 yield unread
@@ -301,7 +301,7 @@ class Client:
         await self.wait_closed()
 
     async def wait_closed(self) -> None:
-        """The last lease is released and all connections are closed."""
+        """Wait until the last lease is released and all connections are closed."""
         await self._closed.wait()
 
     def _begin_closing(self) -> None:
@@ -313,8 +313,6 @@ class Client:
 
     @asynccontextmanager
     async def send(self, call: Call, model: str | None, *, at_server_root: bool = False) -> AsyncGenerator[Reply]:
-        """Leaving the block closes the reply, whatever ends the block."""
-        # Two owners from here on: the lease keeps the session, the block keeps the reply.
         with self.lease():
             reply = await self.open(call, model, at_server_root=at_server_root)
             try:
@@ -340,7 +338,6 @@ class Client:
         return await self._send_with_retries(call.method, url, self._build_headers(call), call.body)
 
     def _build_headers(self, call: Call) -> CIMultiDict[str]:
-        """The client's, without those that the proxy must not send, and with those of the settings."""
         removed_names: frozenset[str] = frozenset()
         if self.settings.key is not None or call.credential is not None:
             removed_names = _ACCOUNT_HEADERS
@@ -404,7 +401,7 @@ class Client:
         )
 
     def _retry_wait_seconds(self, reply: Reply) -> float | None:
-        """None: this reply is handed on."""
+        """Return None if the client gets this reply."""
         if reply.status not in self.settings.retry_statuses:
             return None
         wait = 0.5

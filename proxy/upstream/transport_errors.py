@@ -1,4 +1,4 @@
-"""What aiohttp raises before a reply comes, as an error that says who failed and what to do."""
+"""Faults that aiohttp raises before a reply comes, as errors that name the culprit and the remedy."""
 
 import errno
 import os

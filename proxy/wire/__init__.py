@@ -1,4 +1,4 @@
-"""Bytes to values and back: no socket, no clock, no log. What is not understood passes as it came.
+"""Bytes to values and back: no socket, no clock, no log. Bytes that are not understood pass as they came.
 
     bytes of a request --parse--> Request (chat messages, each with its bytes) --render--> bytes of a request
     bytes of an answer --read_event / read_body--> chat answer --Assembly--> Answer
@@ -16,7 +16,7 @@ To add a fourth API: a folder with a `RequestFormat` and an `AnswerFormat`, thei
 chat/             OpenAI chat completions: the form that the core works on
 messages/         Anthropic Messages
 responses/        OpenAI Responses
-api_format        what an API has a class for: its requests, its answers, several answers as one
+api_format        the classes of an API: its requests, its answers, several answers as one
 formats           which path has which of them
 pieces            requests of another API as chat messages, each with the bytes that it came from
 marks             cache marks for clients that set none

@@ -1,4 +1,4 @@
-"""What each API has a class for: its requests, its answers, and the rounds of a request.
+"""The classes of each API: for its requests, its answers, and the rounds of a request.
 
 A model may call a tool of `recall.tool`, which the proxy answers itself: the upstream is asked again, with what
 the model said and the result behind the history. The client gets the words of all rounds as one message, and never
@@ -32,7 +32,7 @@ from proxy.wire.json_body import (
 
 
 class RequestFormat(ABC):
-    """`source` is always the body of a request: what a method changes is replaced there, all other bytes stay."""
+    """`source` is always the body of a request: a method replaces the bytes that it changes, all others stay."""
 
     NAME: ClassVar[str]
     LIST: ClassVar[str]
@@ -214,7 +214,7 @@ class Rounds(ABC):
         self._client_calls = 0
         """Calls of its own tools that the client has got."""
         self._shown: list[dict[str, Any]] = []
-        """Blocks, items or messages of the rounds that are over: what the client gets of whole bodies."""
+        """Blocks, items or messages of the rounds that are over: the client gets them in whole bodies."""
         self._reset(is_last=False)
 
     def _reset(self, *, is_last: bool) -> None:
@@ -223,7 +223,7 @@ class Rounds(ABC):
         self._unshown: list[bytes] = []
         """Events that are being shown; if that fails, they are still held."""
         self._rest = b""
-        """What the client gets of an end without a blank line."""
+        """Return the bytes for the client if the end has no blank line."""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
         self._finish: str | None = None
@@ -241,7 +241,7 @@ class Rounds(ABC):
         return usages[number] if number < len(usages) else None
 
     def feed(self, chunk: bytes) -> bytes:
-        """What the client gets now; of a whole body nothing."""
+        """Return the bytes for the client now; none of a whole body."""
         if not self._stream:
             self._body += chunk
             return b""
@@ -281,7 +281,7 @@ class Rounds(ABC):
 
     @abstractmethod
     def _choose_shown(self) -> list[dict[str, Any]]:
-        """What the client gets of a whole body."""
+        """Return the bytes for the client of a whole body."""
 
     def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
         """The last body, which has the items of all rounds."""
@@ -345,7 +345,7 @@ def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
         tools = source[start:stop]
         offered_tools = offer_tool(tools, definition, tool.name)
     except (ValueError, RecursionError):
-        return source  # whoever reads the request next says what is wrong with it
+        return source  # the next reader of the request reports the mistake
     if offered_tools is None or offered_tools is tools:
         return source
     return splice.replace_bytes(source, start, stop, offered_tools)

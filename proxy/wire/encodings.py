@@ -22,8 +22,8 @@ else:
 # 200 to 1 is far beyond text; 64 KiB may always come out, however small the body was.
 MOST_GROWTH_RATIO = 200
 ALWAYS_ALLOWED_BYTES = 64 * 1024
-# Encoders that write in members (bgzip, pigz, one zstd frame per flush) write some KiB into each. An empty member is 2
-# to 20 bytes long and still needs a decompressor of its own, so their number is bounded, not only their bytes.
+# Encoders that write in members (bgzip, pigz: RFC 1952, section 2.2) or frames (zstd: RFC 8878, section 3) write some
+# KiB into each. An empty one is 2 to 20 bytes long and still needs a decompressor of its own, so the number is bounded.
 MEMBERS_MAX = 10_000
 _PIECE_MAX_BYTES = 64 * 1024
 # Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
@@ -37,7 +37,7 @@ class DecodedTooLarge(ValueError):
 
 
 class UndecodableBody(ValueError):
-    """A body that is not what its Content-Encoding says."""
+    """A body in another form than its Content-Encoding says."""
 
 
 def decode_body(body: bytes, encoding: str, limit: int) -> bytes:

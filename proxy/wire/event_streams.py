@@ -43,7 +43,7 @@ class LineReader:
         if not buffer and chunk.endswith(b"\n"):
             self._is_within_line = False
             return chunk
-        searched_bytes = max(0, len(buffer) - 2)  # a CR at the end of what was held is looked at again
+        searched_bytes = max(0, len(buffer) - 2)  # a CR at the end of the held bytes is looked at again
         buffer += chunk
         stop = len(buffer)
         if buffer.endswith(b"\r") and not buffer.endswith(b"\r\r"):
@@ -59,7 +59,7 @@ class LineReader:
         return ready
 
     def close(self) -> bytes:
-        """What is held; the stream has ended, perhaps within a line."""
+        """Return the held bytes; the stream has ended, perhaps within a line."""
         self.continues_line = self._is_within_line
         rest = self.held
         self._held.clear()
@@ -223,7 +223,7 @@ ErrorObject = dict[str, object]
 
 
 class StreamWatch:
-    """`feed` returns what may be relayed now, up to the end of a line."""
+    """`feed` returns the bytes that may be relayed now, up to the end of a line."""
 
     __slots__ = ("_flat_errors", "_lines", "_must_finish", "_tail", "error", "finished", "is_done", "names_events")
 
@@ -234,7 +234,7 @@ class StreamWatch:
         """Responses: see `find_line_error`."""
         self._lines = LineReader(HELD_MAX_BYTES)
         self._tail = b"\n\n"
-        """The end of what was relayed."""
+        """The end of the relayed bytes."""
         self._must_finish = must_finish
         self.finished = not must_finish
         self.is_done = False

@@ -95,7 +95,7 @@ def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset
 
 
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
-    """`cross_origin`: whether pages of other sites may read the answer. What cannot be written again is dropped."""
+    """`cross_origin`: whether pages of other sites may read the answer. Drops headers that cannot be written."""
     names = [name.lower() for name, _ in headers]
     # Of the proxy's own answers only: those of an upstream would come before them.
     prefixes: tuple[str, ...] = ("x-compaction",)
@@ -178,7 +178,7 @@ _WITH_HISTORY = COMPACTED_PATHS | NOT_COMPACTED_PATHS | {COMPACT_PATH}
 # Streams of these say when they are finished, in every dialect.
 PATHS_WITH_FINISH_REASON = frozenset({CHAT_PATH, "/completions", RESPONSES_PATH, MESSAGES_PATH})
 
-# What an injected key may be used for: to ask a model, and to see which models there are. Files, batches,
+# An injected key may be used to ask a model, and to see which models there are. Files, batches,
 # fine-tuning, administration, what was stored of earlier answers: all that acts on the account of the owner of
 # the key, and is refused unless the configuration lists it.
 INFERENCE_PATHS = (
@@ -322,7 +322,7 @@ class Caller:
     halted: bool = False
     """No new block is made, existing ones are applied."""
     identified_by: Headers = field(default=(), repr=False)
-    """What the headers of `access.tenant_headers` say."""
+    """The values of the headers of `access.tenant_headers`."""
 
     @property
     def tenant(self) -> str:

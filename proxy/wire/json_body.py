@@ -17,7 +17,7 @@ from proxy.history import splice
 from proxy.history.request import Request
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What reading a body raises that cannot be understood."""
+"""Raised while an odd body is read."""
 
 
 def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
@@ -72,7 +72,7 @@ _KINDS = {
     **dict.fromkeys(("tool_choice", "function_call", "stream_options", "thinking", "metadata"), dict),
     "stream": bool,
 }
-"""Small members of the three APIs, and what each of them is."""
+"""Small members of the three APIs, and the meaning of each."""
 _LISTS = frozenset({"messages", "input", "tools"})
 """If one is there twice, servers do not agree on which one counts."""
 

@@ -1,4 +1,4 @@
-"""Cache marks for clients that set none, before an upstream that only caches what ends at a mark.
+"""Cache marks for clients that set none, before an upstream that caches only up to a mark.
 
 Anthropic's API is one, directly or behind a gateway. It takes four marks in a request and looks back over twenty blocks
 from each: <https://platform.claude.com/docs/en/build-with-claude/prompt-caching>. So one is at the end of the

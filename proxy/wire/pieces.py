@@ -28,7 +28,7 @@ from proxy.wire.json_body import (
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one chat message was read from."""
+    """The source of one chat message."""
 
     container: int
     role: str

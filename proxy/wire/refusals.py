@@ -1,8 +1,8 @@
 """Refusals of an upstream, classified: prompt too long, answer too long, rate limit, body too large, bad signature.
 
 Every server words its errors differently. Weighed are the figures, each by the words around it (`ROLES`), words about a
-full context window (`IDEA`), and words of other errors that sound similar. What is not clearly an overflow is none: a
-missed overflow costs an error that the client can read, a false alarm costs history.
+full context window (`IDEA`), and words of other errors that sound similar. If in doubt, it is no overflow: a
+missed one costs an error that the client can read, a false alarm costs history.
 Real refusals of each kind are in tests/support/overflow_replies.py.
 """
 
@@ -74,7 +74,7 @@ class Figures:
 
     @property
     def room(self) -> int | None:
-        """What the prompt leaves for the answer."""
+        """The room that the prompt leaves for the answer."""
         if not self.limit or not self.prompt:
             return None
         return self.limit - self.prompt

@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import pytest
 
-from proxy import events
 from proxy.history.identity import Identity, make_block_key
 from proxy.path import services
 from proxy.path.actions import Forwarding, Identify, Owner, StoreBlock
@@ -319,7 +318,7 @@ async def test_another_worker_remembers_the_same(recall, store):
     await store_block(recall, block(2))
     await recall.note(US, last_time(), first=True)
     assert await find_block_of(Recollection(store)) == await find_block_of(recall)
-    secrets = [await StoreSecret(store, lambda _: None).get() for _ in range(2)]
+    secrets = [await StoreSecret(store).get() for _ in range(2)]
     assert secrets[0] == secrets[1]
 
 
@@ -362,12 +361,11 @@ class UnavailableStore(MemoryStore):
         return await self._answer(super().load_secret, held)
 
 
-async def test_without_a_store_a_local_key_serves_until_it_is_back(warnings):
+async def test_without_a_store_a_local_key_serves_until_it_is_back():
     store = UnavailableStore()
-    secret = StoreSecret(store, warnings.append)
+    secret = StoreSecret(store)
     meanwhile = await secret.get()
     assert await secret.get() == meanwhile
-    assert warnings == [events.StoreFailed("the disk is gone")] * 2
     store.away = False
     held = await MemoryStore.load_secret(store)
     assert await secret.get() == held != meanwhile
@@ -375,17 +373,17 @@ async def test_without_a_store_a_local_key_serves_until_it_is_back(warnings):
 
 async def test_a_key_that_the_store_lost_is_restored_and_all_use_the_same(store, monkeypatch):
     monkeypatch.setattr(services, "SECRET_CHECK_SECONDS", 0)
-    one, two = StoreSecret(store, lambda _: None), StoreSecret(store, lambda _: None)
+    one, two = StoreSecret(store), StoreSecret(store)
     secret = await one.get()
     assert await two.get() == secret
     lost = MemoryStore()
     one._store = two._store = lost
     assert await one.get() == await two.get() == secret
-    assert await StoreSecret(lost, lambda _: None).get() == secret
+    assert await StoreSecret(lost).get() == secret
 
 
 async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_second(store, monkeypatch):
-    kept = StoreSecret(MemoryStore(), lambda _: None)
+    kept = StoreSecret(MemoryStore())
     ours, theirs = await kept.get(), await store.load_secret()
     kept._store = store
     assert await kept.get() == ours

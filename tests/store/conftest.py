@@ -67,16 +67,11 @@ def server(tmp_path):
 
 
 @pytest.fixture
-def warnings():
-    return []
-
-
-@pytest.fixture
-async def open_store(warnings):
+async def open_store():
     stores = []
 
     def open_(url, **more):
-        stores.append(RedisStore(url, warn=warnings.append, **more))
+        stores.append(RedisStore(url, **more))
         return stores[-1]
 
     yield open_

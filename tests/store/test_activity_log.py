@@ -190,9 +190,6 @@ def test_it_holds_no_word_of_a_conversation():
     assert not names & {"message", "text", "content", "body", "title"}
 
 
-# --- values that a database does not take ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "poison",
     [

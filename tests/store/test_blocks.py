@@ -1,16 +1,11 @@
 """The contract of a store, for every kind of it (kept.py): blocks. Time is the suite's own and moves when told to."""
 
-import asyncio
-
 from proxy.store.contract import Found
 
 
 async def find_block(store, *keys):
     block, _ = await store.find_first(keys)
     return block
-
-
-# --- blocks ---
 
 
 async def test_a_block_is_found_again(store_kind):
@@ -47,12 +42,6 @@ async def test_the_first_writer_wins_and_the_second_gets_its_value(store_kind):
     assert await find_block(store, "t/h1") == Found("t/h1", b"first")
 
 
-async def test_of_many_writers_at_once_one_wins_and_all_agree(store_kind):
-    store = store_kind.store()
-    results = await asyncio.gather(*(store.put_block("t/h1", b"writer %d" % number) for number in range(32)))
-    assert len(set(results)) == 1
-
-
 async def test_an_empty_value_is_a_value(store_kind):
     store = store_kind.store()
     await store.put_block("t/h1", b"")
@@ -71,9 +60,6 @@ async def test_tenants_never_meet(store_kind):
     await store.put_block("team-a/h1", b"of a")
     assert await store.put_block("team-b/h1", b"of b") == b"of b"
     assert await find_block(store, "team-a/h1") == Found("team-a/h1", b"of a")
-
-
-# --- in the place of another ---
 
 
 async def test_a_block_takes_the_place_of_the_one_it_was_built_on(store_kind):
@@ -110,22 +96,12 @@ async def test_a_replacing_block_is_as_young_as_a_new_one(store_kind):
     assert await find_block(store, "t/h1") == Found("t/h1", b"deeper")
 
 
-async def test_of_many_writers_over_one_block_one_wins_and_all_agree(store_kind):
-    store = store_kind.store()
-    await store.put_block("t/h1", b"first")
-    results = await asyncio.gather(*(store.put_block("t/h1", b"deeper %d" % n, over=b"first") for n in range(32)))
-    assert set(results) == {(await find_block(store, "t/h1")).value} != {b"first"}
-
-
 async def test_no_other_block_gives_way(store_kind):
     store = store_kind.store()
     for key in ("t/h1", "t/h2", "u/h1"):
         await store.put_block(key, b"same")
     await store.put_block("t/h1", b"deeper", over=b"same")
     assert [(await find_block(store, key)).value for key in ("t/h2", "u/h1")] == [b"same", b"same"]
-
-
-# --- age and size ---
 
 
 async def test_a_block_unused_for_its_lifetime_is_forgotten(store_kind):

@@ -1,5 +1,7 @@
 """What a worker goes on with while the shared store is out, and what it gives back to one that has forgotten."""
 
+from contextlib import suppress
+
 import pytest
 
 from proxy.store.contract import Found, StoreLimits, StoreUnavailable
@@ -195,3 +197,25 @@ async def test_a_worker_remembers_no_more_than_it_has_room_for(shared_store, wor
         await find_block(one, f"t/{number}")
     shared_store.out = True
     assert [number for number in range(100) if await find_block(one, f"t/{number}")] == list(range(92, 100))
+
+
+async def test_faults_of_the_store_are_reported_one_a_second_whoever_asks(shared_store, clock):
+    reports = []
+    one = FallbackStore(shared_store, clock=clock, warn=reports.append)
+    shared_store.out = True
+    asks = [
+        lambda: one.find_first(["t/h1"]),
+        lambda: one.put_block("t/h1", b"block"),
+        lambda: one.read_fact("t/a"),
+        lambda: one.write_fact("t/a", b"fact", 60),
+        lambda: one.claim_fact("t/a", b"mine", 60),
+        one.load_secret,
+        lambda: one.read_document("keys"),
+        lambda: one.replace_document("keys", None, b"new"),
+    ]
+    for ask in asks:
+        clock.forward(1.5)
+        for _ in range(3):
+            with suppress(StoreUnavailable):
+                await ask()
+    assert reports == ["the store is out"] * len(asks)

@@ -49,34 +49,29 @@ async def back(store, within=PATIENCE_SECONDS):
     return time.monotonic() - began
 
 
-# --- out, and back ---
-
-
-async def test_while_the_server_is_down_no_call_waits_and_afterwards_all_works(server, store, warnings):
+async def test_while_the_server_is_down_no_call_waits_and_afterwards_all_works(server, store):
     await store.put_block("t/h1", b"block")
     server.kill()
     assert sum([await seconds_to_failure(find_block(store, "t/h1")) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.start()
     await back(store)
     assert await store.put_block("t/h1", b"again") == b"again"
-    assert 1 <= len(warnings) <= 3
-    assert all(str(server.port) in warning for warning in warnings)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_server_that_does_not_run_is_reported_with_what_to_do(open_store, warnings, host):
+async def test_a_server_that_does_not_run_is_reported_with_what_to_do(open_store, host):
     url = f"redis://{host}:{free_port()}/0"
     store = open_store(url)
     with pytest.raises(StoreUnavailable) as refused:
         await store.load_secret()
     why = "cannot be reached: Connection refused; check `state.url` and that the server runs"
-    assert warnings == [str(refused.value)] == [f"{url} {why}"]
+    assert str(refused.value) == f"{url} {why}"
 
 
-async def test_a_name_without_an_address_is_reported_with_what_to_do(open_store, warnings):
-    with pytest.raises(StoreUnavailable):
+async def test_a_name_without_an_address_is_reported_with_what_to_do(open_store):
+    with pytest.raises(StoreUnavailable) as refused:
         await open_store("redis://nowhere.invalid:6379/0", timeout=PATIENCE_SECONDS).load_secret()
-    (why,) = warnings
+    why = str(refused.value)
     assert why.endswith("; check `state.url` and that the server runs")
     assert "cannot be reached: " in why
     assert "OSError" not in why
@@ -133,14 +128,13 @@ async def test_all_calls_waiting_for_a_stuck_server_fail_with_the_first(server, 
     server.resume()
 
 
-async def test_a_reply_that_arrived_while_the_loop_was_blocked_is_not_too_late(server, store, warnings):
+async def test_a_reply_that_arrived_while_the_loop_was_blocked_is_not_too_late(server, store):
     await store.put_block("t/h1", b"block")
     for _ in range(5):
         asked = asyncio.ensure_future(find_block(store, "t/h1"))
         await asyncio.sleep(0)
         time.sleep(STORE_TIMEOUT_SECONDS * 1.2)  # noqa: ASYNC251 (as a large body that is parsed)
         assert await asked == Found("t/h1", b"block")
-    assert warnings == []
 
 
 async def test_a_server_that_is_stuck_from_the_start_is_waited_for_once(server, open_store):
@@ -219,22 +213,20 @@ async def test_saved_values_are_back_after_a_restart(server, store):
     assert (await store.load_secret(), await store.read_document("keys")) == (secret, b"document")
 
 
-async def test_a_connection_dropped_while_idle_fails_no_call(server, store, warnings):
+async def test_a_connection_dropped_while_idle_fails_no_call(server, store):
     await store.put_block("t/h1", b"block")
     for _ in range(3):
         server.run("CLIENT", "KILL", "TYPE", "normal")
         await asyncio.sleep(0.02)
         assert await find_block(store, "t/h1") == Found("t/h1", b"block")
-    assert warnings == []
 
 
-async def test_a_full_server_still_returns_stored_values(server, store, warnings):
+async def test_a_full_server_still_returns_stored_values(server, store):
     await store.put_block("t/h1", b"block")
     server.run("CONFIG", "SET", "maxmemory", "1")
     with pytest.raises(StoreUnavailable, match=r"OOM.*maxmemory"):
         await store.put_block("t/h2", b"block")
     assert await find_block(store, "t/h1") == Found("t/h1", b"block")
-    assert len(warnings) == 1
 
 
 async def test_a_primary_that_became_a_replica_is_left_for_the_one_that_has_its_name(server, store):
@@ -267,7 +259,7 @@ async def test_a_server_with_too_many_clients_is_reported(server, open_store):
         await open_store(server.url).load_secret()
 
 
-async def test_an_answer_that_breaks_off_is_no_answer(open_store, warnings):
+async def test_an_answer_that_breaks_off_is_no_answer(open_store):
     async def reply_half(reader, writer):
         await reader.readuntil(b"\r\n")
         writer.write(b"$32\r\nhalf of a ")
@@ -278,7 +270,6 @@ async def test_an_answer_that_breaks_off_is_no_answer(open_store, warnings):
         store = open_store(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         with pytest.raises(StoreUnavailable, match="closed the connection"):
             await store.load_secret()
-    assert len(warnings) == 1
 
 
 def timers(server):
@@ -306,9 +297,6 @@ async def test_a_server_that_is_no_redis_is_reported(open_store):
         port = other.sockets[0].getsockname()[1]
         with pytest.raises(StoreUnavailable, match=f"127.0.0.1:{port}/0 speaks another protocol"):
             await open_store(f"redis://127.0.0.1:{port}").load_secret()
-
-
-# --- what goes over the line ---
 
 
 @asynccontextmanager
@@ -370,9 +358,6 @@ async def test_any_number_of_requests_share_a_few_connections(server, open_store
     await asyncio.gather(*(store.put_block(f"t/{number}", b"block") for number in range(200)))
     connections = int(server.info("stats")["total_connections_received"]) - before - 1  # one asks about them
     assert 1 <= connections <= most
-
-
-# --- how long, and how much ---
 
 
 async def test_expendable_keys_expire_by_themselves_and_the_others_do_not(server, open_store):

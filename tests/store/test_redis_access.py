@@ -58,12 +58,12 @@ async def test_a_password_alone_is_the_default_users(server, open_store):
 
 
 @pytest.mark.parametrize("known_as", [("proxy", "wr0ng"), ("nobody", PASSWORD)])
-async def test_refused_access_is_reported_without_any_credential(server, open_store, warnings, known_as):
+async def test_refused_access_is_reported_without_any_credential(server, open_store, known_as):
     server.let_in("proxy", PASSWORD)
     store = open_store(url_of(server, *known_as))
     with pytest.raises(StoreUnavailable, match="WRONGPASS") as refused:
         await store.load_secret()
-    words = [repr(store), str(store), repr(refused.value), repr(refused.value.__cause__), *warnings]
+    words = [repr(store), str(store), repr(refused.value), repr(refused.value.__cause__)]
     assert not any(secret in text for text in words for secret in (*known_as, PASSWORD[:6]))
 
 
@@ -73,10 +73,10 @@ async def test_a_missing_password_is_reported(server, open_store):
         await open_store(server.url).load_secret()
 
 
-async def test_an_unwanted_password_is_reported_and_not_shown(server, open_store, warnings):
-    with pytest.raises(StoreUnavailable, match="it has no password: take it out of the URL"):
+async def test_an_unwanted_password_is_reported_and_not_shown(server, open_store):
+    with pytest.raises(StoreUnavailable, match="it has no password: take it out of the URL") as refused:
         await open_store(f"redis://:open-sesame@127.0.0.1:{server.port}").load_secret()
-    assert "sesame" not in "".join(warnings)
+    assert "sesame" not in str(refused.value)
 
 
 async def test_a_missing_database_is_reported(server, open_store):
@@ -84,12 +84,12 @@ async def test_a_missing_database_is_reported(server, open_store):
         await open_store(server.database(512)).load_secret()
 
 
-async def test_an_error_that_quotes_the_password_is_reported_without_it(tmp_path, open_store, warnings):
+async def test_an_error_that_quotes_the_password_is_reported_without_it(tmp_path, open_store):
     with running(tmp_path, "--rename-command", "AUTH", "") as server:
         assert "open-sesame" in server.run("AUTH", "open-sesame")
         with pytest.raises(StoreUnavailable, match=r"ERR unknown command.*Sentinel needs") as refused:
             await open_store(f"redis://:open-sesame@127.0.0.1:{server.port}").load_secret()
-    assert "sesame" not in "".join([str(refused.value), *warnings])
+    assert "sesame" not in str(refused.value)
 
 
 async def test_a_missing_right_is_reported_and_everything_else_works(server, open_store):

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
-from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, _Job, may_write
+from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, may_write
 from tests.support.clocks import Clocks, even_clock
 
 DAY = 24 * 3600.0
@@ -274,8 +274,8 @@ async def test_an_outage_that_begins_as_the_last_one_ends_stays(locking_process,
     await asyncio.sleep(0)
     store._thread.submit(int).result()
     locking_process.execute("begin immediate")
-    behind = _Job(lambda db: store._put_block(db, "t/h3", b"block", None), asyncio.Future())
-    store._thread.submit(store._run_all, [behind]).result()
+    behind = store._thread.submit(store._run, lambda db: store._put_block(db, "t/h3", b"block", None))
+    assert isinstance(behind.exception(), StoreUnavailable)
     await asyncio.sleep(0.05)
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="locked"):
@@ -413,7 +413,6 @@ async def test_a_fresh_file_another_process_prepares_is_waited_for_but_not_for_e
 
 
 async def test_a_look_up_finds_what_is_about_to_be_written(store):
-    """A fact waits for it, and goes to the thread with it."""
     writing = asyncio.create_task(store.write_fact("t/anchor/1", b"new", 60))
     await asyncio.sleep(0)
     _, found = await store.find_first([], ["t/anchor/1"])

@@ -84,9 +84,6 @@ async def test_an_answer_that_is_tried_again_keeps_nothing_open(up):
             await asyncio.sleep(0.01)
 
 
-# --- tasks that outlive their request --------------------------------------------------------------------------------
-
-
 def take_lease():
     """A lease, and whether it was released."""
     leases = Leases(lambda: None)

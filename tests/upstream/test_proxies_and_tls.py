@@ -15,8 +15,6 @@ from tests.support.proxy_client import ask, chat, fault_of, request
 from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import Upstream, text_turn
 
-# --- through an HTTP proxy -------------------------------------------------------------------------------------------
-
 
 @dataclass(slots=True)
 class Tunnel:
@@ -115,9 +113,6 @@ async def test_a_proxy_that_refuses_is_named_and_its_password_is_not(serve, auth
         assert "check HTTPS_PROXY" in fault_of(reply)["message"]
         assert "sk-canary-tunnel" not in reply.body.data.decode() + proxy.output
         assert not up.requests
-
-
-# --- certificates ----------------------------------------------------------------------------------------------------
 
 
 async def test_an_upstream_signed_by_an_unknown_authority_is_refused(serve, authority):

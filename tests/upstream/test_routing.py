@@ -84,9 +84,6 @@ def proxy(stack, up):
     return stack.proxy
 
 
-# --- models ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("model", "target"),
     [
@@ -133,9 +130,6 @@ async def test_a_model_without_an_upstream_is_a_404_with_advice(up, proxy):
     assert not up.requests
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------
-
-
 async def test_where_a_key_is_configured_it_takes_the_place_of_all_that_is_the_clients_own(up, proxy):
     await ask(proxy, chat("gpt-4o"), headers=CLIENTS_OWN | KEPT)
     sent = up.requests[0]
@@ -173,8 +167,6 @@ async def test_without_a_key_the_clients_own_passes_through_untouched(up, proxy)
     sent = up.requests[0]
     assert {name: sent.header(name) for name in CLIENTS_OWN | KEPT} == CLIENTS_OWN | KEPT
 
-
-# --- paths -----------------------------------------------------------------------------------------------------------
 
 NOT_OURS_TO_ASK = [
     ("GET", "/files"),
@@ -234,9 +226,6 @@ async def test_without_a_key_every_path_below_v1_is_relayed(serve):
         assert [(sent.method, sent.target) for sent in up.requests] == [(m, f"/v1{p}") for m, p in NOT_OURS_TO_ASK]
 
 
-# --- quirks ----------------------------------------------------------------------------------------------------------
-
-
 async def test_a_query_of_the_client_is_kept_beside_the_configured_one(up, proxy):
     await ask(proxy, chat("azure-gpt"), "/chat/completions?beta=1&x=%2F")
     await ask(proxy, chat("extra-1"))
@@ -279,9 +268,6 @@ async def test_a_redirect_is_handed_on_and_never_followed(up, proxy, status):
         assert (reply.status, reply.head.first("location")) == (status, elsewhere)
     assert len(up.requests) == 2
     assert up.requests[1].header("cookie") is None, "and no cookie is kept"
-
-
-# --- headers ---------------------------------------------------------------------------------------------------------
 
 
 async def test_headers_of_the_clients_connection_stay_on_it(up, proxy):

@@ -22,9 +22,6 @@ def noting(seconds):
     assert loop.time() - began >= seconds
 
 
-# --- no way to the upstream ------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def unaccepting_port():
     """A port whose queue is full: connections to it are neither taken nor refused."""
@@ -79,9 +76,6 @@ async def test_an_upstream_that_does_not_take_a_connection_is_a_504(serve):
     assert fault_of(reply)["code"] == "upstream_timeout"
     assert f"(127.0.0.1:{port}) did not accept" in fault_of(reply)["message"]
     assert fault_of(reply)["message"].endswith("; is the server running? check base_url")
-
-
-# --- once more -------------------------------------------------------------------------------------------------------
 
 
 async def retries_of(serve, url, **settings):

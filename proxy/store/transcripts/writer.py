@@ -1,7 +1,7 @@
 """Originals: every message as the client sent it, and every answer, kept once.
 
 A request hands over, and a thread writes. A slow or full disk delays no request but one that waits for
-`SubmittedHistory.done`. The next turn writes what was not written, because the client sends its history again.
+`SubmittedHistory.done`. The next turn writes the missing messages, because the client sends its history again.
 """
 
 import queue

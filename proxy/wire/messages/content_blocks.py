@@ -31,7 +31,7 @@ class _MessageFields(msgspec.Struct):
     content: msgspec.Raw = _NULL
 
 
-class Block(TextFields):
+class ContentBlock(TextFields):
     """In a block of another type, a member may be of another kind."""
 
     TEXTS = ("id", "name", "tool_use_id")
@@ -45,7 +45,7 @@ class Block(TextFields):
 
 
 decode_message = build_reader(_MessageFields)
-decode_block = build_reader(Block)
+decode_block = build_reader(ContentBlock)
 
 
 def split_messages(
@@ -85,7 +85,7 @@ def _text_block(content: bytes) -> bytes:
     return b'{"type":"text","text":%b}' % content
 
 
-def _read_result(raw: bytes, block: Block) -> Message:
+def _read_result(raw: bytes, block: ContentBlock) -> Message:
     content, call_id = bytes(block.content), block.tool_use_id
     members = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
     if members:
@@ -124,7 +124,7 @@ def write_blocks(raw: bytes) -> tuple[bytes, ...]:
 def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
     """The blocks that are left, in their order; changed words come first.
 
-    What the chat message does not hold of a call (a caller, a cache mark, unknown keys) stays in its block.
+    Members of a call that the chat message does not hold (a caller, a cache mark, unknown keys) stay in its block.
     """
     message = read_message(json.loads(raw), raw)
     calls = {call.id: call for call in message.calls}
@@ -202,7 +202,7 @@ def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
 
 
 def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blocks: int) -> list[WrittenMessage]:
-    """Marks the end of what was shortened, if the client leaves some of its four.
+    """Marks the end of the shortened part, if the client leaves some of its four.
 
     The API looks back over twenty blocks from a mark, and the end lies before that. First are the `shared_blocks`.
     """
@@ -268,7 +268,7 @@ class WriteStep:
 
 
 def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> Iterator[bytes]:
-    """What was written for the request before is not written again."""
+    """Blocks that were written for the request before are not written again."""
     head, body = view[: request.head_size], view[request.head_size :]
     columns = Columns()
     if all(map(is_, head, request.head)):
@@ -279,7 +279,7 @@ def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> 
         writer = _start_writer(request, head)
         return islice(map(writer.add, body[start:]), len(steps) - start, None)
 
-    steps: Sequence[WriteStep] = columns.written(len(body), write_new)
+    steps: Sequence[WriteStep] = columns.write_messages(len(body), write_new)
     writer = _start_writer(request, head)
     for message in body[_find_checkpoint(steps) :]:
         writer.add(message)
@@ -394,7 +394,7 @@ class _Writer:
 
 
 def _find_blocks(piece: Piece | None, message: Message, *, is_unchanged: bool) -> Sequence[bytes]:
-    """A changed one is read from its bytes: what was read of it before is outdated."""
+    """A changed one is read from its bytes: earlier values of it are outdated."""
     if piece is None:
         return write_blocks(message.raw)
     if is_unchanged:

@@ -44,7 +44,7 @@ class ThreadClient:
     """Found in the value of the header."""
     example: str
     refused: tuple[ThreadUse, ...]
-    """What else it sends holds the whole history."""
+    """Other requests hold the whole history."""
     status: int
     error_type: str
     error_code: str
@@ -98,7 +98,7 @@ def find_thread_use(source: bytes) -> ThreadUse:
 
 
 def remove_thread(source: bytes) -> bytes:
-    """The provider would hold what the client has not sent."""
+    """The provider would hold messages that the client has not sent."""
     return splice.remove_members(source, frozenset({_THREAD})) if find_thread_use(source) else source
 
 

@@ -19,9 +19,9 @@ from proxy.wire.json_body import TextFields, as_text, build_reader
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""The member that holds what the model wrote."""
+"""The member that holds the model's text."""
 ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
-"""The API itself defines these tools: what the model wrote is an object, and left as it is."""
+"""The API itself defines these tools: the model's text is an object, and left as it is."""
 LOCAL_SHELL = "local_shell_call"
 SHELL_OUTPUT = "shell_call_output"
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
@@ -89,7 +89,7 @@ decode_item = build_reader(Item)
 
 
 def as_user_item(text: bytes) -> bytes:
-    """What the API reads from an input that is only a text."""
+    """The message that the API reads from an input that is only a text."""
     return b'{"type":"message","role":"user","content":%b}' % text
 
 
@@ -267,7 +267,7 @@ def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
     def write_new(fields: Sequence[bytes]) -> Iterator[bytes]:
         return write(body[len(fields) :])
 
-    return filter(None, (*write(head), *request.columns.find_view(body).written(len(body), write_new)))
+    return filter(None, (*write(head), *request.columns.find_view(body).write_messages(len(body), write_new)))
 
 
 def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
@@ -276,7 +276,7 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
         return piece.blocks if piece is not None else ()
     if message.made == "repair":
         return [_write_missing_output(request, message)]
-    # A changed message is read from its bytes: what was read of it before (a redacted call, say) is outdated.
+    # A changed message is read from its bytes: earlier values (of a redacted call, say) are outdated.
     changed_message = read_message(json.loads(message.raw), message.raw)
     if piece is not None and message.role == "assistant":
         return list(_change_response(piece, changed_message))

@@ -262,3 +262,12 @@ async def test_what_the_model_said_before_is_no_part_of_the_size_of_the_compacte
     step = await agent.send(later, api.reply("Well."), stream=streams)
     assert step.head.first("x-compaction") == "applied"
     assert abs(int(step.head.first("x-compaction-tokens-after")) - compacted - 2_100) < 500
+
+
+@each_way
+async def test_rounds_are_bounded_for_a_model_that_calls_it_forever(agent, api, streams):
+    found = await agent.send(WORK, api.reply("Again.", COMPACT), stream=streams)
+    assert len(agent.rounds) == 9
+    assert agent.tool_names(8) == ["Bash"]
+    assert api.read(found.body.data).calls == []
+    assert len(agent.questions) == 1

@@ -6,28 +6,16 @@ import pytest
 import pytest_asyncio
 
 from tests.support.agent import Agent
-from tests.support.compacting_proxy import WIDE, Stack, settings
+from tests.support.compacting_proxy import Stack, settings
 from tests.support.scripted_upstream import Upstream, text_turn
 from tests.support.summary_model import SMALL_WINDOW_SETTINGS, WINDOW
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(serve):
-    """One proxy for nearly all tests: the name of the model selects the policy and the window."""
-    async with Upstream() as up:
-        named = [
-            {"name": name, "models": [name], "policy": name, "base_url": up.url, "window": window}
-            for name, window in (("deaf", 1_000_000), ("observe", 1_000_000), ("filling", 8_000), ("clipping", 50_000))
-        ]
-        policies = {
-            "deaf": {"headers": False},
-            "filling": {"clear_at_least": 100_000},
-            "clipping": {"clear_at_least": 10_000},
-        }
-        config = settings(*named, **policies)
-        config["upstreams"][-1] = {**WIDE, "base_url": up.url}
-        async with serve(None, config=config) as proxy:
-            yield Stack(up, proxy)
+    """One proxy for nearly all tests."""
+    async with Upstream() as up, serve(up.url, config=settings()) as proxy:
+        yield Stack(up, proxy)
 
 
 @pytest.fixture

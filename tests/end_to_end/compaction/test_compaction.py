@@ -116,8 +116,9 @@ async def test_bypass_sends_the_clients_own_bytes_despite_a_block(agent):
     assert (await agent.send(WORK)).compaction == "applied"
 
 
-async def test_observe_changes_nothing_and_says_what_would_be(agent, stack):
-    steps = await agent.work(WORK, {"x-compaction": "observe"})
+async def test_observe_changes_nothing_says_what_would_be_and_keeps_what_it_would_shorten(agent, stack):
+    work = reading(24, task="Watch me.")
+    steps = await agent.work(work, {"x-compaction": "observe"})
     seen = [step for step in steps if step.compaction == "observed"]
     assert all(step.is_verbatim for step in steps)
     assert [step.header("x-compaction-reason") for step in seen].count("stride") >= 2
@@ -125,7 +126,9 @@ async def test_observe_changes_nothing_and_says_what_would_be(agent, stack):
     assert after == before > int(seen[-1].header("x-compaction-tokens-would-be"))
     conversation = seen[-1].header("x-compaction-conversation")
     assert await until(lambda: log_of(agent.proxy, "compaction-observed", conversation=conversation))
-    assert (await agent.send(WORK)).compaction == "created"
+    (_,), lines = await until(lambda: (saved := find_saved_work(agent.proxy.state, work))[1] and saved)
+    assert len(lines) >= len(work) - 4
+    assert (await agent.send(work)).compaction == "created"
 
 
 async def test_a_policy_switched_off_at_run_time_keeps_existing_blocks_and_makes_none(serve, fresh):

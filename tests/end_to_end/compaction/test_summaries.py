@@ -75,6 +75,19 @@ async def test_the_question_asks_for_one_text_and_nothing_else(small_window_stac
     assert asked_for.json["max_tokens"] == 600
 
 
+async def test_a_summary_that_is_cut_off_each_time_is_never_asked_for_with_more_room_than_the_window_has(
+    small_window_stack,
+):
+    cut_off = text_turn(account()).ending("length")
+    async with small_window_stack(model(cut_off), summary={"max_tokens": 4_000}) as (up, agent, _):
+        await agent.send(SEEN)
+        await agent.send(NEAR)
+        await wait_until_asked(up, 3)
+    first, *later = (request.json["max_tokens"] for request in summary_calls(up))
+    assert 2_000 < first < 4_000  # a sixth of the trigger
+    assert later == [2 * first] * 2
+
+
 async def test_a_streamed_summary_is_asked_for_its_usage_and_the_metrics_have_what_it_cost(small_window_stack):
     script = model(text_turn(account()).using(9_000, 300), text_turn("Go on."))
     async with small_window_stack(script) as (up, agent, proxy):

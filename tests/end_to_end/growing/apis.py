@@ -15,20 +15,14 @@ from tests.end_to_end.growing import run
 from tests.end_to_end.growing.run import (
     ASKS,
     BYTES_PER_TOKEN,
-    OTHER_BYTES,
-    OTHER_BYTES_LATER,
     OTHER_MEMBER,
-    OTHER_PREFIX,
     POLICIES,
-    REPEATED_SHARE,
     SUMMARY_TOO_LONG,
-    WINDOWS,
     Findings,
 )
 from tests.support.apis import MESSAGES, RESPONSES
 from tests.support.growing_histories import Conversation
 from tests.support.history_judge import LOOK_ALIKE
-from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import answer, stream
 from tests.support.summary_model import account
 
@@ -113,90 +107,53 @@ class Provider:
         return self.api.reply((text or " ") if streams else text, max(20, size), streams=streams)
 
 
-class Run:
-    """One conversation through the proxy."""
+class Run(run.Run):
+    """One conversation through the proxy, in the API of its provider."""
 
-    def __init__(self, provider: Provider, seed: int) -> None:
-        self.provider, self.found, self.api, self.seed = provider, provider.found, provider.api, seed
-        self.chance = random.Random(seed)
-        self.policy, window = self.chance.choice(PLAYED), self.chance.choice(WINDOWS)
-        self.model = f"{self.policy}-{window}-{seed}"
-        self.more = {"model": self.model, "stream": self.chance.random() < 0.5}
-        self.conversation = Conversation(seed)
-        self.turns = self.chance.randrange(3, 22)
-        self.turn = 0
-        self.before = None
-        """The units that the upstream accepted last, and the body of that request."""
+    policies = PLAYED
 
-    async def begin(self, proxy):
-        for _ in range(self.turns // 2):
-            await self._take_turn(proxy)
+    @property
+    def api(self):
+        return self.provider.api
 
-    async def play_to_end(self, proxy):
-        await self._repeat(proxy, OTHER_BYTES_LATER)
-        while self.turn < self.turns:
-            await self._take_turn(proxy)
+    @property
+    def path(self):
+        return self.api.path
 
-    async def _take_turn(self, proxy):
-        history = [json.loads(raw) for raw in self.conversation.messages]
-        body = self.api.write(history, **self.more)
-        reply, action = await self._ask(proxy, body)
-        self.found.tally.update({"histories": 1, action: 1, "refused": not is_accepted(reply)})
-        left = self.provider.forwarded[self.model]
-        sent, units = json.loads(left), units_of(self.api, json.loads(left))
-        if left != body:
-            self.found.tally["rewritten"] += 1
-            self._judge(body, left, sent, units)
-        if is_accepted(reply) and self.before is not None and action != "created" and self._has_grown(body):
-            self._note(OTHER_PREFIX, units[: len(self.before[0])] != self.before[0])
-        self.before = (units, body) if is_accepted(reply) else None
-        if self.chance.random() < REPEATED_SHARE:
-            await self._repeat(proxy, OTHER_BYTES)
-        self.conversation.grow()
-        self.turn += 1
+    def start(self, draw):
+        self.more = {"model": self.model, "stream": draw < 0.5}
+        return Conversation(self.seed)
 
-    def _has_grown(self, body):
-        """True where the request begins as the one before: an id that is used again may be one of another kind here."""
-        came, earlier = (units_of(self.api, json.loads(each)) for each in (body, self.before[1]))
+    def write(self):
+        return self.api.write([json.loads(raw) for raw in self.conversation.messages], **self.more)
+
+    def read(self, body):
+        return units_of(self.api, json.loads(body))
+
+    def is_accepted(self, reply):
+        return is_accepted(reply)
+
+    def has_grown(self, body):
+        """An id that is used again may be one of another kind here."""
+        came, earlier = self.read(body), self.read(self.before[1])
         return came[: len(earlier)] == earlier
 
-    def _judge(self, body, left, sent, units):
-        came = json.loads(body)
+    def judge(self, body, left, reply, where):
+        if left == body:
+            return
+        came, sent = json.loads(body), json.loads(left)
         was_valid = not self.api.find_faults(body)
         self.found.tally["valid"] += was_valid
-        self._note(INVALID, was_valid and self.api.find_faults(left))
-        own, kept = units_of(self.api, came), iter(units_of(self.api, came))
-        known = set(own)
-        self._note(OUT_OF_ORDER, not all(unit in kept for unit in units if unit in known))
+        self.note(INVALID, where, was_valid and self.api.find_faults(left))
+        own, units, kept = set(self.read(body)), self.read(left), iter(self.read(body))
+        self.note(OUT_OF_ORDER, where, not all(unit in kept for unit in units if unit in own))
         others = [{key: value[key] for key in value if key != self.api.items} for value in (came, sent)]
-        self._note(OTHER_MEMBER, others[0] != others[1])
+        self.note(OTHER_MEMBER, where, others[0] != others[1])
         data = json.dumps(sent, ensure_ascii=False)
         # What reads like a command's output is taken for that, and may be shortened.
         words = [text for text in find_words(self.api, came) if not LOOK_ALIKE.match(text)]
-        self._note(LOST_WORDS, any(json.dumps(text, ensure_ascii=False) not in data for text in words))
-        self._note(LONGER, len(left) > len(body))
-
-    async def _repeat(self, proxy, sentence):
-        """The last request once more, to whichever worker takes the new connection."""
-        if self.before is None:
-            return
-        units, body = self.before
-        reply, action = await self._ask(proxy, body)
-        again = units_of(self.api, json.loads(self.provider.forwarded[self.model]))
-        if action != "created":  # as where a summary came in between
-            self.found.tally["repeated"] += 1
-            self._note(sentence, again != units)
-        if is_accepted(reply):
-            self.before = (again, body)
-
-    async def _ask(self, proxy, body):
-        reply = await ask(proxy, body, self.api.path, headers={"authorization": f"Bearer sk-{self.seed}"})
-        return reply, reply.head.first("x-compaction")
-
-    def _note(self, sentence, is_found):
-        if is_found:
-            where = {"seed": self.seed, "turn": self.turn, "model": self.model, "found": is_found}
-            self.found.faults.append((sentence, where))
+        self.note(LOST_WORDS, where, any(json.dumps(text, ensure_ascii=False) not in data for text in words))
+        self.note(LONGER, where, len(left) > len(body))
 
 
 async def play(place: Path, name: str, seeds: Sequence[int], *, histories: int | None = None) -> Findings:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from proxy.config.policies import shipped_policies
 from tests.support.growing_histories import CLOSING, Conversation
@@ -117,19 +118,38 @@ class Provider:
 
 
 class Run:
-    """One conversation through the proxy."""
+    """One conversation through the proxy, in chat completions."""
 
-    def __init__(self, provider: Provider, seed: int) -> None:
+    policies = POLICIES
+    path = "/chat/completions"
+
+    def __init__(self, provider: Any, seed: int) -> None:
         self.provider, self.found, self.seed = provider, provider.found, seed
         self.chance = random.Random(seed)
-        self.policy = self.chance.choice(POLICIES)
-        self.window = self.chance.choice(WINDOWS)
+        self.policy, self.window = self.chance.choice(self.policies), self.chance.choice(WINDOWS)
         self.model = f"{self.policy}-{self.window}-{seed}"
-        self.conversation = Conversation(seed, sound=self.chance.random() < 0.65)
+        self.conversation = self.start(self.chance.random())
         self.turns = self.chance.randrange(3, 22)
         self.turn = 0
         self.before = None
-        """The messages that the upstream accepted last, and the body of that request."""
+        """What the upstream accepted last, as `read` has it, and the body of that request."""
+
+    def start(self, draw):
+        return Conversation(self.seed, sound=draw < 0.65)
+
+    def write(self):
+        return self.conversation.body(self.model)
+
+    def read(self, body):
+        """What can be kept or left out of a request, in its order."""
+        return split_body(body)[0]
+
+    def is_accepted(self, reply):
+        return reply.status == 200
+
+    def has_grown(self, body):
+        """True where the request begins as the one before."""
+        return True
 
     async def begin(self, proxy):
         for _ in range(self.turns // 2):
@@ -141,53 +161,53 @@ class Run:
             await self._take_turn(proxy)
 
     async def _take_turn(self, proxy):
-        body = self.conversation.body(self.model)
+        body = self.write()
         reply, where = await self._ask(proxy, body)
-        action = where["compaction"]
-        for tally in (self.found.tally, self.found.by_policy[self.policy]):
-            tally["histories"] += 1
-            tally[action] += 1
-            tally["refused"] += reply.status != 200
-        sizes = [int(reply.head.first(f"x-compaction-tokens-{name}") or 0) for name in ("before", "after")]
-        self._note(BELOW_ZERO, where, min(sizes) < 0)
+        action, is_accepted = where["compaction"], self.is_accepted(reply)
         left = self.provider.forwarded[self.model]
-        came, sent = split_body(body), split_body(left)
-        changes_tools = self.policy in PRUNES_TOOLS or self.policy in OFFERS_A_TOOL
-        self._note(OTHER_MEMBER, where, not changes_tools and came[1] != sent[1])
-        if left != body:
-            self.found.tally["rewritten"] += 1
-            self.found.by_policy[self.policy]["rewritten"] += 1
-            # In the smallest windows the user's older messages go if nothing else makes a request fit.
-            keeps = self.policy in WORDS_KEPT and self.window > SMALLEST_WINDOWS
-            pins = self.policy in PINS_KEPT
-            changed = changes(came[0], sent[0], keeps_words=keeps, pins=pins, repairs=self.policy in REPAIRS)
-            self.found.faults += [(each, where) for each in changed]
-        if reply.status == 200 and self.before is not None and action != "created":
-            self._note(OTHER_PREFIX, where, sent[0][: len(self.before[0])] != self.before[0])
-        if reply.status != 200 and self.conversation.sound:
-            self._judge_refusal(where, came[0])
-        self.before = (sent[0], body) if reply.status == 200 else None
+        for tally in (self.found.tally, self.found.by_policy[self.policy]):
+            tally.update({"histories": 1, action: 1, "refused": not is_accepted, "rewritten": left != body})
+        self.judge(body, left, reply, where)
+        view = self.read(left)
+        if is_accepted and self.before is not None and action != "created" and self.has_grown(body):
+            self.note(OTHER_PREFIX, where, view[: len(self.before[0])] != self.before[0])
+        self.before = (view, body) if is_accepted else None
         if self.chance.random() < REPEATED_SHARE:
             await self._repeat(proxy, OTHER_BYTES)
         self.conversation.grow()
         self.turn += 1
 
+    def judge(self, body, left, reply, where):
+        sizes = [int(reply.head.first(f"x-compaction-tokens-{name}") or 0) for name in ("before", "after")]
+        self.note(BELOW_ZERO, where, min(sizes) < 0)
+        came, sent = split_body(body), split_body(left)
+        changes_tools = self.policy in PRUNES_TOOLS or self.policy in OFFERS_A_TOOL
+        self.note(OTHER_MEMBER, where, not changes_tools and came[1] != sent[1])
+        if left != body:
+            # In the smallest windows the user's older messages go if nothing else makes a request fit.
+            keeps = self.policy in WORDS_KEPT and self.window > SMALLEST_WINDOWS
+            pins = self.policy in PINS_KEPT
+            changed = changes(came[0], sent[0], keeps_words=keeps, pins=pins, repairs=self.policy in REPAIRS)
+            self.found.faults += [(each, where) for each in changed]
+        if reply.status != 200 and self.conversation.sound:
+            self._judge_refusal(where, came[0])
+
     async def _repeat(self, proxy, sentence):
         """The last request once more, to whichever worker takes the new connection."""
         if self.before is None:
             return
-        messages, body = self.before
+        view, body = self.before
         reply, where = await self._ask(proxy, body)
-        sent = split_body(self.provider.forwarded[self.model])[0]
+        again = self.read(self.provider.forwarded[self.model])
         if where["compaction"] != "created":  # as where a summary came in between
             self.found.tally["repeated"] += 1
-            self._note(sentence, where, sent != messages)
-        if reply.status == 200:
-            self.before = (sent, body)
+            self.note(sentence, where, again != view)
+        if self.is_accepted(reply):
+            self.before = (again, body)
 
     async def _ask(self, proxy, body):
         # Each is a tenant of its own: what two conversations begin with may be the same.
-        reply = await ask(proxy, body, headers={"authorization": f"Bearer sk-{self.seed}"})
+        reply = await ask(proxy, body, self.path, headers={"authorization": f"Bearer sk-{self.seed}"})
         text = {name: reply.head.first(f"x-{name}") for name in ("compaction", "compaction-reason")}
         return reply, {"seed": self.seed, "turn": self.turn, "policy": self.policy, "window": self.window, **text}
 
@@ -200,9 +220,9 @@ class Run:
         ]
         least = sum(len(raw) // BYTES_PER_TOKEN for raw in dict.fromkeys([*must_stay, *came[answered:]]))
         is_idle = self.policy in ("off", "observe") or where["compaction"] in ("off", "observed")
-        self._note(AVOIDABLE, where, least < self.window / 2 and not is_idle)
+        self.note(AVOIDABLE, where, least < self.window / 2 and not is_idle)
 
-    def _note(self, sentence, where, is_found):
+    def note(self, sentence, where, is_found):
         if is_found:
             self.found.faults.append((sentence, where))
 

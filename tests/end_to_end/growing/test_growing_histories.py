@@ -72,5 +72,5 @@ def test_the_judge_finds_what_is_wrong(api, faulty_view, sentence):
     body = run.api.write([*reading(4), {"role": "user", "content": "And now?"}])
     sent = json.loads(body)
     faulty_view(sent[run.api.items])
-    run._judge(body, json.dumps(sent).encode(), sent, apis.units_of(run.api, sent))
+    run.judge(body, json.dumps(sent).encode(), None, {})
     assert sentence in [kind for kind, _ in run.found.faults]

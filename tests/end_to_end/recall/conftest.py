@@ -16,9 +16,10 @@ async def stack(serve):
         named = [
             {"name": "off", "models": ["off"], "policy": "off-recall", "window": 1_000_000, **own},
             {"name": "marked", "models": ["marked"], "policy": "marked", "window": 1_000_000, **own},
+            {"name": "gauge", "models": ["gauge"], "policy": "gauge", "window": 1_000_000, **own},
             {"name": "small", "models": ["small"], "window": 16_000, **own},
         ]
-        others = {"off-recall": {"recall": "off"}, "marked": {"cache_marks": "auto"}}
+        others = {"off-recall": {"recall": "off"}, "gauge": {"usage": "client_view"}, "marked": {"cache_marks": "auto"}}
         own_default = {"recall": "on", "clear_at_least": 3_600, "clear_cold_at_least": 3_600}
         config = settings(*named, default=own_default, **others)
         config["upstreams"][-1] = {**WIDE, **own}

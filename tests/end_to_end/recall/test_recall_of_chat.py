@@ -269,3 +269,15 @@ async def test_a_model_that_recalls_without_end_in_one_answer_gets_no_more_than_
     *answered, last = [message["content"] for message in again["messages"][-RECALLS_MAX - 1 :]]
     assert set(answered) == {"No message holds this text."}
     assert "no room in the context" in last
+
+
+@each_way
+async def test_a_client_that_reads_its_gauge_sees_the_size_of_its_own_history(ask, streams):
+    step, _ = await ask(
+        recalls(messages="3").using(9_000, 7), text_turn("On.").using(9_500, 3), streams=streams, model="gauge"
+    )
+    usage = client_view(step.answer)[3]
+    before, after = step.tokens
+    assert usage["prompt_tokens"] == 9_000 + before - after
+    assert usage["completion_tokens"] == 10
+    assert usage["total_tokens"] == usage["prompt_tokens"] + 10
