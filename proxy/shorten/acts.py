@@ -325,6 +325,7 @@ NUMBERED_THINGS = frozenset(
         "pr",
         "prs",
         "pull",
+        "pulls",
         "request",
         "requests",
         "ticket",

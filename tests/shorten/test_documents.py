@@ -71,6 +71,11 @@ def test_a_skill_is_known_by_its_first_lines_also_behind_line_numbers():
         ),
         ("Fix issue #12.", [("Bash", {"command": "gh issue view 12 --json body"})], [("Bash", {"command": "ls -12"})]),
         (
+            "Answer #12",
+            [("Bash", {"command": "gh api repos/a/b/pulls/12"})],
+            [("Bash", {"command": "gh api repos/12"})],
+        ),
+        (
             "Review PR 45",
             [("mcp__gh__get_pull_request", {"number": 45})],
             [("mcp__gh__get_pull_request", {"number": 4})],
