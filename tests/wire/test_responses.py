@@ -1,6 +1,7 @@
 """OpenAI Responses: which requests hold their whole history."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -83,3 +84,63 @@ def test_an_event_of_no_known_type_is_no_trap(kind):
     assert RESPONSES_ANSWERS.read_event({"type": kind, "choices": []})["choices"] == []
     text = {"object": "response", "output": [{"type": "message", "content": kind}]}
     assert json.loads(RESPONSES_ANSWERS.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []
+
+
+def items_request(*items):
+    return json.dumps({"model": "gpt-5.1", "input": [{"role": "user", "content": "Mend it."}, *items]}).encode()
+
+
+CALLS = {
+    "shell_call": (
+        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls", "false"]}},
+        {
+            "type": "shell_call_output",
+            "call_id": "c",
+            "output": [
+                {"stdout": "a.py", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
+                {"stdout": "", "stderr": "no luck", "outcome": {"type": "exit", "exit_code": 1}},
+            ],
+        },
+        "a.py\nno luck",
+    ),
+    "apply_patch_call": (
+        {"type": "apply_patch_call", "call_id": "c", "operation": {"type": "update_file", "path": "a.py"}},
+        {"type": "apply_patch_call_output", "call_id": "c", "status": "completed", "output": "patched"},
+        "patched",
+    ),
+    "custom_tool_call": (
+        {"type": "custom_tool_call", "call_id": "c", "name": "Run", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "a.py"}]},
+        "a.py",
+    ),
+}
+
+
+@pytest.mark.parametrize(("called", "answered", "text"), CALLS.values(), ids=CALLS)
+def test_the_output_of_each_kind_of_call_is_a_result_and_is_written_back_in_its_kind(called, answered, text):
+    found = RESPONSES_FORMAT.parse(items_request(called, answered))
+    *_, asking, result = found.messages
+    assert [call.answered_by for call in asking.calls] == [result.answers]
+    assert result.text == text
+    shortened = result.with_text("[Shortened.]", "clear_results")
+    written = json.loads(RESPONSES_FORMAT.render(found, (*found.messages[:-1], shortened)))["input"][-1]
+    assert (written["type"], written["call_id"]) == (answered["type"], "c")
+    assert "[Shortened.]" in json.dumps(written["output"])
+    if called["type"] == "shell_call":
+        assert written["output"][-1]["outcome"] == {"type": "exit", "exit_code": 1}
+
+
+def test_an_output_of_shell_commands_that_is_no_list_is_an_empty_result():
+    called, answered, _ = CALLS["shell_call"]
+    found = RESPONSES_FORMAT.parse(items_request(called, {**answered, "output": {}}))
+    assert found.messages[-1].text == ""
+
+
+@pytest.mark.parametrize("called", [called for called, _, _ in CALLS.values()], ids=CALLS)
+def test_a_result_that_is_added_for_a_call_has_the_kind_of_the_call(called):
+    found = RESPONSES_FORMAT.parse(items_request(called))
+    place = len(found.body)
+    message = make_literal(b'{"role":"tool","tool_call_id":"c","content":"[No result.]"}', place, place, "repair")
+    message = replace(message, role="tool", answers="c")
+    written = json.loads(RESPONSES_FORMAT.render(found, (*found.messages, message)))["input"][-1]
+    assert (written["type"], written["call_id"]) == (f"{called['type']}_output", "c")
