@@ -182,9 +182,12 @@ def works(worker, messages):
 
 
 def body_before(sent):
-    """The messages as they were read: a block of a text-style history stays what it was after the first tool call."""
-    blocks = (sent.driver.forwarding.conversation.memory.block, sent.plan.block)
-    text_style = any(block is not None and block.text_style for block in blocks)
+    """The messages as they were read: a block of a text-style history stays what it was after the first tool call.
+
+    A stored block that could not serve says nothing of a new one.
+    """
+    block = sent.plan.block or sent.driver.forwarding.conversation.memory.block
+    text_style = block is not None and block.text_style
     return mark_observations(parse_request(sent.came).body, OBSERVATIONS, text_style=text_style)
 
 
