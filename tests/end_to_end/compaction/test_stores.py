@@ -76,7 +76,7 @@ def victim(breakable_stack, request):
 
 def delete_database(file):
     for each in file.parent.glob("promises.sqlite*"):
-        each.rmdir() if each.is_dir() else each.unlink()
+        each.rmdir() if each.is_dir() else each.unlink(missing_ok=True)  # the last one to close takes -wal away
 
 
 def overwrite_database(file):
