@@ -22,7 +22,7 @@ from proxy.store.memory_store import FALLBACK_LIMITS, FallbackStore, MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.wire.redaction import Redaction, redaction
 
 if TYPE_CHECKING:
@@ -190,5 +190,5 @@ def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> 
     uploads = None
     if store is not None:
         uploads = Uploads(store, config.originals, how, warn, report)
-    originals = Originals(config.originals, how, warn, uploads=uploads)
+    originals = OriginalsWriter(config.originals, how, warn, uploads=uploads)
     return Keeper(originals, everything=settings.keep == "all", required=settings.required)

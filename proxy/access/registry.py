@@ -23,13 +23,13 @@ import msgspec
 from msgspec import structs
 
 DAY_SECONDS = 24 * 3600
-YEAR_9999 = 253_402_300_799.0
+YEAR_9999_SECONDS = 253_402_300_799.0
 """The last second that a date can show."""
 _KEY = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 _ID_BYTES = 5
 _SECRET_BYTES = 24
 
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=YEAR_9999)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=YEAR_9999_SECONDS)]
 """A time, in seconds since 1970."""
 
 

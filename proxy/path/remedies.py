@@ -51,8 +51,7 @@ LARGEST_RETRY_SHARE = 0.9  # of the refused size: then, less than a tenth gone i
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
-ANSWER_DIVISOR = 2
-SMALLER_ANSWER_DIVISORS = (4, 8)
+ANSWER_DIVISORS = (2, 4, 8)
 LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
 
 
@@ -96,7 +95,7 @@ def find_cures(
     if cure is None:
         return
     yield cure
-    for divisor in SMALLER_ANSWER_DIVISORS if cure.most_answer_tokens is not None and cure.changes_history else ():
+    for divisor in ANSWER_DIVISORS[1:] if cure.most_answer_tokens is not None and cure.changes_history else ():
         if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
             yield _shorten_history(fault, counted_tokens, ratio, max_output, divisor)
 
@@ -135,7 +134,7 @@ def _shorten_answer(fault: Refusal, size: int, max_output: int | None) -> Cure |
 
 
 def _shorten_history(
-    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int = ANSWER_DIVISOR
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int = ANSWER_DIVISORS[0]
 ) -> Cure:
     if fault.limit is None:
         size = round(counted_tokens * ratio)
@@ -158,7 +157,7 @@ def _shorten_history(
         ratio = reported_tokens / counted_tokens
     # It did not fit beside the answer that was asked for, so it is larger than that.
     excluded_tokens = room
-    if divisor != ANSWER_DIVISOR:
+    if divisor != ANSWER_DIVISORS[0]:
         excluded_tokens = (fault.limit or 0) - (max_output or 0)
     ratio = max(ratio, (excluded_tokens + 1) / counted_tokens)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)

@@ -24,7 +24,7 @@ from proxy.path.request_context import AcceptedCallers, LearnedWindows, ModelPro
 from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.transcripts.files import History
-from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
+from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
 from proxy.summary.pending import Summarizer
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, RequestFormat
@@ -183,7 +183,7 @@ FAILING_TIMEOUT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    originals: Originals | None = None
+    originals: OriginalsWriter | None = None
     everything: bool = False
     required: bool = False
 

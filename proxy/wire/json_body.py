@@ -178,9 +178,9 @@ _model_decoder = msgspec.json.Decoder(_ModelMember)
 
 
 def find_model(body: bytes) -> str | None:
-    """It decides which upstream a request goes to."""
+    """It decides which upstream a request goes to. An empty name is none."""
     try:
-        return _model_decoder.decode(body).model
+        return _model_decoder.decode(body).model or None
     except (msgspec.DecodeError, RecursionError):  # clients send lone surrogates, NaN and byte order marks
         return as_text((read_object(body) or {}).get("model")) or None
 

@@ -11,7 +11,7 @@ from proxy.history import splice
 from proxy.wire.json_body import read_elements
 
 MARKS_MAX = 4
-STEP_BLOCKS = 18
+BLOCKS_PER_STEP = 18
 """Less than the API looks back over, because a message is marked at its end only."""
 MARK = b'"cache_control":{"type":"ephemeral"}'
 KEY = b'"cache_control"'
@@ -52,7 +52,7 @@ def mark_messages(messages: bytes, head_size: int, max_marks: int) -> bytes:
         blocks = _count_blocks(elements[place])
         if passed_blocks >= next_mark_at and _mark_element(elements, place):
             max_marks -= 1
-            next_mark_at = passed_blocks + STEP_BLOCKS
+            next_mark_at = passed_blocks + BLOCKS_PER_STEP
         passed_blocks += blocks
     return b"[" + b",".join(elements) + b"]"
 

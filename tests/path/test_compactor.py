@@ -29,7 +29,7 @@ from proxy.path.request_context import CompiledPolicy, PolicyChoice
 from proxy.path.services import Keeper
 from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.upstream.client import Call, Client
 from proxy.wire.chat import chat_format
 from proxy.wire.http_head import UNIDENTIFIED, Caller, find_header
@@ -420,7 +420,7 @@ def saved_messages(tmp_path):
 
 async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it(tmp_path, saved_messages):
     store = RecordingStore()
-    compactor_under_test = CompactorUnderTest(store, Keeper(Originals(tmp_path)))
+    compactor_under_test = CompactorUnderTest(store, Keeper(OriginalsWriter(tmp_path)))
     prepared = await compactor_under_test.prepares(WORK)
     assert action(prepared) == "created"
     await asyncio.sleep(0.2)

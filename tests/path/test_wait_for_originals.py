@@ -11,7 +11,7 @@ from proxy.path import services as module
 from proxy.path.conversation import Writing
 from proxy.path.services import Keeper
 from proxy.store.transcripts.files import TranscriptFolder
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.messages import KEY, TENANT, body, parse_request, user
 from tests.support.proxy_client import until
 
@@ -32,7 +32,7 @@ def disk(monkeypatch):
 
 @pytest.fixture
 async def keeper(tmp_path, disk):
-    made = Keeper(Originals(tmp_path))
+    made = Keeper(OriginalsWriter(tmp_path))
     yield made
     disk.set()
     await made.close()

@@ -15,7 +15,7 @@ import pytest
 
 from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from tests import ROOT
 from tests.support.messages import KEY
 from tests.support.object_store.faulty_relay import alternate, delay, drop_connection, pass_through, refuse_with
@@ -31,7 +31,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from tests.support.messages import chat, assistant, user
 from tests.support.transcripts import history_of
 from proxy.store.transcripts.uploads import TranscriptSettings
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.store.transcripts import uploads
 from tests.support.object_store.server import open_bucket
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
@@ -40,7 +40,7 @@ uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
 run = json.loads(sys.stdin.readline())
 bucket = open_bucket(run["url"], endpoint=run["endpoint"], key=run["key"], secret=run["secret"])
 sent = Uploads(bucket, Path(run["spool"]), TranscriptSettings(upload_seconds=0.03, sync=run["sync"]))
-kept = Originals(Path(run["spool"]), TranscriptSettings(sync=run["sync"]), uploads=sent)
+kept = OriginalsWriter(Path(run["spool"]), TranscriptSettings(sync=run["sync"]), uploads=sent)
 for turn in range(run["turn"], 10_000):
     for talk in range(3):
         pieces = [piece for number in range(turn) for piece in (assistant("Hm."), user(f"{{number}} " + "x" * 300))]
@@ -109,7 +109,7 @@ async def survive_kills(run, relay, kills):
         assert run.missing() == []
     for _ in range(STARTS_MAX):  # each sends for a few seconds, of which a busy machine may leave little
         sent = Uploads(run.bucket, run.spool, TranscriptSettings(upload_seconds=0.01))
-        assert Originals(run.spool, uploads=sent).close()
+        assert OriginalsWriter(run.spool, uploads=sent).close()
         if not list(run.spool.rglob("*.jsonl")):
             break
     assert list(run.spool.rglob("*.jsonl")) == []

@@ -11,7 +11,7 @@ from proxy.store.contract import EVEN_SECONDS, SystemClock
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import DAY_SECONDS, Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.clocks import Clocks
 from tests.support.messages import KEY, assistant, chat, user
 from tests.support.proxy_client import until
@@ -35,7 +35,7 @@ def write(bucket, spool, monkeypatch):
 
     def live(*recorded_turns, at=spool, sending=None):
         uploads = Uploads(bucket, at, sending or TranscriptSettings(upload_seconds=0.05))
-        writer = Originals(at, uploads=uploads)
+        writer = OriginalsWriter(at, uploads=uploads)
         keep(writer, *recorded_turns)
         assert writer.close()
 
@@ -68,7 +68,7 @@ def test_beyond_the_size_limit_the_oldest_conversations_are_removed_and_never_ne
 def test_conversations_in_the_spool_stay_with_all_earlier_messages(bucket, spool, write, relay):
     write(recorded_turns(1))
     uploads = Uploads(bucket, spool, TranscriptSettings(upload_seconds=60.0))
-    writer = Originals(spool, uploads=uploads)
+    writer = OriginalsWriter(spool, uploads=uploads)
     keep(writer, recorded_turns(2))
     assert Archive(spool, bucket).prune(Retention(bytes=1), time.time() + LATER) == 0
     assert writer.close()

@@ -10,7 +10,7 @@ from proxy.store.contract import read_elapsed
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.files import TranscriptFolder, close_file, find_ids, is_closed, list_files, open_locked
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.messages import assistant, chat, user
 from tests.support.transcripts import history_of, originals
 
@@ -119,7 +119,7 @@ def test_a_file_that_is_closed_while_a_turn_is_made_ready_is_left_as_it_is(tmp_p
 def test_sent_lines_are_removed_and_not_written_again_within_the_hour(tmp_path, place, memory_bucket, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     uploads = Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=0.02))
-    writer = Originals(tmp_path, uploads=uploads)
+    writer = OriginalsWriter(tmp_path, uploads=uploads)
 
     def turn(number):
         assert writer.keep(history_of(request(number))).done.result(10)

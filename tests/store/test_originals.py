@@ -18,7 +18,7 @@ from proxy.store.transcripts import files
 from proxy.store.transcripts import writer as writer_module
 from proxy.store.transcripts.files import History, TranscriptFolder
 from proxy.store.transcripts.uploads import TranscriptSettings
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.proxy_client import until
 
 
@@ -46,7 +46,7 @@ def writer(tmp_path, warnings):
     made = []
 
     def start(clock=None, **settings):
-        made.append(Originals(tmp_path, TranscriptSettings(**settings), warnings.append, clock=clock))
+        made.append(OriginalsWriter(tmp_path, TranscriptSettings(**settings), warnings.append, clock=clock))
         return made[-1]
 
     yield start
@@ -153,7 +153,7 @@ def test_originals_are_for_this_user_only(tmp_path, writer):
 @pytest.mark.parametrize("tenant", ["..", "../../etc", "/etc", "", ".", "a/b", "x" * 300, "tëam", "a\0b"])
 def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer, tenant):
     folder = tmp_path / "inner"
-    originals = Originals(folder)
+    originals = OriginalsWriter(folder)
     assert keep(originals, History(tenant, tenant, ["h1"], user_messages("one"))) == [True]
     assert originals.close()
     assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
@@ -309,11 +309,11 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from proxy.store.transcripts.files import History
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-originals = Originals(Path(sys.argv[1]))
+originals = OriginalsWriter(Path(sys.argv[1]))
 messages = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for number in range(300)]
 chain = [f"h{number}" for number in range(300)]
 full = originals.keep(History("t", "c", chain, messages)).done.result()
@@ -332,9 +332,9 @@ ENDLESS = """
 import sys
 from pathlib import Path
 from proxy.store.transcripts.files import History
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 
-originals, messages, chain = Originals(Path(sys.argv[1])), [], []
+originals, messages, chain = OriginalsWriter(Path(sys.argv[1])), [], []
 for number in range(100_000):
     messages.append(b'{"role":"user","content":"%d %s"}' % (number, b"x" * 5000))
     chain.append(f"h{number}")

@@ -14,7 +14,7 @@ from proxy.history.chain import compute_chain
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.uploads import TranscriptSettings
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.wire.answer_assembly import Assembly
 from tests.support.completions import Turn
 from tests.support.messages import KEY, TENANT, parse_request
@@ -46,13 +46,13 @@ def history_of(source: bytes, tenant: str = TENANT) -> History:
 
 
 @contextmanager
-def originals(folder: Path, *, warn=lambda _: None, clock=None, **settings) -> Iterator[Originals]:
-    made = Originals(folder, TranscriptSettings(**settings), warn, clock=clock)
+def originals(folder: Path, *, warn=lambda _: None, clock=None, **settings) -> Iterator[OriginalsWriter]:
+    made = OriginalsWriter(folder, TranscriptSettings(**settings), warn, clock=clock)
     yield made
     assert made.close()
 
 
-def keep(kept: Originals, *talk: RecordedExchange) -> None:
+def keep(kept: OriginalsWriter, *talk: RecordedExchange) -> None:
     """Each is written before this returns."""
     for one in talk:
         history = kept.keep(one.history)

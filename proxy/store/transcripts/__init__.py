@@ -1,6 +1,6 @@
 """Transcripts: the originals of conversations, on disk and in an object store.
 
-    request -> Originals (queue) -> current.jsonl of the conversation
+    request -> OriginalsWriter (queue) -> current.jsonl of the conversation
     answer -> Recording -------^      |
                                       |  if there is an object store: closed, sent by Uploads, deleted here
                                       v

@@ -38,7 +38,7 @@ class SubmittedHistory:
     """Tenant, conversation and last link, once it is written: its answers belong after that link."""
 
 
-class Originals:
+class OriginalsWriter:
     """`warn` is called from any thread. `problem` is the reason why nothing can be written now, or empty."""
 
     def __init__(
@@ -220,7 +220,7 @@ class Originals:
 class Recording:
     """One answer as it passes: collected on the event loop, taken apart in the thread while it still comes."""
 
-    def __init__(self, originals: Originals, submission: SubmittedHistory, assembly: Assembly) -> None:
+    def __init__(self, originals: OriginalsWriter, submission: SubmittedHistory, assembly: Assembly) -> None:
         self._originals = originals
         self._submitted = submission
         self._assembly = assembly

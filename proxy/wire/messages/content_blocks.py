@@ -183,7 +183,7 @@ def _write_result(message: Message) -> bytes:
     return b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % fields
 
 
-LOOK_BACK_BLOCKS = 20
+LOOK_BACK_BLOCKS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blo
     client_marks = request.source.count(marks.KEY)
     if not 0 < client_marks < marks.MARKS_MAX:
         return messages
-    ends = [number for number in (shared_blocks, *range(end, 0, -LOOK_BACK_BLOCKS)) if number]
+    ends = [number for number in (shared_blocks, *range(end, 0, -LOOK_BACK_BLOCKS_MAX)) if number]
     for number in islice(dict.fromkeys(ends), marks.MARKS_MAX - client_marks):
         place = bisect_right(starts, number - 1) - 1
         _mark_block(messages, place, number - 1 - starts[place])

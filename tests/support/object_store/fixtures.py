@@ -11,7 +11,7 @@ from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.bucket import Bucket
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
-from proxy.store.transcripts.writer import Originals
+from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.object_store.faulty_relay import FaultyRelay, faulty_relay
 from tests.support.object_store.server import MISSING, S3, s3_server
 
@@ -68,7 +68,9 @@ def writing(bucket, spool, warnings, short_waits):
     @contextmanager
     def live(*, at=spool, to=bucket, tell=lambda _: None, **settings):
         uploads = Uploads(to, at, replace(SENDING, **settings), warnings.append, tell)
-        kept = Originals(at, TranscriptSettings(sync=settings.get("sync", "never")), warnings.append, uploads=uploads)
+        kept = OriginalsWriter(
+            at, TranscriptSettings(sync=settings.get("sync", "never")), warnings.append, uploads=uploads
+        )
         kept.uploads = uploads
         yield kept
         assert kept.close()
