@@ -70,7 +70,7 @@ def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
 
 
 def remove_headers(headers: Headers, *names: str) -> Headers:
-    return tuple(pair for pair in headers if pair[0].lower() not in names)
+    return tuple([pair for pair in headers if pair[0].lower() not in names])
 
 
 def read_own_headers(headers: Headers) -> dict[str, str]:
@@ -96,13 +96,18 @@ def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset
 
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
     """`cross_origin`: whether pages of other sites may read the answer. Drops headers that cannot be written."""
-    names = [name.lower() for name, _ in headers]
     # Of the proxy's own answers only: those of an upstream would come before them.
     prefixes: tuple[str, ...] = ("x-compaction",)
     if not cross_origin:
         prefixes = ("x-compaction", "access-control-")
     removed_names = _NOT_FOR_CLIENT
-    refused_names = [name for name in names if name.startswith(prefixes)]
+    names: list[str] = []
+    refused_names: list[str] = []
+    for spelling, _ in headers:
+        name = spelling.lower()
+        names.append(name)
+        if name.startswith(prefixes):
+            refused_names.append(name)
     if refused_names:
         removed_names = removed_names.union(refused_names)
     forwarded_headers = _drop(headers, names, removed_names)
@@ -142,7 +147,13 @@ def _unify_spelling(headers: Headers) -> Headers:
 
 def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
     """In the order they were applied; `identity` is none."""
-    return ",".join([name for name in _list_options(headers, "content-encoding") if name not in _NO_CODING])
+    codings: list[str] = []
+    for name, value in headers:
+        if name.lower() == "content-encoding":
+            codings += list_codings(value)
+    if not codings:
+        return ""
+    return ",".join([coding for coding in codings if coding not in _NO_CODING])
 
 
 def _list_options(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
@@ -293,12 +304,15 @@ def is_credential(name: str) -> bool:
 
 def find_credentials(headers: Headers, query: str = "") -> Headers:
     """Pairs of lower-case name and value, sorted; empty ones show nothing."""
-    credentials = {(name.lower(), _find_significant(name, value)) for name, value in headers if is_credential(name)}
+    credentials: set[tuple[str, str]] = set()
+    for name, value in headers:
+        if is_credential(name):
+            credentials.add((name.lower(), _find_significant(name, value)))
     if query:
         for name, value in parse_qsl(query, errors="surrogateescape"):
             if name.lower() in _QUERY_ONLY or is_credential(name):
                 credentials.add((f"?{name.lower()}", value))
-    return tuple(sorted(pair for pair in credentials if pair[1]))
+    return tuple(sorted([pair for pair in credentials if pair[1]]))
 
 
 def _find_significant(name: str, value: str) -> str:

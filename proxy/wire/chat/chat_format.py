@@ -201,7 +201,7 @@ def _read_history(
         else:
             messages.append(Message(*fields, body_size, body_size + 1))
             body_size += 1
-    return tuple(messages), tuple(start for start, _ in locate(source, start + 1, elements))
+    return tuple(messages), tuple([start for start, _ in locate(source, start + 1, elements)])
 
 
 def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], str]:
