@@ -1,0 +1,133 @@
+"""A question put to a model: what is sent, what is tried once more, and what becomes of each answer."""
+
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from proxy.config import Upstream as Settings
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.summary.call import SummaryCall
+from proxy.upstream.client import Call, Client
+from proxy.wire.redaction import Redaction
+from tests.summary.test_question import OVER, RULES, need
+from tests.support.messages import body, parse_request
+from tests.support.scripted_upstream import Upstream, answer, hang, text_turn
+
+SUMMARY = "The user wants the tests mended. Ten files were read, none was changed; two of the three tests pass by now."
+GOOD = text_turn(SUMMARY).using(prompt=900, cached=700)
+HEADERS = (("Authorization", "Bearer sk-a"), ("Idempotency-Key", "1"), ("User-Agent", "agent/1"), ("X-Own", "yes"))
+
+
+def refuse(message, status=400):
+    return answer({"error": {"message": message, "type": "invalid_request_error"}}, status=status)
+
+
+def in_turn(*replies):
+    """The script of an upstream that gives these replies, the last of them ever after."""
+    waiting = list(replies)
+
+    def reply(_):
+        return waiting.pop(0) if len(waiting) > 1 else waiting[0]
+
+    return reply
+
+
+@asynccontextmanager
+async def asking(script, summary=RULES.summary, *, stream=False, **options):
+    """The upstream and the call, which has asked nothing yet."""
+    rules = replace(RULES, summary=summary)
+    question = need(OVER, rules).question
+    source = body(OVER, stream=stream, max_tokens=50)
+    async with (
+        Upstream(script) as up,
+        Client(Settings(base_url=up.url + "/v1", retries=0, silence_seconds=0.5), lambda _: None) as client,
+    ):
+        call = Call("POST", "/chat/completions", "a=b", HEADERS, source)
+        yield up, SummaryCall(question, parse_request(source), call, client, estimate_tokens, Redaction(), **options)
+
+
+def sent(request):
+    return json.loads(request.body)
+
+
+def names(request):
+    return {name.lower() for name, _ in request.headers}
+
+
+async def test_a_good_answer_is_the_summary_with_its_cost():
+    async with asking(GOOD) as (up, call):
+        outcome = await call.run()
+    assert outcome.verdict.text == SUMMARY
+    assert (outcome.cost.tries, outcome.cost.read, outcome.cost.cached) == (1, 900, 700)
+    (request,) = up.requests
+    assert sent(request)["max_tokens"] == RULES.summary.max_tokens
+
+
+async def test_headers_of_the_clients_own_request_are_left_out():
+    async with asking(GOOD) as (up, call):
+        await call.run()
+    assert {b"authorization", b"x-own"} <= names(up.requests[0])
+    assert b"idempotency-key" not in names(up.requests[0])
+    assert up.requests[0].target.endswith("?a=b")
+
+
+async def test_another_upstream_gets_no_key_no_query_and_no_header_of_unknown_names():
+    async with asking(GOOD, is_other_upstream=True, model="small") as (up, call):
+        await call.run()
+    assert names(up.requests[0]).isdisjoint({b"authorization", b"x-own", b"idempotency-key"})
+    assert b"user-agent" in names(up.requests[0])
+    assert "?" not in up.requests[0].target
+    assert sent(up.requests[0])["model"] == "small"
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [(401, "auth"), (403, "auth"), (402, "quota"), (429, "quota"), (500, "unreachable"), (503, "unreachable")],
+)
+async def test_a_refusal_that_no_other_question_mends_is_asked_once(status, why):
+    async with asking(refuse("no", status)) as (up, call):
+        outcome = await call.run()
+    assert (outcome.verdict.why, outcome.verdict.text, len(up.requests)) == (why, "", 1)
+
+
+async def test_another_refusal_is_asked_again_in_another_way():
+    async with asking(in_turn(refuse("no"), GOOD)) as (up, call):
+        outcome = await call.run()
+    assert outcome.verdict.text
+    assert outcome.cost.tries == 2
+    assert up.requests[0].body != up.requests[1].body
+
+
+async def test_a_refused_bound_is_lowered_to_what_the_upstream_allows():
+    words = (
+        "max_tokens is too large: 6000. This model supports at most 4096 completion tokens, whereas you provided 6000."
+    )
+    async with asking(in_turn(refuse(words), GOOD)) as (up, call):
+        rules = replace(call.question.rules, max_tokens=6_000)
+        assert (await replace(call, question=replace(call.question, rules=rules)).run()).verdict.text
+    assert [sent(request)["max_tokens"] for request in up.requests] == [6_000, 4_096]
+
+
+async def test_a_bound_of_another_name_is_used_if_the_upstream_asks_for_it():
+    refusal = refuse("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+    async with asking(in_turn(refusal, GOOD)) as (up, call):
+        assert (await call.run()).verdict.text
+    assert "max_tokens" not in sent(up.requests[1])
+    assert sent(up.requests[1])["max_completion_tokens"] == 100
+
+
+async def test_a_model_that_does_not_answer_is_a_timeout():
+    async with asking(hang()) as (up, call):
+        outcome = await call.run()
+    assert outcome.verdict.why == "timeout"
+    assert outcome.cost.tries == len(up.requests)
+
+
+@pytest.mark.parametrize(("streams", "is_streamed"), [(True, True), (False, False)])
+async def test_a_summary_is_streamed_as_the_client_streams_unless_the_policy_says_no(streams, is_streamed):
+    rules = replace(RULES.summary, stream=streams)
+    async with asking(GOOD, rules, stream=True) as (up, call):
+        assert (await call.run()).verdict.text
+    assert bool(sent(up.requests[0]).get("stream")) is is_streamed
