@@ -11,9 +11,9 @@ from proxy.shorten.pipeline import estimate_tokens
 from proxy.summary.call import SummaryCall
 from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import Redaction
-from tests.summary.test_question import OVER, RULES, need
 from tests.support.messages import body, parse_request
 from tests.support.scripted_upstream import Upstream, answer, hang, text_turn
+from tests.support.summary_questions import OVER, RULES, need
 
 SUMMARY = "The user wants the tests mended. Ten files were read, none was changed; two of the three tests pass by now."
 GOOD = text_turn(SUMMARY).using(prompt=900, cached=700)

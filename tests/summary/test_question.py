@@ -10,33 +10,15 @@ from hypothesis import strategies as st
 
 from proxy.history.messages import make_literal
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.path.planning import NeedSummary
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.summary import NOW, Summary, SummaryReply, SummaryRules, Verdict, render_request, retell
+from proxy.shorten.rules import Facts, Keep
+from proxy.shorten.summary import NOW, Summary, SummaryReply, Verdict, render_request, retell
 from proxy.summary.question import AGAIN, CLIP_CHARACTERS, Question, list_tries
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, request, user
-
-BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
-SHORT = SummaryRules(prompt="Sum it up.", max_tokens=100, ledger=400, prepare=0.8)
-RULES = Rules(trigger_tokens=6_000, clear_at_least=10**9, when_full=(), summary=SHORT)
-
-
-def work(steps, task="Mend the tests."):
-    """Each step weighs about 600 tokens."""
-    return history(user(task), *[call("Read", path=f"{step}.py", out=f"{step}\n{BIG}") for step in range(steps)])
-
-
-SEEN, NEAR, OVER, BEYOND = work(7), work(9), work(10), work(12)
-
-
-def need(messages, rules=RULES, **facts):
-    """What is asked about this history, where anything is."""
-    made = Worker(rules, Facts(**facts)).considers(messages)
-    return made if isinstance(made, NeedSummary) else None
+from tests.support.summary_questions import BEYOND, BIG, NEAR, OVER, RULES, SEEN, SHORT, need, work
 
 
 def asked_ahead(messages, rules=RULES, **facts):
