@@ -313,9 +313,9 @@ def _describe_models(name: str, evidence: ServerEvidence) -> Finding:
 
 
 def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Finding:
-    server_name = detect_server(evidence)
-    if server_name is not None:
-        kind, sign = server_name
+    detection = detect_server(evidence)
+    if detection is not None:
+        kind, sign = detection
         return "ok", f"{settings.name}: {kind.name}, detected by {sign}; {kind.advice}"
     label: Label = "ok"
     for row in evidence.models:

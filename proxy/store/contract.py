@@ -114,11 +114,11 @@ class SystemClock:
     continues as if there had been no jump, until the clock has run evenly.
     """
 
-    def __init__(self, now: Callable[[], float] = time.time, elapsed_now: Callable[[], float] = read_elapsed) -> None:
+    def __init__(self, now: Callable[[], float] = time.time, elapsed_clock: Callable[[], float] = read_elapsed) -> None:
         self._now = now
-        self._elapsed = elapsed_now
+        self._elapsed = elapsed_clock
         self._lock = threading.Lock()
-        self._offset = now() - elapsed_now()
+        self._offset = now() - elapsed_clock()
         """Time of day less elapsed time, as it was last believed."""
         self._jumped: tuple[float, float] | None = None
         """The same after a jump, and the elapsed time of it."""
@@ -127,13 +127,13 @@ class SystemClock:
         return self._now()
 
     def read_believed(self) -> float:
-        now, elapsed_now = self._now(), self._elapsed()
+        now, elapsed_seconds = self._now(), self._elapsed()
         with self._lock:
-            offset = now - elapsed_now
+            offset = now - elapsed_seconds
             if offset - self._offset > JUMP_SECONDS:
                 if self._jumped is None or abs(offset - self._jumped[0]) > JUMP_SECONDS:
-                    self._jumped = offset, elapsed_now
-                if elapsed_now - self._jumped[1] < EVEN_SECONDS:
-                    return self._offset + elapsed_now
+                    self._jumped = offset, elapsed_seconds
+                if elapsed_seconds - self._jumped[1] < EVEN_SECONDS:
+                    return self._offset + elapsed_seconds
             self._offset, self._jumped = offset, None
             return now

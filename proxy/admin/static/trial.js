@@ -41,7 +41,7 @@ export function trial(name, { names, teams, conversation }) {
 
 function outcome({ conversations, left_out: out, tried, today }, name, against) {
   if (!tried.requests) return note("No conversation of this time is kept here, so there is nothing to replay.");
-  const both = (of) => [[`${against}`, "raw", of(today)], [name, "sent", of(tried)]];
+  const both = (of) => [[against, "raw", of(today)], [name, "sent", of(tried)]];
   const row = (words, of) => [words, figure(of(today)), figure(of(tried))];
   const left = out ? `; ${exact(out)} left out for want of time or size` : "";
   return [
@@ -51,7 +51,7 @@ function outcome({ conversations, left_out: out, tried, today }, name, against) 
     pair(both((each) => each.cost_share), (share) => percent(share, 1)),
     h("h4", null, "The same if results that are needed again are read again"),
     pair(both((each) => each.cost_with_rereads_share), (share) => percent(share, 1)),
-    table(["", figure(`${against}`), figure(name)], [
+    table(["", figure(against), figure(name)], [
       row("Dollars, where prices are known", (each) => (each.priced ? dollars(each.dollars) : "–")),
       row("Read from the cache", (each) => percent(each.cached_share, 1)),
       row("Rewrites", (each) => exact(each.rewrites)),
