@@ -332,13 +332,12 @@ class OtelConfig(ConfigModel):
     """OpenTelemetry: spans sent to a collector by OTLP over HTTP. Needs the extra `otel`."""
 
     endpoint: str = ""
-    """URL of the collector's OTLP/HTTP receiver. Empty: nothing is sent."""
+    """URL of the collector's OTLP/HTTP receiver. Each request, call of a model and summary is a span. Empty: nothing is
+    sent."""
     headers: Headers = Field({})
     """Headers for the collector; secrets as env:NAME or file:PATH."""
     service: str = "compaction-proxy"
     """Name of this service (`service.name`)."""
-    traces: bool = True
-    """Send a span for each request, call of a model and summary, and continue `traceparent`."""
     sample: Percent = ALL_PERCENT
     """Percent of the traces begun here that are sent; below 1 with its sign, as 0.5%."""
 

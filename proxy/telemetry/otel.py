@@ -286,7 +286,7 @@ class Exporter:
         lost_count = 0
         for at, event in items:
             try:
-                self._spans.add(at, event)  # a span only if it carries a trace (`otel.traces`)
+                self._spans.add(at, event)  # a span only if it carries a trace
             except _UNWRITABLE:  # a client chose some of its words: it must not cost the spans of others
                 lost_count += 1
         if not self._post_spans(list(self._spans.release(HELD_SECONDS))):
