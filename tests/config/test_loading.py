@@ -55,14 +55,16 @@ def test_a_removed_setting_is_refused_with_a_sentence_that_says_what_to_do(write
         "policies:\n"
         "  mine:\n"
         "    headroom: 0.1\n"
-        "    when_full: [{clear_results: {outline: 0.2}}]\n"
+        "    when_full: [{clear_results: {outline: 0.2}}, {dedup_old: {subsumes: []}}]\n"
         "    summary: {scope_tokens: 9}\n"
     )
-    refused = "there is no such setting since version 0.3"
+    refused = "there is no such setting after version 0.2"
+    by_tool = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"
     outline = "remove it; placeholders hold only lines that carry the outcome"
     assert [line.partition(": ")[2] for line in faults(file)] == [
         f"policies.mine.headroom: {refused}: subtract it from `trigger`",
         f"policies.mine.when_full.0.clear_results.outline: {refused}: {outline}",
+        f"policies.mine.when_full.1.dedup_old.subsumes: {refused}: {by_tool}",
         f"policies.mine.summary.scope_tokens: {refused}: remove it; `scope` is a number of summaries",
     ]
 

@@ -280,9 +280,3 @@ def test_a_wider_call_makes_nothing_obsolete_where_repeated_calls_do_not():
 def test_a_range_that_names_no_lines_or_no_path_is_refused(subsumes, why):
     with pytest.raises(ValidationError, match=why):
         Config.model_validate({"policies": {"mine": {"tools": {"page_of": {"subsumes": subsumes}}}}})
-
-
-def test_the_list_that_0_2_had_for_it_is_refused_with_what_to_write():
-    old = {"when_full": [{"dedup_old": {"subsumes": [["page_of", "doc", "from_page", "to_page", ""]]}}]}
-    with pytest.raises(ValidationError, match=r"tools: \{NAME: \{subsumes: \{path: ARGUMENT"):
-        Config.model_validate({"policies": {"mine": old}})
