@@ -16,11 +16,10 @@ from proxy.config import (
     Occasion,
     RolloutChoice,
     Upstream,
-    as_yaml,
     find_origins,
     find_warnings,
 )
-from proxy.config.defaults import as_json_schema
+from proxy.config.defaults import as_json_schema, as_yaml
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.windows import is_known_model, resolve_window
 from proxy.server import config_watch

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.cli import main
-from proxy.config import as_yaml
+from proxy.config.defaults import as_yaml
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ import traceback
 
 import pytest
 
-from proxy.config import Config, InvalidConfig, as_yaml, load
+from proxy.config import Config, InvalidConfig, load
+from proxy.config.defaults import as_yaml
 
 CANARY = "sk-canary-3f9a"
 

@@ -7,8 +7,8 @@ import pytest
 import trustme
 from pydantic import ValidationError
 
-from proxy.config import Config, InvalidConfig, Upstream, as_yaml, load
-from proxy.config.defaults import read_descriptions
+from proxy.config import Config, InvalidConfig, Upstream, load
+from proxy.config.defaults import as_yaml, read_descriptions
 from proxy.config.policies import Policy
 from proxy.config.values import ConfigModel
 from tests import ROOT
