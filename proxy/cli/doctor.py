@@ -53,7 +53,7 @@ class ServerEvidence:
         return [row for row in page["data"] if isinstance(row, dict)]
 
     def read_windows(self) -> dict[str, Window]:
-        windows = {}
+        windows: dict[str, Window] = {}
         for row in self.models:
             model = str(row.get("id"))
             for path, read_window in PROBES.items():
