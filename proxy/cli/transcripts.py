@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from proxy import assembly
 from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
@@ -141,13 +140,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     summary = "find a text in all of them; exit 1 if it is in none"
     search = _add(acts, "search", search_all, summary, 'search "connection refused"')
     search.add_argument("text", metavar="TEXT")
-    search.add_argument("--regex", action="store_true", help="TEXT is a regular expression")
-    search.add_argument("--case", action="store_true", help="distinguish capital and small letters")
+    search.add_argument("--regex", action="store_true", help="TEXT is a regular expression; case is ignored")
     summary = "one conversation as the messages that a client sends"
-    export = _add(acts, "export", export_one, summary, "export 0ff46b35 --request --output request.json")
+    export = _add(acts, "export", export_one, summary, "export 0ff46b35 --request > request.json")
     export.add_argument("--request", action="store_true", help="as the body of a request")
     export.add_argument("--model", metavar="M", help="the request's model (default: the one that answered last)")
-    export.add_argument("--output", metavar="FILE", type=Path, help="write to this file instead of standard output")
     for act in (show, export):
         act.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID if several have it")
         act.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
@@ -255,10 +252,9 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 def _make_finder(args: argparse.Namespace) -> Finder:
     if not args.regex:
-        return find_text(args.text, distinguish_case=args.case)
-    flags = 0 if args.case else re.IGNORECASE
+        return find_text(args.text)
     try:
-        return find_pattern(re.compile(args.text, flags))
+        return find_pattern(re.compile(args.text, re.IGNORECASE))
     except re.error as fault:
         raise NotFoundError(f"not a regular expression: {fault}") from None
 
@@ -270,10 +266,7 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     body = b"[\n" + b",\n".join(messages) + b"\n]"
     if args.request:
         body = b'{"model":%s,"messages":%s}' % (json.dumps(_choose_model(transcript, args.model)).encode(), body)
-    if args.output:
-        args.output.write_bytes(body + b"\n")
-    else:
-        sys.stdout.buffer.write(body + b"\n")
+    sys.stdout.buffer.write(body + b"\n")
     altered_count = sum(bool(line.altered) for line in path)
     if altered_count:
         print(f"{format_count(altered_count, 'message')} not as sent: secrets were removed", file=sys.stderr)  # noqa: T201
