@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from proxy.config import Config, find_warnings
+from proxy.config import Config
 from proxy.config.policies import Policy, shipped_policies
 from proxy.designs.strategies import READS, DedupOld
 from proxy.designs.tool_hints import ToolHints
@@ -190,35 +190,6 @@ def test_a_list_with_the_step_for_tools_gets_no_second_one():
     policy = Policy.model_validate({"tools": {"x": {"response": "remove"}}, "when_full": [{"tool_hints": {}}]})
     (step,) = policy.rules("mine").when_full
     assert step == ToolHints(hints=(("x", "", "remove"), *ToolHints().hints))
-
-
-@pytest.mark.parametrize(
-    ("tools", "where", "why"),
-    [
-        ({"mcp_*": {"response": "keep"}, "MCP_dump": {"response": "strip"}}, "MCP_dump.response", "'mcp_*' above"),
-        ({"*": {"dedup": True}, "git": {"dedup": False}}, "git.dedup", "move this above"),
-        ({"a": {"response": "keep", "request": "remove"}}, "a.response", "takes these calls out"),
-        ({"a_b": {"response": "keep"}, "a_*": {"request": "remove"}}, "a_b.response", "of 'a_*'"),
-    ],
-)
-def test_a_value_that_never_counts_causes_a_warning_with_the_mend(tools, where, why):
-    config = Config.model_validate({"policies": {"mine": {"tools": tools}}})
-    warnings = dict(find_warnings(config, lambda model: True))
-    assert why in warnings[f"policies.mine.tools.{where}"]
-
-
-def test_a_value_that_an_inherited_one_makes_void_causes_a_warning():
-    base = {"tools": {"mcp_*": {"request": "remove"}}}
-    mine = {"inherit": "base", "tools": {"mcp_state": {"response": "keep"}}}
-    config = Config.model_validate({"policies": {"base": base, "mine": mine}})
-    warnings = dict(find_warnings(config, lambda model: True))
-    assert "of 'mcp_*'" in warnings["policies.mine.tools.mcp_state.response"]
-
-
-def test_globs_that_complement_one_another_cause_no_warning():
-    tools = {"fs_read": {"response": "keep"}, "fs_*": {"response": "strip", "request": "keep"}, "*": {"dedup": True}}
-    config = Config.model_validate({"policies": {"mine": {"tools": tools}}})
-    assert list(find_warnings(config, lambda model: True)) == []
 
 
 PAGES = {"path": "doc", "start": "from_page", "end": "to_page"}
