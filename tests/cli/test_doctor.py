@@ -161,9 +161,6 @@ async def test_a_refused_stream_is_reported_with_the_upstreams_code_and_nothing_
     assert bad == [f"default: a short stream from local-1 failed with status 404{shown}"]
 
 
-# --- several upstreams ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def anthropic():
     """An API that refuses what Anthropic's refuses: another key header, and requests without a version."""
