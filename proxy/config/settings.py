@@ -117,7 +117,7 @@ def _check_file(path: str | None) -> str | None:
 
 
 def _check_certificates(path: str | None) -> str | None:
-    if path is not None:
+    if _check_file(path) is not None:
         try:
             ssl.create_default_context(cafile=path)
         except OSError:
@@ -134,7 +134,7 @@ def _load_certificate(certificate: str | None, key: str | None = None) -> None:
 
 
 def _check_client_certificate(path: str | None) -> str | None:
-    _load_certificate(path)
+    _load_certificate(_check_file(path))
     return path
 
 
@@ -157,8 +157,8 @@ WhatToKeep = Literal["lossy", "all", "off"]
 SecretPattern = Annotated[str, refuse_if(redaction.fault)]
 BaseUrl = Annotated[str, AfterValidator(_normalize_base_url)]
 ReadableFile = Annotated[str | None, AfterValidator(_check_file)]
-TrustedFile = Annotated[str | None, AfterValidator(_check_file), AfterValidator(_check_certificates)]
-IdentityFile = Annotated[str | None, AfterValidator(_check_file), AfterValidator(_check_client_certificate)]
+TrustedFile = Annotated[str | None, AfterValidator(_check_certificates)]
+IdentityFile = Annotated[str | None, AfterValidator(_check_client_certificate)]
 StateUrl = Annotated[MaybeSecret, AfterValidator(_check_state_url)]
 Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
 TeamName = Annotated[str, Field(pattern=TEAM_NAME)]

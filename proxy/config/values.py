@@ -19,7 +19,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 SIMILARITY_MIN_RATIO = 0.6
@@ -72,13 +71,15 @@ class ConfigModel(BaseModel):
             return {}
         if not isinstance(values, Mapping):
             return values
-        plain = {}
-        for name, value in values.items():
-            field = cls.model_fields.get(name)
-            if field is None:
-                plain[name] = value
-            elif value is not None or not _is_group(field.annotation):
-                plain[name] = _read_spelling(value, field)
+        plain = dict(values)
+        for name in values.keys() & cls.model_fields.keys():
+            annotation, value = cls.model_fields[name].annotation, values[name]
+            if value is None and isinstance(annotation, type) and issubclass(annotation, ConfigModel):
+                del plain[name]
+            elif isinstance(value, str) and get_origin(annotation) is tuple:
+                plain[name] = [value]
+            elif isinstance(value, str) and get_origin(annotation) is Literal and value.lower() in get_args(annotation):
+                plain[name] = value.lower()
         return plain
 
 
@@ -89,18 +90,6 @@ def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a settin
     if get_origin(annotation) is Annotated:
         return _list_kinds(arguments[0])
     return set().union(*map(_list_kinds, arguments))
-
-
-def _is_group(annotation: Any) -> bool:  # noqa: ANN401 (any type a setting has)
-    return isinstance(annotation, type) and issubclass(annotation, ConfigModel)
-
-
-def _read_spelling(value: object, field: FieldInfo) -> object:
-    if isinstance(value, str) and get_origin(field.annotation) is tuple:
-        return [value]
-    if isinstance(value, str) and get_origin(field.annotation) is Literal:
-        return next((choice for choice in get_args(field.annotation) if choice == value.lower()), value)
-    return value
 
 
 @dataclass(frozen=True, slots=True)
