@@ -109,13 +109,11 @@ def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
         (name,) = entry
         errors: Any = [{**error, "loc": (name, *error["loc"])} for error in invalid.errors(include_url=False)]
         raise ValidationError.from_exception_data(name, errors) from None
-    return entry
+    return {name: settings or {} for name, settings in entry.items()}
 
 
 def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
-    for name, settings in changes.items():
-        _check_step({name: settings})
-    return {name: settings or {} for name, settings in changes.items()}
+    return {name: _check_step({name: settings})[name] for name, settings in changes.items()}
 
 
 @dataclass(frozen=True)

@@ -245,15 +245,18 @@ class Policy(
 
     @model_validator(mode="after")
     def _refuse_double_settings(self) -> "Policy":
-        for lists in STEP_LISTS:
-            if lists not in self.model_fields_set:
-                continue
-            for entry in getattr(self, lists):
-                ((name, settings),) = entry.items()
-                for setting, value in self.steps.get(name, {}).items():
-                    if (settings or {}).get(setting, value) != value:
-                        raise ValueError(f"`{setting}` of {name} is set in `{lists}` and in `steps`: keep one of them")
+        for lists, name, settings in self.list_steps():
+            for setting, value in self.steps.get(name, {}).items():
+                if lists in self.model_fields_set and settings.get(setting, value) != value:
+                    raise ValueError(f"`{setting}` of {name} is set in `{lists}` and in `steps`: keep one of them")
         return self
+
+    def list_steps(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """List the steps: the setting with the list, the name of the step, and its settings."""
+        for lists in STEP_LISTS:
+            for entry in getattr(self, lists):
+                for name, settings in entry.items():
+                    yield lists, name, settings
 
     @property
     def version(self) -> str:
@@ -264,9 +267,9 @@ class Policy(
 
     def rules(self, name: str) -> Rules:
         values = _shared_values(self, Rules)
-        for lists in STEP_LISTS:
-            entries = getattr(self.change_steps(), lists)
-            values[lists] = tuple(apply_rules(self.tools, build_step(entry)) for entry in entries)
+        values |= dict.fromkeys(STEP_LISTS, ())
+        for lists, step, settings in self.change_steps().list_steps():
+            values[lists] += (apply_rules(self.tools, build_step({step: settings})),)
         values["when_full"] = add_steps(self.tools, values["when_full"])
         values["keep"] = Keep(**self.keep.model_dump())
         values["pins"] = Pins(**self.pins.model_dump())
@@ -276,21 +279,15 @@ class Policy(
     def change_steps(self) -> "Policy":
         if not self.steps:
             return self
-        changes = {}
-        for lists in STEP_LISTS:
-            entries = []
-            for entry in getattr(self, lists):
-                ((name, settings),) = entry.items()
-                entries.append({name: {**(settings or {}), **self.steps.get(name, {})}})
-            changes[lists] = tuple(entries)
+        changes: dict[str, tuple[Any, ...]] = dict.fromkeys(STEP_LISTS, ())
+        for lists, name, settings in self.list_steps():
+            changes[lists] += ({name: {**settings, **self.steps.get(name, {})}},)
         return self.model_copy(update=changes)
 
     def find_listed(self, step: str) -> Mapping[str, Any] | None:
-        policy = self.change_steps()
-        for lists in STEP_LISTS:
-            for entry in getattr(policy, lists):
-                if step in entry:
-                    return entry[step] or {}
+        for _, name, settings in self.change_steps().list_steps():
+            if name == step:
+                return settings
         return None
 
     def build_step(self, name: str, settings: Mapping[str, Any]) -> Step:
@@ -339,10 +336,9 @@ def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
 
 def _override_steps(inherited_values: Mapping[str, Any], child: Policy) -> dict[str, Any]:
     changes = dict(inherited_values)
-    for lists in STEP_LISTS:
+    for lists, name, _ in child.list_steps():
         if lists in child.model_fields_set:
-            for entry in getattr(child, lists):
-                changes.pop(next(iter(entry)), None)
+            changes.pop(name, None)
     for name, settings in child.steps.items():
         changes[name] = {**changes.get(name, {}), **settings}
     return changes
