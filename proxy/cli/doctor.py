@@ -140,7 +140,6 @@ _SHORT_STREAM = {
 }
 _ANSWER_MAX_TOKENS: Mapping[str, int] = {"max_tokens": 160, "max_completion_tokens": 2_000}
 """Reasoning counts towards the second one, and may take more tokens than the answer."""
-_MODELS_SHOWN_LIMIT = 8  # some servers list hundreds of models
 _CHUNKS_MIN = 3
 _SPREAD_SHARE = 0.2
 """The chunks of an unbuffered stream arrive over at least this share of its time; buffered ones together at its end."""
@@ -282,7 +281,7 @@ async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidenc
 def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[Finding]:
     windows = evidence.read_windows()
     figures = [f"{model} {window.total or window.input}" for model, window in windows.items()]
-    reported = ", ".join(figures[:_MODELS_SHOWN_LIMIT]) or "none"
+    reported = ", ".join(figures[:8]) or "none"  # some servers list hundreds of models
     yield "ok", f"{settings.name}: reachable, {len(evidence.models)} models; windows reported: {reported}"
     detection = detect_server(evidence)
     if detection is not None:

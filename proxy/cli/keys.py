@@ -24,7 +24,6 @@ from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
 from proxy.telemetry.lines import escape_controls
 
-MOST_DAYS = 36_500
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")
 
 
@@ -40,7 +39,7 @@ def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     create.add_argument("--team", required=True, metavar="T", help="team that the key is for")
     create.add_argument(
         "--days",
-        type=partial(parse_number, maximum=MOST_DAYS),
+        type=partial(parse_number, maximum=36_500),
         default=0.0,
         metavar="N",
         help="days until it expires (default 0: never)",

@@ -22,9 +22,6 @@ Place = tuple[str | int, ...]
 Number = TypeVar("Number", int, float)
 CONFIG_FILE = "proxy.yaml"
 CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
-STANDARD_INPUT = Path("/dev/stdin")
-_INVALID_CHOICE = re.compile(r"invalid choice: '(?P<wrong>[^']*)' \(choose from (?P<choices>.*)\)")
-_UNKNOWN_OPTION = re.compile(r"unrecognized arguments: .*?(?P<wrong>--?[\w-]+)")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -36,9 +33,9 @@ class CommandParser(argparse.ArgumentParser):
         return arguments, unknown
 
     def error(self, message: str) -> NoReturn:
-        if match := _INVALID_CHOICE.search(message):
+        if match := re.search(r"invalid choice: '(?P<wrong>[^']*)' \(choose from (?P<choices>.*)\)", message):
             message += suggest(match["wrong"], re.findall(r"[\w.-]+", match["choices"]))
-        elif match := _UNKNOWN_OPTION.search(message):
+        elif match := re.search(r"unrecognized arguments: .*?(?P<wrong>--?[\w-]+)", message):
             message += suggest(match["wrong"], self._option_string_actions)
         super().error(message)
 
@@ -61,7 +58,7 @@ def add_command(
 def parse_path(text: str) -> Path:
     """Parse the path of a file to read; `-` is standard input."""
     if text == "-":
-        return STANDARD_INPUT
+        return Path("/dev/stdin")
     return Path(text)
 
 
@@ -206,10 +203,6 @@ def print_error(why: str) -> int:
     return 1
 
 
-_ANTHROPIC_VERSION = ("anthropic-version", "2023-06-01")
-"""https://docs.anthropic.com/en/api/versioning"""
-
-
 def is_anthropic(settings: Upstream) -> bool:
     host = urlsplit(settings.base_url).hostname or ""
     names = {name.lower() for name in settings.headers}
@@ -232,7 +225,7 @@ def list_client_headers(settings: Upstream) -> Headers:
         else:
             headers.append(("authorization", f"Bearer {key}"))
     if is_anthropic(settings):
-        headers.append(_ANTHROPIC_VERSION)
+        headers.append(("anthropic-version", "2023-06-01"))  # https://docs.anthropic.com/en/api/versioning
     return tuple(headers)
 
 

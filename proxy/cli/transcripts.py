@@ -33,9 +33,7 @@ from proxy.store.transcripts.archive import (
 from proxy.store.transcripts.files import AnswerLine, MessageLine
 
 _WIDTH_CHARACTERS = 120
-_MARGIN_CHARACTERS = 17
 SHORT_CHARACTERS = 16
-_LIST_HEAD = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
 
 
 class NotFoundError(Exception):
@@ -199,7 +197,8 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         size = format_bytes(conversation.bytes)
         rows.append((conversation.short_name, transcript.tenant, *times, *counts.values(), size))
     if rows:
-        print(format_table(_LIST_HEAD, rows))  # noqa: T201
+        columns = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
+        print(format_table(columns, rows))  # noqa: T201
     elif not args.json:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
@@ -216,7 +215,7 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     for number, speaker, text in _list_lines(transcript, path, view):
         clean, _ = redaction.of_text(text)
         if args.full:
-            line = clean.replace("\n", "\n" + " " * _MARGIN_CHARACTERS)
+            line = clean.replace("\n", "\n" + " " * 17)
         else:
             line = _fit_line(clean)
         print(f"{number:>5} {speaker:10} {line}".rstrip())  # noqa: T201

@@ -18,7 +18,6 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from proxy.config.settings import Config
 
-LINE_MAX_CHARACTERS = 120
 _HEAD = """\
 # Every setting of compaction-proxy with its default. No file is needed: set what you want to change.
 # A variable COMPACTION_PROXY_<PATH> overrides the file, with two underscores between levels:
@@ -93,7 +92,7 @@ def _settings(group: BaseModel, indent: str) -> Iterator[str]:
 
 def _comment(text: str, indent: str) -> list[str]:
     mark = f"{indent}# "
-    return [mark + line for line in wrap(text, LINE_MAX_CHARACTERS - len(mark), break_on_hyphens=False)]
+    return [mark + line for line in wrap(text, 120 - len(mark), break_on_hyphens=False)]
 
 
 def _scalar(value: Any) -> str:  # noqa: ANN401 (whatever YAML can say on one line)

@@ -20,8 +20,6 @@ Place = tuple[str | int, ...]
 _SECRET_SETTINGS = frozenset({"key", "secret", "token", "url", "headers", "query", "base_url", "command", "patterns"})
 # Words without digits, and short figures. A good key or password is neither.
 _QUOTABLE = re.compile(r"[A-Za-z_ -]{1,24}|[\d.,_]{1,10} ?[A-Za-z%]{0,4}")
-_QUOTABLE_BITS_MAX = 128
-"""Python refuses to write out an integer of thousands of digits."""
 _REDACTION = redaction()
 
 _KINDS = {
@@ -130,7 +128,8 @@ def _quote(place: Place, value: object) -> str:
         return ""
     if isinstance(value, bool):
         return f" (it says {str(value).lower()})"
-    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _QUOTABLE_BITS_MAX):
+    # Python refuses to write out an integer of thousands of digits.
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**30):
         return f" (it says {value})"
     if isinstance(value, str) and _QUOTABLE.fullmatch(value):
         return f" (it says {value!r})"

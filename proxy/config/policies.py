@@ -366,7 +366,6 @@ def shipped_policies() -> Mapping[str, Policy]:
     return {name: Policy.model_validate(values) for name, values in yaml.safe_load(text).items()}
 
 
-_WILD = re.compile(r"[*?]|\[[^]]+\]")
 _GLOBS = ("team", "key", "model", "upstream", "tag")
 
 
@@ -376,9 +375,6 @@ def _check_public_id(key: str) -> str:
     return key
 
 
-KeyIds = Annotated[str, AfterValidator(_check_public_id)]
-
-
 class Attachment(ConfigModel):
     """A policy, and the requests that it applies to: those that match all of these globs."""
 
@@ -386,7 +382,7 @@ class Attachment(ConfigModel):
     """Policy to apply."""
     team: str = "*"
     """Teams, as a glob."""
-    key: KeyIds = "*"
+    key: Annotated[str, AfterValidator(_check_public_id)] = "*"
     """Team keys, as a glob over their public ids."""
     model: str = "*"
     """Models, as a glob."""
@@ -414,7 +410,7 @@ def covers_glob(wide: str, narrow: str) -> bool:
         return True
     if "*" not in wide or "?" in wide or "[" in wide:
         return False
-    return fnmatchcase(_WILD.sub("\0", narrow), wide)
+    return fnmatchcase(re.sub(r"[*?]|\[[^]]+\]", "\0", narrow), wide)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,11 @@ from proxy.config.values import (
 )
 from proxy.wire import redaction
 
-_REMOTE = ("s3://", "gs://", "az://")
 BUCKET_URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
 # Their values are never written into a configuration, only named.
 _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"})
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
-_TEAM_NAME = re.compile(TEAM_NAME)
 # The end of a base URL, if people copied it from the example of a request.
 _API_PATH = re.compile(
     r"(/chat/completions|(?<=/v1)/(?:completions|embeddings|models)|/responses|/messages(?:/count_tokens)?)$"
@@ -153,18 +151,11 @@ def _check_network(text: str) -> str:
     return text
 
 
-WhatToKeep = Literal["lossy", "all", "off"]
-SecretPattern = Annotated[str, refuse_if(redaction.fault)]
-BaseUrl = Annotated[str, AfterValidator(_normalize_base_url)]
 ReadableFile = Annotated[str | None, AfterValidator(_check_file)]
 TrustedFile = Annotated[str | None, AfterValidator(_check_certificates)]
-IdentityFile = Annotated[str | None, AfterValidator(_check_client_certificate)]
-StateUrl = Annotated[MaybeSecret, AfterValidator(_check_state_url)]
 Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
 TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
-HeaderName = Annotated[str, Field(pattern=FIELD_NAME, min_length=1)]
 HostName = Annotated[str, refuse_if(_find_host_fault)]
-Network = Annotated[str, AfterValidator(_check_network)]
 AdminKey = Annotated[SecretReference, AfterValidator(check_strength)]
 
 
@@ -209,7 +200,7 @@ class Upstream(ConfigModel):
 
     name: str = Field("default", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     """Name in logs, metrics and other settings."""
-    base_url: BaseUrl = "https://api.openai.com/v1"
+    base_url: Annotated[str, AfterValidator(_normalize_base_url)] = "https://api.openai.com/v1"
     """URL that replaces the client's /v1. `{model}` in it becomes the request's model, as Azure deployments need."""
     models: Annotated[tuple[str, ...], AfterValidator(_check_not_empty)] = ("*",)
     """Models that this upstream serves, as globs."""
@@ -239,7 +230,7 @@ class Upstream(ConfigModel):
     """Context window of its models in tokens, the answer included. Without it the proxy asks, learns or looks it up."""
     ca_file: TrustedFile = None
     """Certificates (PEM) to trust instead of the system's."""
-    client_cert: IdentityFile = None
+    client_cert: Annotated[str | None, AfterValidator(_check_client_certificate)] = None
     """Client certificate (PEM, with its key) to present."""
 
     @cached_property
@@ -255,7 +246,7 @@ class State(ConfigModel):
 
     dir: str = Field("./state", min_length=1)
     """Directory for everything that the proxy writes."""
-    url: StateUrl = ""
+    url: Annotated[MaybeSecret, AfterValidator(_check_state_url)] = ""
     """Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0
     (rediss: with TLS), as env:NAME if it holds a password."""
     ca_file: TrustedFile = None
@@ -271,7 +262,7 @@ class State(ConfigModel):
 class Transcripts(ConfigModel):
     """Copies of conversations as clients sent them, with the answers, saved before anything is shortened."""
 
-    keep: WhatToKeep = "lossy"
+    keep: Literal["lossy", "all", "off"] = "lossy"
     """`lossy` saves conversations that are shortened, `all` every conversation, `off` none."""
     dir: str | None = None
     """Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`."""
@@ -295,7 +286,7 @@ class Transcripts(ConfigModel):
     """Refuse a request with a 503 while its transcript cannot be saved."""
     redact: bool = True
     """Remove secrets, such as API keys, before a transcript is written."""
-    patterns: tuple[SecretPattern, ...] = ()
+    patterns: tuple[Annotated[str, refuse_if(redaction.fault)], ...] = ()
     """Regular expressions of further secrets to remove, each with three plain characters first: `corp-[0-9a-f]{32}`."""
     days: Days = Field(30, ge=0)
     """Days to keep a conversation after its last message; 0 is for ever."""
@@ -306,7 +297,7 @@ class Transcripts(ConfigModel):
 
     @property
     def is_remote(self) -> bool:
-        return (self.dir or "").startswith(_REMOTE)
+        return (self.dir or "").startswith(("s3://", "gs://", "az://"))
 
     @model_validator(mode="after")
     def _check_object_store(self) -> Self:
@@ -353,12 +344,12 @@ class Access(ConfigModel):
 
     team_header: str = Field("", pattern=FIELD_NAME)
     """Header in which a gateway in front of the proxy names the team."""
-    trusted: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
+    trusted: tuple[Annotated[str, AfterValidator(_check_network)], ...] = ("127.0.0.0/8", "::1/128")
     """Networks whose `team_header` is believed, and whose `x-forwarded-for` names the client in logs."""
     hosts: tuple[HostName, ...] = ()
     """Public names of the proxy, and of web sites whose pages may call it. Needed only with an upstream's key and
     without teams."""
-    tenant_headers: tuple[HeaderName, ...] = ()
+    tenant_headers: tuple[Annotated[str, Field(pattern=FIELD_NAME, min_length=1)], ...] = ()
     """Headers that tell clients apart, such as x-forwarded-user, besides credentials."""
 
 
@@ -378,7 +369,7 @@ def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
 
     A valid name can become part of store keys and folder names.
     """
-    return name in teams or (not teams and bool(access.team_header and _TEAM_NAME.fullmatch(name)))
+    return name in teams or (not teams and bool(access.team_header and re.fullmatch(TEAM_NAME, name)))
 
 
 class AdminUser(ConfigModel):
@@ -406,22 +397,27 @@ class AdminConfig(ConfigModel):
     key: AdminKey = None
     """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and kept in `admin.key`
     in the state directory."""
-    users: Mapping[Annotated[str, Field(pattern=TEAM_NAME)], AdminUser] = Field({})
+    users: Mapping[TeamName, AdminUser] = Field({})
     """Further keys by the name that the audit log shows, such as `ann: {key: env:ANN_KEY, role: read, team:
     search}`."""
     hosts: tuple[HostName, ...] = ()
     """Host names by which browsers reach them, besides localhost and the address of `listen.host`."""
 
 
-EventName = Literal[
-    "compaction-started", "original-saved", "compaction-ended", "summary-ended", "breaker-opened", "refused-for-size"
-]
-
-
 class HookConfig(ConfigModel):
     """A URL that receives events as JSON, without any text of conversations."""
 
-    events: tuple[EventName, ...] = ("compaction-ended",)
+    events: tuple[
+        Literal[
+            "compaction-started",
+            "original-saved",
+            "compaction-ended",
+            "summary-ended",
+            "breaker-opened",
+            "refused-for-size",
+        ],
+        ...,
+    ] = ("compaction-ended",)
     """Events to send: `compaction-started`, `original-saved`, `compaction-ended`, `summary-ended`, `breaker-opened`,
     `refused-for-size`."""
     url: Annotated[MaybeSecret, AfterValidator(_check_hook_url)]

@@ -8,10 +8,7 @@ from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
-NO_CLUSTER = "a Redis Cluster is not supported any more: the state fits one server, with Sentinels if it must not fail"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
-_SCHEME = re.compile(r"redis(s?)(?:\+(sentinel|cluster))?")
-_NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 _PATH = {
     "standalone": re.compile(r"/?()(\d*)"),
     "sentinel": re.compile(r"/([^/]+)/?(\d*)"),
@@ -64,11 +61,12 @@ class _Refusal(ValueError):
 
 
 def _parse(parts: SplitResult) -> StateUrl:
-    scheme = _SCHEME.fullmatch(parts.scheme)
+    scheme = re.fullmatch(r"redis(s?)(?:\+(sentinel|cluster))?", parts.scheme)
     if scheme is None:
         raise ValueError(FORM)
     if scheme[2] == "cluster":
-        raise _Refusal(NO_CLUSTER)
+        why = "the state fits one server, with Sentinels if it must not fail"
+        raise _Refusal(f"a Redis Cluster is not supported any more: {why}")
     topology: Topology = scheme[2] or "standalone"  # type: ignore[assignment]
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
@@ -93,7 +91,7 @@ def _parse(parts: SplitResult) -> StateUrl:
 
 
 def _parse_node(text: str, default_port: int) -> tuple[str, int]:
-    match = _NODE.fullmatch(text)
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", text)
     if match is None:
         raise ValueError(FORM)
     port = int(match[2] or default_port)

@@ -21,7 +21,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-SIMILARITY_MIN_RATIO = 0.6
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Many API keys are names of variables, too (`hf_...`): one in capitals is no key.
@@ -195,26 +194,22 @@ MaybeSecret = Annotated[
 ]
 
 # Bounds far above all that is meant: clocks, stores and JSON of other programs fail at what is larger, or is infinite.
-SECONDS_MAX = 31_536_000
-DAYS_MAX = 3_650
-MIB_MAX = 1_000_000_000
 BODY_MIB_MAX = 65_536
 AMOUNT_MAX = 10**12
 
-Seconds = Annotated[float, Field(le=SECONDS_MAX)]
-Days = Annotated[float, Field(le=DAYS_MAX)]
-Mib = Annotated[int, Field(le=MIB_MAX)]
+Seconds = Annotated[float, Field(le=31_536_000)]
+Days = Annotated[float, Field(le=3_650)]
+Mib = Annotated[int, Field(le=10**9)]
 Amount = Annotated[int, Field(le=AMOUNT_MAX)]
 
 ALL_PERCENT = 100.0
-_PERCENT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*")
 
 
 def _read_percent(value: object) -> object:
     """Read `5` and `0.1%`. Refuse a plain `0.1`, which may be meant as the share that it is in `trigger: 0.1`."""
     if not isinstance(value, str | int | float):
         return value  # refused as no number
-    match = _PERCENT.fullmatch(str(value))
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", str(value))
     if match:
         return float(match[1])
     try:
@@ -247,7 +242,7 @@ Percent = Annotated[
 
 
 def suggest(wrong: str, names: Iterable[str]) -> str:
-    for name in get_close_matches(wrong, list(names), n=1, cutoff=SIMILARITY_MIN_RATIO):
+    for name in get_close_matches(wrong, list(names), n=1):
         return f"; did you mean {name!r}?"
     return ""
 

@@ -11,10 +11,8 @@ from proxy.shorten.rules import NOTHING_KNOWN, Rules
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
 
-_GLOB = frozenset("*?[")
 NEVER_TOKENS = 100_000_000
 """No history holds so many: a policy that waits for them wants that old results are never cleared."""
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Warnings:
@@ -69,7 +67,7 @@ def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str
     elif teams and all(team.upstream and not fnmatchcase(team.upstream, attachment.upstream) for team in teams):
         yield "upstream", "the matching teams use another upstream (`teams.NAME.upstream`)"
     model = attachment.model
-    if _GLOB & set(model):
+    if set("*?[") & set(model):
         return
     has_own_upstream = any(team.upstream for team in teams)
     if not is_known(model):
@@ -162,7 +160,7 @@ def _check_keys_of_teams(config: Config) -> Warnings:
 
 
 def _check_open_access(config: Config) -> Warnings:
-    if config.teams or config.listen.host in _LOOPBACK:
+    if config.teams or config.listen.host in ("127.0.0.1", "::1", "localhost"):
         return
     for number, upstream in enumerate(config.upstreams):
         if upstream.key is not None:

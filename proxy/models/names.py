@@ -13,8 +13,6 @@ _REGION_AND_MAKER = re.compile(
     r"^(?:[a-z]{2,6}\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|moonshot|openai|qwen|zai)\."
 )
 _ROUTES = ("beta", "exacto", "extended", "floor", "free", "nitro", "online", "thinking")
-_BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?$")
-_DATE = re.compile(r"-(?:20\d\d-?\d\d-?\d\d|latest)$")
 
 
 def plain_name(model: str) -> str:
@@ -26,12 +24,12 @@ def plain_name(model: str) -> str:
         name = base_name
     without_maker = _REGION_AND_MAKER.sub("", name)
     if without_maker != name:
-        name = _BEDROCK_VERSION.sub("", without_maker)
+        name = re.sub(r"-v\d+(?::\d+)?$", "", without_maker)
     return name.replace(".", "-").replace("_", "-").replace("gpt-35", "gpt-3-5")
 
 
 def without_date(name: str) -> str:
-    return _DATE.sub("", name)
+    return re.sub(r"-(?:20\d\d-?\d\d-?\d\d|latest)$", "", name)
 
 
 def model_family(model: str) -> str:

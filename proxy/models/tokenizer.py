@@ -140,7 +140,6 @@ PIECE_CHARS = 100_000
 """tiktoken's regular expression gives up on a million blanks."""
 SPECIAL_TOKEN = "<|endoftext|>"  # noqa: S105 (a word of the encoding)
 """Never meant as one: in a message it is text."""
-_DATA = Path(__file__).with_name("data")
 _OLD_OPENAI = re.compile(r"gpt-(?:3|4(?!o|-[15](?:-|$)))|text-embedding|babbage|davinci")
 _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for them; a test compares
     "cl100k_base": (
@@ -164,7 +163,7 @@ def find_encoding(model: str) -> EncodingName:
 
 def read_ranks(name: EncodingName) -> dict[bytes, int]:
     """The file holds each token after a byte with its length, in the order of the ranks."""
-    packed_ranks = lzma.decompress((_DATA / f"{name}.ranks.xz").read_bytes())
+    packed_ranks = lzma.decompress(Path(__file__).with_name("data").joinpath(f"{name}.ranks.xz").read_bytes())
     ranks: dict[bytes, int] = {}
     start = 0
     while start < len(packed_ranks):
@@ -204,18 +203,13 @@ LOOK_UP_BYTES = 4_000_000
 """Each message is hashed; more are looked up in a thread."""
 LOOK_UP_MESSAGES = 10_000
 """The same, in messages."""
-THREAD_COUNT = 2
-REMEMBERED_COUNTS_MAX = 200_000
-"""About 20 MB."""
-OWNERS_MAX_BYTES = 1024 * 1024
-"""Some thousands."""
 
 
 class Tokenizers:
-    """One per process."""
+    """One per process. 200,000 counts are about 20 MB."""
 
-    def __init__(self, remembered_counts: int = REMEMBERED_COUNTS_MAX) -> None:
-        self._threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="tokenizer")
+    def __init__(self, remembered_counts: int = 200_000) -> None:
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="tokenizer")
         self._remembered = remembered_counts
         self._tokenizers: dict[EncodingName | None, Tokenizer] = {}
 
@@ -249,7 +243,7 @@ class Tokenizer:
         self._threads = threads
         self._counts = counts
         self._owner = owner
-        self._of_owners = ByteBoundedCache[int, Tokenizer](OWNERS_MAX_BYTES)
+        self._of_owners = ByteBoundedCache[int, Tokenizer](1024 * 1024)  # some thousands
 
     def of_owner(self, owner: int) -> "Tokenizer":
         """The time it takes tells nothing of other tenants' texts."""
@@ -298,16 +292,13 @@ class Tokenizer:
     def _count(self, message: bytes) -> int:
         weight = weigh(message)
         if self._encoding is None:
-            return round((count_characters(message) + SEPARATOR_CHARACTERS - weight.unread) / 4) + weight.media
+            characters = count_characters(message) + len(", ") - weight.unread
+            return round(characters / 4) + weight.media
         return sum(count_tokens(text, self._encoding) for text in weight.texts) + weight.markup + weight.media
 
 
-_ESCAPED = re.compile(rb"\\u[0-9a-fA-F]{4}")
-SEPARATOR_CHARACTERS = 2
-
-
 def count_characters(raw: bytes) -> int:
-    return len(raw.decode("utf-8", "replace")) - 5 * len(_ESCAPED.findall(raw))
+    return len(raw.decode("utf-8", "replace")) - 5 * len(re.findall(rb"\\u[0-9a-fA-F]{4}", raw))
 
 
 class CountCache:

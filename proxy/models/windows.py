@@ -18,7 +18,6 @@ from proxy.shorten.economics import UNKNOWN, Calibration, PriceCliff, TokenPrice
 # OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended:
 # https://platform.openai.com/docs/guides/prompt-caching
 _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])")
-_TABLE = Path(__file__).with_name("data") / "models.json"
 
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
@@ -51,7 +50,8 @@ _Row = tuple[int | None, int | None, int | None, _Numbers | None, tuple[tuple[in
 
 @cache
 def _table() -> dict[str, _Row]:
-    return msgspec.json.decode(_TABLE.read_bytes(), type=dict[str, _Row])
+    file = Path(__file__).with_name("data") / "models.json"
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, _Row])
 
 
 def _read_row(row: _Row) -> Window:
