@@ -6,11 +6,12 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from proxy.access.records import Records, RegistryUnreadable
@@ -19,7 +20,6 @@ from proxy.config.values import WithoutSecrets, suggest
 from proxy.wire.http_head import Headers
 
 Place = tuple[str | int, ...]
-Number = TypeVar("Number", int, float)
 CONFIG_FILE = "proxy.yaml"
 CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
 
@@ -62,25 +62,23 @@ def parse_path(text: str) -> Path:
     return Path(text)
 
 
-def parse_number(text: str, minimum: float = 0, maximum: float = math.inf) -> float:
-    return _read_number(text, float, "a number", minimum, maximum)
-
-
-def parse_whole_number(text: str, minimum: int = 0, maximum: float = math.inf) -> int:
-    return _read_number(text, int, "a whole number", minimum, maximum)
-
-
-def _read_number(text: str, read: Callable[[str], Number], noun: str, minimum: float, maximum: float) -> Number:
+def parse_number(
+    text: str, minimum: float = 0, maximum: float = math.inf, kind: type[int] | type[float] = float
+) -> float:
     try:
-        number: Number | None = read(text)
+        number = kind(text)
     except ValueError:
-        number = None
-    if number is not None and minimum <= number <= maximum and number != math.inf:
+        number = math.nan
+    if minimum <= number <= maximum and number != math.inf:
         return number
+    noun = "a whole number" if kind is int else "a number"
     bounds = f"between {minimum:,} and {maximum:,}"
     if maximum == math.inf:
         bounds = f"{minimum:,} or more"
     raise argparse.ArgumentTypeError(f"must be {noun}, {bounds}")
+
+
+parse_whole_number = partial(parse_number, kind=int)
 
 
 def parse_output_path(text: str) -> Path:

@@ -1,34 +1,21 @@
 """The URL of the state that replicas share. It is parsed here so that `check` needs no redis-py."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
-_PATH = {
-    "standalone": re.compile(r"/?()(\d*)"),
-    "sentinel": re.compile(r"/([^/]+)/?(\d*)"),
-}
-
-Topology = Literal["standalone", "sentinel"]
-TLS_OPTIONS = ("ssl_cert_reqs", "ssl_certfile", "ssl_keyfile")
-SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
-"""By the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html"""
-_CERTIFICATE_CHECKS = ("none", "optional", "required")
 
 
 @dataclass(frozen=True, slots=True)
 class StateUrl:
-    topology: Topology
     tls: bool
     nodes: tuple[tuple[str, int], ...]
     """Host and port: of the server, or of each Sentinel."""
     service: str = ""
-    """The name by which the Sentinels know the primary."""
+    """The name by which the Sentinels know the primary. Empty: there are none."""
     database: int = 0
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
@@ -37,7 +24,7 @@ class StateUrl:
     def __str__(self) -> str:
         scheme = "rediss" if self.tls else "redis"
         nodes = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.nodes]
-        if self.topology == "sentinel":
+        if self.service:
             return f"{scheme}+sentinel://{','.join(nodes)}/{self.service}/{self.database}"
         return f"{scheme}://{','.join(nodes)}/{self.database}"
 
@@ -61,53 +48,51 @@ class _Refusal(ValueError):
 
 
 def _parse(parts: SplitResult) -> StateUrl:
-    scheme = re.fullmatch(r"redis(s?)(?:\+(sentinel|cluster))?", parts.scheme)
-    if scheme is None:
-        raise ValueError(FORM)
-    if scheme[2] == "cluster":
+    scheme, plus, kind = parts.scheme.partition("+")
+    if kind == "cluster":
         why = "the state fits one server, with Sentinels if it must not fail"
         raise _Refusal(f"a Redis Cluster is not supported any more: {why}")
-    topology: Topology = scheme[2] or "standalone"  # type: ignore[assignment]
+    if scheme not in ("redis", "rediss") or (plus and kind != "sentinel") or parts.fragment:
+        raise ValueError(FORM)
+    path = unquote(parts.path).strip("/").split("/")
+    service = path.pop(0) if kind else ""
+    (database,) = path or ("",)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
-    path = _PATH[topology].fullmatch(unquote(parts.path))
-    if path is None or parts.fragment:
-        raise ValueError(FORM)
-    options = _read_options(parts.query, topology)
-    default_port = SENTINEL_PORT if topology == "sentinel" else REDIS_PORT
-    nodes = tuple(_parse_node(host, default_port) for host in hosts.split(","))
-    if len(nodes) > 1 and topology == "standalone":
+    nodes = tuple(_parse_node(host, SENTINEL_PORT if kind else REDIS_PORT) for host in hosts.split(","))
+    if (kind and not service) or (len(nodes) > 1 and not kind) or (database and not database.isdecimal()):
         raise ValueError(FORM)
     return StateUrl(
-        topology=topology,
-        tls=bool(scheme[1]),
+        tls=scheme == "rediss",
         nodes=nodes,
-        service=path[1],
-        database=int(path[2] or 0),
+        service=service,
+        database=int(database or 0),
         user=unquote(user),
         password=unquote(password),
-        options=MappingProxyType(options),
+        options=MappingProxyType(_read_options(parts.query, kind)),
     )
 
 
 def _parse_node(text: str, default_port: int) -> tuple[str, int]:
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", text)
-    if match is None:
+    node = urlsplit(f"//{text}")
+    if not node.hostname or node.port == 0:
         raise ValueError(FORM)
-    port = int(match[2] or default_port)
-    if not 0 < port < 1 << 16:
-        raise ValueError(FORM)
-    return match[1].strip("[]"), port
+    return node.hostname, node.port or default_port
 
 
-def _read_options(query: str, topology: Topology) -> dict[str, str]:
-    """Read the options. A name is quoted only if it is known: it may be half a password."""
+def _read_options(query: str, kind: str) -> dict[str, str]:
+    """Read the options, which have the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html.
+
+    A name is quoted only if it is known: it may be half a password.
+    """
     if not query:
         return {}
-    names = TLS_OPTIONS + (SENTINEL_OPTIONS if topology == "sentinel" else ())
+    names = ["ssl_cert_reqs", "ssl_certfile", "ssl_keyfile"]
+    if kind == "sentinel":
+        names += ["sentinel_username", "sentinel_password"]
     options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
     if not options.keys() <= set(names):
         raise _Refusal(f"an option of this URL is not known; known are {', '.join(names)}")
-    if options.get("ssl_cert_reqs", "none") not in _CERTIFICATE_CHECKS:
-        raise _Refusal(f"the value of ssl_cert_reqs cannot be used; write one of {', '.join(_CERTIFICATE_CHECKS)}")
+    if options.get("ssl_cert_reqs", "none") not in ("none", "optional", "required"):
+        raise _Refusal("the value of ssl_cert_reqs cannot be used; write none, optional or required")
     return options

@@ -151,7 +151,7 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
         options["ssl"] = True
         if ca_file:
             options["ssl_ca_certs"] = ca_file
-    if url.topology == "sentinel":
+    if url.service:
         # Sentinels have users and passwords of their own, and are asked one after the other: each for a short time.
         asking = {
             **options,

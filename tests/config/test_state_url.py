@@ -36,7 +36,7 @@ def test_credentials_and_options_are_decoded():
 
 
 def test_one_server_needs_no_more_than_its_name():
-    assert parse_state_url("redis://h") == StateUrl("standalone", tls=False, nodes=(("h", 6379),))
+    assert parse_state_url("redis://h") == StateUrl(tls=False, nodes=(("h", 6379),))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from proxy.history.messages import read_message
 from proxy.models.names import FAMILIES, find_binding
 
-EXAMPLES = [(model, family.binding) for family in FAMILIES for model in family.examples]
+EXAMPLES = [(model, binding) for _, binding, models in FAMILIES for model in models]
 SIGNED = {"type": "thinking", "thinking": "So.", "signature": "c2ln"}
 
 
