@@ -1,15 +1,12 @@
 """Windows: where they are known from, and what room they leave."""
 
-import subprocess
-import sys
-import time
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.models.names import plain_name
-from proxy.models.windows import PROBES, _read_row, _table, find_bundled_window, resolve_window
+from proxy.models.windows import PROBES, find_bundled_window, resolve_window
 from proxy.shorten import economics
 from proxy.shorten.economics import (
     UNKNOWN,
@@ -22,13 +19,11 @@ from proxy.shorten.economics import (
     make_learned_limit,
     make_window_keys,
 )
+from tests import ROOT
 
 
-def test_a_total_leaves_room_for_the_answer_and_a_margin():
+def test_a_total_leaves_room_for_the_answer_and_a_margin_and_an_input_limit_for_the_margin():
     assert Window(total=200_000).usable_tokens(wanted=40_000) == 152_000
-
-
-def test_an_input_limit_does_not_shrink_by_the_answer():
     assert Window(input=272_000).usable_tokens(wanted=128_000) == 258_400
 
 
@@ -125,6 +120,9 @@ def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
     assert all(key.startswith("team-a/") for key in make_window_keys("team-a", "up", "m", "c"))
 
 
+TOP = {"context_length": 262_144, "max_completion_tokens": 65_536}
+
+
 @pytest.mark.parametrize(
     ("path", "answer", "limits"),
     [
@@ -138,15 +136,7 @@ def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
         ("/v1/models", [{"id": "m", "context_length": 16_384}], (16_384, None, None)),
         (
             "/v1/models",
-            {
-                "data": [
-                    {
-                        "id": "m",
-                        "context_length": 1_048_576,
-                        "top_provider": {"context_length": 262_144, "max_completion_tokens": 65_536},
-                    }
-                ]
-            },
+            {"data": [{"id": "m", "context_length": 300_000, "top_provider": TOP}]},
             (262_144, None, 65_536),
         ),
         ("/props", {"default_generation_settings": {"n_ctx": 4_096}, "total_slots": 2}, (4_096, None, None)),
@@ -237,6 +227,15 @@ def test_a_dated_release_with_other_limits_keeps_them():
     assert find_bundled_window("gpt-4o-2024-08-06").output == find_bundled_window("gpt-4o").output == 16_384
 
 
+def test_every_row_of_the_table_is_sane():
+    for name in json.loads((ROOT / "proxy/models/data/models.json").read_text()):
+        window = find_bundled_window(name)
+        assert 0 < window.usable_tokens() < window.total
+        assert window.input is None or window.input < window.total
+        assert window.output is None or window.output < window.total
+        assert [cliff.above for cliff in window.cliffs] == sorted({cliff.above for cliff in window.cliffs})
+
+
 def test_totals_and_input_limits_are_distinguished():
     assert (find_bundled_window("gpt-5").total, find_bundled_window("gpt-5").input) == (400_000, 272_000)
     assert find_bundled_window("gpt-5.5").usable_tokens(wanted=128_000) + 128_000 < 1_050_000
@@ -246,25 +245,6 @@ def test_prices_and_their_cliffs_are_per_million_tokens():
     window = find_bundled_window("gpt-5.5")
     assert (window.prices.input, window.prices.cache_read, window.prices.output) == (5.0, 0.5, 30.0)
     assert window.cliffs == (PriceCliff(272_000, TokenPrices(10.0, 1.0, None, 45.0)),)
-
-
-def test_every_row_of_the_table_is_sane():
-    for name, row in _table().items():
-        window = _read_row(row)
-        assert plain_name(name) == name
-        assert 0 < window.usable_tokens() < window.total
-        assert window.input is None or window.input < window.total
-        assert window.output is None or window.output < window.total
-        assert [cliff.above for cliff in window.cliffs] == sorted({cliff.above for cliff in window.cliffs})
-
-
-def test_the_table_is_read_only_when_asked_for_and_fast():
-    probe = "import proxy.models.windows as w; assert w._table.cache_info().currsize == 0"
-    subprocess.run([sys.executable, "-c", probe], check=True)
-    _table.cache_clear()
-    before = time.process_time()
-    find_bundled_window("gpt-5.5")
-    assert time.process_time() - before < 0.5
 
 
 @pytest.mark.parametrize("model", ["gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10"])
