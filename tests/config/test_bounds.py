@@ -1,14 +1,13 @@
 """Numbers of the configuration: one with which something would fail later is refused at load."""
 
 import json
-import re
 from dataclasses import fields
 from typing import get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from proxy.config import Config, InvalidConfig, load
+from proxy.config import Config
 from proxy.config.policies import Policy
 from proxy.shorten.block import STEPS
 
@@ -41,12 +40,9 @@ def set_at(place, value):
 
 @pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1.0e+30"])
 @pytest.mark.parametrize("place", NUMBERS, ids=".".join)
-def test_a_number_that_nothing_can_use_is_refused_with_its_place(tmp_path, place, value):
-    file = tmp_path / "proxy.yaml"
-    file.write_text(str(set_at(place, value)).replace(f"'{value}'", value))
-    with pytest.raises(InvalidConfig) as refused:
-        load(file, {})
-    assert all(place[-1] in fault.path.split(".") for fault in refused.value.faults)
+def test_a_number_that_nothing_can_use_is_refused_with_its_place(refuse, place, value):
+    refused = refuse(str(set_at(place, value)).replace(f"'{value}'", value))
+    assert all(place[-1] in fault.path.split(".") for fault in refused.faults)
 
 
 def test_all_kinds_of_numbers_are_tried():
@@ -69,19 +65,10 @@ def test_a_number_with_which_a_step_would_fail_is_refused(step, field, value):
 
 
 @pytest.mark.parametrize("place", NUMBERS, ids=".".join)
-def test_a_boolean_is_no_number(tmp_path, place):
+def test_a_boolean_is_no_number(refuse, place):
     """YAML's `true` would be read as 1: a proxy that listens on port 1."""
-    file = tmp_path / "proxy.yaml"
-    file.write_text(json.dumps(set_at(place, value=True)))
-    with pytest.raises(InvalidConfig) as refused:
-        load(file, {})
-    assert all(place[-1] in fault.path.split(".") for fault in refused.value.faults)
-
-
-def load_text(tmp_path, text, environ=()):
-    file = tmp_path / "proxy.yaml"
-    file.write_text(text)
-    return load(file, dict(environ)).config
+    refused = refuse(json.dumps(set_at(place, value=True)))
+    assert all(place[-1] in fault.path.split(".") for fault in refused.faults)
 
 
 @pytest.mark.parametrize(
@@ -95,16 +82,15 @@ def load_text(tmp_path, text, environ=()):
         ("listen: {body_silence_seconds: 1:30}", "listen.body_silence_seconds: must be a number"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_and_not_converted(tmp_path, text, why):
-    with pytest.raises(InvalidConfig, match=re.escape(why)):
-        load_text(tmp_path, text)
+def test_a_value_of_another_kind_is_refused_and_not_converted(refuse, text, why):
+    assert why in str(refuse(text))
 
 
-def test_leading_zeros_make_no_octal_number(tmp_path):
-    assert load_text(tmp_path, "listen: {port: 010}").listen.port == 10
+def test_leading_zeros_make_no_octal_number(load_text):
+    assert load_text("listen: {port: 010}").listen.port == 10
 
 
-def test_a_variable_may_say_1_for_true_and_holds_numbers_as_text(tmp_path):
+def test_a_variable_may_say_1_for_true_and_holds_numbers_as_text(load_text):
     environ = {
         "COMPACTION_PROXY_TRANSCRIPTS__REQUIRED": "1",
         "COMPACTION_PROXY_LISTEN__PORT": "9000",
@@ -112,22 +98,17 @@ def test_a_variable_may_say_1_for_true_and_holds_numbers_as_text(tmp_path):
         "COMPACTION_PROXY_POLICIES__A__CLEAR_AT_LEAST": "40000",
         "COMPACTION_PROXY_LISTEN__MAX_BODY_MIB": "1.5",
     }
-    config = load_text(tmp_path, "policies: {a: {}}", environ)
+    config = load_text("policies: {a: {}}", environ)
     assert (config.transcripts.required, config.listen.port, config.state.dir) == (True, 9000, "5")
     assert (config.policy("a").clear_at_least, config.listen.max_body_mib) == (40_000, 1.5)
 
 
 @pytest.mark.parametrize("text", ["attachments: [{rollout: %s}]", "otel: {sample: %s}"])
-def test_a_percentage_below_1_is_written_with_its_sign(tmp_path, text):
+def test_a_percentage_below_1_is_written_with_its_sign(load_text, refuse, text):
     """`trigger: 0.1` is 10 %, so `rollout: 0.1` may be meant so too: it was a tenth of a percent without a word."""
-    with pytest.raises(InvalidConfig, match=r"write 10 for 10 %, or 0\.1% for"):
-        load_text(tmp_path, text % 0.1)
+    assert "write 10 for 10 %, or 0.1% for" in str(refuse(text % 0.1))
     for written, percent in (("0.1%", 0.1), ("10%", 10), ("5 %", 5), ("0", 0), ("1", 1), ("2.5", 2.5)):
-        config = load_text(tmp_path, text % written)
+        config = load_text(text % written)
         assert percent in (config.otel.sample, *(attachment.rollout for attachment in config.attachments))
-        (tmp_path / "again.yaml").write_text(
-            json.dumps(config.model_dump(mode="json", include={"otel", "attachments"}))
-        )
-        assert load(tmp_path / "again.yaml", {}).config == config
-    with pytest.raises(InvalidConfig, match="must be 100 or less"):
-        load_text(tmp_path, text % "101%")
+        assert load_text(json.dumps(config.model_dump(mode="json", include={"otel", "attachments"}))) == config
+    assert "must be 100 or less" in str(refuse(text % "101%"))
