@@ -118,8 +118,10 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
             if error["type"] in _KINDS:
                 example = _EXAMPLES.get(str(place[-1]), ", such as `{name: value}`")
                 message = _KINDS[error["type"]].format(**context, example=example)
-            message += _suggest_value(error.get("input"), context.get("expected"))
-            yield place, message + _quote(place, error.get("input"))
+            value, expected = error.get("input"), context.get("expected")
+            if isinstance(value, str) and isinstance(expected, str):
+                message += suggest(value, re.findall(r"'([^']*)'", expected))
+            yield place, message + _quote(place, value)
 
 
 def _quote(place: Place, value: object) -> str:
@@ -134,12 +136,6 @@ def _quote(place: Place, value: object) -> str:
     if isinstance(value, str) and _QUOTABLE.fullmatch(value):
         return f" (it says {value!r})"
     return ""
-
-
-def _suggest_value(value: object, expected: object) -> str:
-    if not isinstance(value, str) or not isinstance(expected, str):
-        return ""
-    return suggest(value, re.findall(r"'([^']*)'", expected))
 
 
 def _suggest_setting(place: Place, model: type[BaseModel]) -> str:

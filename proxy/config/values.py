@@ -106,13 +106,6 @@ class WithoutSecrets(dict[str, str]):
     """Environment of a command that uses no secrets: one that is missing is no fault."""
 
 
-def _suggest_reference(text: str) -> str:
-    match = re.fullmatch(rf"\$\{{?({PLAIN_VARIABLE_NAME.pattern})\}}?", text)
-    if match:
-        return f"write env:{match[1]}"
-    return "write env:NAME for a variable, or file:PATH"
-
-
 def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if reference is None or isinstance(reference, Secret):
         return reference
@@ -128,7 +121,10 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     elif kind == "file":
         value = _read_secret(name)
     else:
-        raise ValueError(f"a secret is named, not written: {_suggest_reference(str(reference))}")
+        advice = "write env:NAME for a variable, or file:PATH"
+        if match := re.fullmatch(rf"\$\{{?({PLAIN_VARIABLE_NAME.pattern})\}}?", str(reference)):
+            advice = f"write env:{match[1]}"
+        raise ValueError(f"a secret is named, not written: {advice}")
     value = value.strip()
     if not value and not isinstance(info.context, WithoutSecrets):
         raise ValueError(f"{_describe_source(kind, name)} is empty or missing")
