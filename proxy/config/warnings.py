@@ -96,16 +96,13 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
 
 
 def _check_summary_model(config: Config, policy: Policy) -> Warnings:
-    model = policy.summary.model
-    if not model:
-        return
-    for upstream in config.upstreams:
-        if upstream.name == policy.summary.upstream:
-            if not upstream.serves(model):
-                yield "summary.model", f"upstream {upstream.name!r} does not serve {model!r} (`models`)"
-            return
-    if not any(upstream.serves(model) for upstream in config.upstreams):
-        yield "summary.model", f"no upstream serves {model!r}"
+    model, name = policy.summary.model, policy.summary.upstream
+    servers = [upstream for upstream in config.upstreams if name in ("", upstream.name)]
+    if model and not any(upstream.serves(model) for upstream in servers):
+        why = f"no upstream serves {model!r}"
+        if name:
+            why = f"upstream {name!r} does not serve {model!r} (`models`)"
+        yield "summary.model", why
 
 
 def _check_bounds(own: Policy, rules: Rules) -> Warnings:
