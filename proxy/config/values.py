@@ -43,7 +43,9 @@ class ConfigModel(BaseModel):
     no number and a number is no boolean: pydantic reads `true` as 1.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True, defer_build=True
+    )
 
     declared_by: ClassVar[type | None] = None
     """The dataclass that declares these settings, if one does."""
