@@ -252,10 +252,10 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
             if model is not None and evidence is not None:
                 # Not by its address: a gateway may answer in either form at any address.
                 # https://docs.anthropic.com/en/api/models-list
-                is_anthropic = any(row.get("type") == "model" for row in evidence.models)
-                findings.append(
-                    await _check_stream(client, headers, model, MESSAGES_PATH if is_anthropic else CHAT_PATH)
-                )
+                path = CHAT_PATH
+                if any(row.get("type") == "model" for row in evidence.models):
+                    path = MESSAGES_PATH
+                findings.append(await _check_stream(client, headers, model, path))
         except ProxyError as fault:
             findings = [("BAD", fault.message)]
     return findings

@@ -105,21 +105,27 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
     """Print how to use it, unless the log is JSON: a collected log must not hold the key."""
     if not log.is_text(config.log.format):
         return
-    state = Path(config.state.dir).resolve()
+    dashboard, configuration = "off", f"defaults (no ./{CONFIG_FILE}, no --config)"
+    if config.admin.enabled:
+        dashboard = f"{url}/admin/"
+    if file is not None:
+        configuration = str(file.resolve())
     text = _WELCOME.format(
         version=__version__,
         url=url,
         upstream=", ".join(upstream.base_url for upstream in config.upstreams),
-        dashboard=f"{url}/admin/" if config.admin.enabled else "off",
-        key=_describe_key(config, fresh_key) if config.admin.enabled else "none",
-        file=file.resolve() if file is not None else f"defaults (no ./{CONFIG_FILE}, no --config)",
-        state=state,
+        dashboard=dashboard,
+        key=_describe_key(config, fresh_key),
+        file=configuration,
+        state=Path(config.state.dir).resolve(),
     )
     # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
     log.write_notice(text)
 
 
 def _describe_key(config: Config, fresh_key: str | None) -> str:
+    if not config.admin.enabled:
+        return "none"
     if config.admin.key is not None:
         return "as configured in admin.key"
     if fresh_key is None:

@@ -22,7 +22,7 @@ class StateUrl:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
-        scheme = "rediss" if self.tls else "redis"
+        scheme = "redis" + "s" * self.tls
         nodes = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.nodes]
         if self.service:
             return f"{scheme}+sentinel://{','.join(nodes)}/{self.service}/{self.database}"
@@ -55,11 +55,13 @@ def _parse(parts: SplitResult) -> StateUrl:
     if scheme not in ("redis", "rediss") or (plus and kind != "sentinel") or parts.fragment:
         raise ValueError(FORM)
     path = unquote(parts.path).strip("/").split("/")
-    service = path.pop(0) if kind else ""
+    service, default_port = "", REDIS_PORT
+    if kind:
+        service, default_port = path.pop(0), SENTINEL_PORT
     (database,) = path or ("",)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
-    nodes = tuple(_parse_node(host, SENTINEL_PORT if kind else REDIS_PORT) for host in hosts.split(","))
+    nodes = tuple(_parse_node(host, default_port) for host in hosts.split(","))
     if (kind and not service) or (len(nodes) > 1 and not kind) or (database and not database.isdecimal()):
         raise ValueError(FORM)
     return StateUrl(

@@ -33,10 +33,8 @@ def without_date(name: str) -> str:
 
 def model_family(model: str) -> str:
     """Models that share a tokenizer: `claude-sonnet-4-5` -> `claude-4`."""
-    name = plain_name(model)
-    maker = re.match(r"[a-z]*", name)
-    version = re.search(r"\d+", name)
-    return f"{maker[0] if maker else ''}-{version[0] if version else ''}"
+    maker, version, *_ = [*re.findall(r"^[a-z]*|\d+", plain_name(model)), ""]
+    return f"{maker}-{version}"
 
 
 Binding = Literal["yes", "no", "if-refused"]

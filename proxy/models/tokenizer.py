@@ -92,9 +92,10 @@ class Weight:
     def _add_part(self, part: Mapping[str, object]) -> None:
         kind = str(part.get("type"))
         if kind in MEDIA_TOKENS:
-            picture = part.get("image_url")
-            detail = picture.get("detail") if isinstance(picture, dict) else part.get("detail")
-            self._add_unread(SMALL_PICTURE_TOKENS if detail == "low" else MEDIA_TOKENS[kind], part)
+            tokens, picture = MEDIA_TOKENS[kind], part.get("image_url")
+            if part.get("detail") == "low" or (isinstance(picture, dict) and picture.get("detail") == "low"):
+                tokens = SMALL_PICTURE_TOKENS
+            self._add_unread(tokens, part)
         else:
             if kind in ("function", "custom"):
                 self.markup += TOOL_CALL_TOKENS
