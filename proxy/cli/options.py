@@ -227,39 +227,28 @@ def list_client_headers(settings: Upstream) -> Headers:
     return tuple(headers)
 
 
-_KIB = 1024
-_UNKNOWN = "-"
-
-
 def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    values = list(rows)
-    lines = [list(head)] + [[_format_cell(value) for value in row] for row in values]
-    for column in range(len(head)):
-        width = max(len(line[column]) for line in lines)
-        is_right = bool(values) and all(_is_figure(row[column]) for row in values)
-        for line in lines:
-            if is_right:
-                line[column] = line[column].rjust(width)
-            else:
-                line[column] = line[column].ljust(width)
-    return "\n".join("  ".join(line).rstrip() for line in lines)
-
-
-def _is_figure(value: object) -> bool:
-    return isinstance(value, int | Decimal) or value == _UNKNOWN
-
-
-def _format_cell(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value).replace("\n", "\\n")
+    columns = []
+    for title, *values in zip(head, *rows, strict=True):
+        texts = [title]
+        for value in values:
+            text = str(value).replace("\n", "\\n")
+            if isinstance(value, int):
+                text = f"{value:,}"
+            texts.append(text)
+        align = str.ljust
+        if values and all(isinstance(value, int | Decimal) or value == "-" for value in values):
+            align = str.rjust
+        width = max(map(len, texts))
+        columns.append([align(text, width) for text in texts])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def format_bytes(amount: int) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 10 * _KIB or unit == "GiB":
+        if amount < 10 * 1024 or unit == "GiB":
             break
-        amount = round(amount / _KIB)
+        amount = round(amount / 1024)
     return f"{amount:,} {unit}"
 
 
