@@ -386,11 +386,11 @@ class AnswerFormat(ABC):
     @abstractmethod
     def define_tool(tool: OwnTool) -> bytes: ...
 
-    @abstractmethod
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        return event
 
-    @abstractmethod
-    def read_body(self, body: bytes) -> bytes: ...
+    def read_body(self, body: bytes) -> bytes:
+        return body
 
     @abstractmethod
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:

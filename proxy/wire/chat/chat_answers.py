@@ -254,12 +254,6 @@ class ChatAnswers(AnswerFormat):
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return json.dumps({"type": "function", "function": function}).encode()
 
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        return event
-
-    def read_body(self, body: bytes) -> bytes:
-        return body
-
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
         answer: dict[str, Any] = {"id": "chatcmpl-compaction-proxy", "created": created, "model": model}
         message = {"role": "assistant", "content": text}

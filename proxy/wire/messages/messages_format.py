@@ -39,7 +39,6 @@ class ThreadClient:
     header: str
     word: str
     """Found in the value of the header."""
-    example: str
     refused: tuple[ThreadUse, ...]
     """Other requests hold the whole history."""
     status: int
@@ -53,7 +52,6 @@ THREAD_CLIENTS = (
     ThreadClient(
         header="x-stainless-helper",
         word="message-thread",
-        example="message-thread, BetaToolRunner",
         refused=("continue",),
         status=404,
         error_type="not_found_error",
@@ -63,7 +61,6 @@ THREAD_CLIENTS = (
     ThreadClient(
         header="user-agent",
         word="claude-cli/",
-        example="claude-cli/2.1.332 (external, cli)",
         refused=("create", "continue"),
         status=400,
         error_type="invalid_request_error",
