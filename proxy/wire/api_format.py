@@ -64,7 +64,8 @@ class RequestFormat(ABC):
 
     def _read_after(self, prefix: Prefix, source: bytes) -> Request | None:
         """None: it does not begin so after all."""
-        rest = prefix.remove_from(source)
+        rest = source[: prefix.start] + source[prefix.stop :]
+        rest.decode()
         places = find_values(rest)
         if not prefix.is_followed(source, rest, places.get(self.LIST)):
             return None
@@ -182,9 +183,6 @@ class RequestFormat(ABC):
         return None
 
 
-EVENT_MAX_BYTES = 16 * 1024 * 1024
-
-
 @dataclass(frozen=True, slots=True)
 class Round:
     elements: tuple[bytes, ...]
@@ -219,7 +217,7 @@ class Rounds(ABC):
 
     def _reset(self, *, is_last: bool) -> None:
         self._is_last = is_last
-        self._events = EventReader(EVENT_MAX_BYTES)
+        self._events = EventReader(16 * 1024 * 1024)
         self._unshown: list[bytes] = []
         """Events that are being shown; if that fails, they are still held."""
         self._rest = b""
@@ -388,18 +386,15 @@ class AnswerFormat(ABC):
     @abstractmethod
     def define_tool(tool: OwnTool) -> bytes: ...
 
-    @abstractmethod
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        return event
 
-    @abstractmethod
-    def read_body(self, body: bytes) -> bytes: ...
+    def read_body(self, body: bytes) -> bytes:
+        return body
 
     @abstractmethod
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
         """One body, or a stream of events."""
-
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
-        return self.ROUNDS(own_tools, stream=stream)
 
     @abstractmethod
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...

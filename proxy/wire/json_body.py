@@ -73,8 +73,6 @@ _KINDS = {
     "stream": bool,
 }
 """Small members of the three APIs, and the meaning of each."""
-_LISTS = frozenset({"messages", "input", "tools"})
-"""If one is there twice, servers do not agree on which one counts."""
 
 
 def find_values(source: bytes) -> dict[str, tuple[int, int]]:
@@ -138,7 +136,8 @@ def _scan(source: bytes) -> dict[str, tuple[int, int]]:
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
     for member in splice.iterate_members(source):
-        if member.key in places and member.key in _LISTS:
+        # Servers do not agree on which of two lists counts.
+        if member.key in places and member.key in {"messages", "input", "tools"}:
             raise ValueError(f"{member.key} is there twice")
         places[member.key] = member.start, member.stop
     return places
@@ -230,7 +229,6 @@ def _read_fields(struct: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str
 
 CHANGING_MESSAGES = 8
 """Clients change the newest from turn to turn: cache marks move, reminders are taken out."""
-_SAMPLE_BYTES = 64
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
 
 
@@ -244,12 +242,6 @@ class Prefix:
     """Of the first of them in the body."""
     stop: int
     """Of the last of them, with the comma after it."""
-
-    def remove_from(self, source: bytes) -> bytes:
-        """Raises ValueError if the rest is no text."""
-        rest = source[: self.start] + source[self.stop :]
-        rest.decode()
-        return rest
 
     def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
         """The list, at `place` of the rest, begins with these messages."""
@@ -279,7 +271,7 @@ def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
     own, first = memoryview(request.source), request.offsets[0]
     moved_bytes, stop = start - first, request.find_cut(count)
     # Most candidates are other conversations, which a few bytes tell apart.
-    for sample in (max(first, stop - _SAMPLE_BYTES), first):
+    for sample in (max(first, stop - 64), first):
         if not source.startswith(own[sample:stop], sample + moved_bytes):
             return None
     for longer_count in range(count + 1, len(request.messages) + 1):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.event_streams import HEARTBEAT, HELD_MAX_BYTES, StreamWatch, make_error_event
+from proxy.wire.event_streams import HELD_MAX_BYTES, StreamWatch, make_error_event
 from tests.support.completions import DONE, comment, delta, error_event, event, finish
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
@@ -164,7 +164,7 @@ def test_no_heartbeat_is_written_within_a_crlf():
     watch = watching()
     assert watch.feed(b"data: one\r") == b""
     assert watch.feed(b"\n\r\n") == b"data: one\r\n\r\n"
-    assert watch.heartbeat == HEARTBEAT
+    assert watch.heartbeat == b": keep-alive\n\n"
 
 
 @pytest.mark.parametrize(
