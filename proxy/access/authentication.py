@@ -19,7 +19,7 @@ from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, U
 from proxy.wire.http_head import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find_header
 
 # No public DNS has names below these, so no attacker can own one.
-_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")
+_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
 # A form, or a script without a preflight, can send any text as these. Files come as multipart/form-data.
 _FORM_TYPES = frozenset({"text/plain", "application/x-www-form-urlencoded"})
 _WEB_SCHEMES = frozenset({"http", "https", ""})
@@ -165,17 +165,11 @@ class Authenticator:
                 "here, and none is forwarded to an upstream: the operator has to restore `teams`, or to name the team "
                 "key in `upstreams.key` if the upstream is another compaction-proxy"
             )
-        return self._identify_stranger(headers), headers
-
-    def _identify_stranger(self, headers: Headers) -> Caller:
-        """Return a caller without a team: its credentials, and the headers that the operator names, tell it apart."""
         if not self.access.tenant_headers:
-            return UNIDENTIFIED
+            return UNIDENTIFIED, headers
         names = {name.lower() for name in self.access.tenant_headers}
         identity = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
-        if not identity:
-            return UNIDENTIFIED
-        return Caller(identified_by=tuple(identity))
+        return Caller(identified_by=tuple(identity)), headers
 
     def _identify_by_gateway(self, teams: list[str], peer: str) -> Caller:
         if not _is_within(peer, self.access.trusted):
