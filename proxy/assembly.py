@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from proxy.access.records import Records
 from proxy.access.registry import Registry
@@ -100,17 +99,9 @@ def _import_otel() -> ModuleType:
 
 
 def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], warn: Warn) -> "Exporter | None":
-    settings = config.otel
-    if not settings.endpoint:
+    if not config.otel.endpoint:
         return None
-    library = _import_otel()
-    target = library.Target(
-        endpoint=settings.endpoint,
-        headers={name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()},
-        service=settings.service,
-        instance=str(uuid4()),
-    )
-    exporter: Exporter = library.Exporter(target, base_urls, warn)
+    exporter: Exporter = _import_otel().Exporter(config.otel, base_urls, warn)
     return exporter
 
 

@@ -43,10 +43,11 @@ class KeyUses:
 
     async def write(self, store: Store, key_ids: Collection[str]) -> None:
         """Add new uses to the document, and drop keys that are not in *key_ids*. StoreUnavailable: try later."""
-        new_uses: dict[str, float] = {}
-        for key_id, time in self._last_uses.items():
-            if time >= self._uses_written.get(key_id, 0.0) + WRITE_INTERVAL_SECONDS:
-                new_uses[key_id] = time
+        new_uses = {
+            key_id: time
+            for key_id, time in self._last_uses.items()
+            if time >= self._uses_written.get(key_id, 0.0) + WRITE_INTERVAL_SECONDS
+        }
         if not new_uses:
             return
         for _ in range(TRIES_MAX):

@@ -10,12 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from proxy import events
+from proxy.config.settings import HookConfig
 from proxy.telemetry.lines import encode_json, make_line, pick_fields
 
 WARNING_INTERVAL_SECONDS = 60.0
@@ -62,20 +63,9 @@ class Receiver:
 
 QUEUED_EVENTS_MAX = 1_000
 
-Payload = dict[str, Any]
-
-
-class Hook(Protocol):
-    @property
-    def events(self) -> Sequence[str]: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def seconds(self) -> float: ...
-
 
 class Hooks:
-    def __init__(self, hooks: Sequence[Hook], warn: Callable[[str], None]) -> None:
+    def __init__(self, hooks: Sequence[HookConfig], warn: Callable[[str], None]) -> None:
         self._callers = [HookCaller(hook, warn) for hook in hooks]
 
     def __call__(self, event: events.Event) -> None:
@@ -95,7 +85,7 @@ class Hooks:
 
 
 class HookCaller:
-    def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
+    def __init__(self, hook: HookConfig, warn: Callable[[str], None]) -> None:
         self.hook = hook
         self._receiver = Receiver("hook", hook.address, hook.seconds, warn)
         self._bodies: deque[bytes] = deque()
@@ -124,7 +114,7 @@ class HookCaller:
                 self._receiver.complain(problem)
 
 
-def make_payload(event: events.Event) -> Payload | None:
+def make_payload(event: events.Event) -> dict[str, Any] | None:
     """Return the fields of the log line, without advice to operators: programs read it (docs/operations.md)."""
     line = make_line(event)
     if line is None:

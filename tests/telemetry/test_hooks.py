@@ -3,10 +3,10 @@
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pytest
 
+from proxy.config.settings import HookConfig
 from proxy.events import BreakerOpened, CompactionStarted
 from proxy.telemetry.hooks import Hooks
 from tests.support.agent import Agent
@@ -17,13 +17,8 @@ from tests.support.scripted_upstream import Upstream, answer, close, hang, raw, 
 OPENED = BreakerOpened("c0ffee", "default")
 
 
-@dataclass(frozen=True)
-class Hook:
-    """As the configuration would have it."""
-
-    address: str
-    events: tuple[str, ...] = ("breaker-opened",)
-    seconds: float = 5.0
+def make_hook(url, seconds=5.0):
+    return HookConfig(url=url, events=("breaker-opened",), seconds=seconds)
 
 
 async def until(true, seconds=10.0):
@@ -74,7 +69,7 @@ async def test_a_refusal_is_reported_without_the_path_and_a_redirect_is_not_foll
     async with Upstream(answer(b"")) as elsewhere:
         refusal = answer(b"", status, [("location", f"{elsewhere.origin}/admin")])
         async with Upstream(refusal) as listener:
-            hook = Hook(address=f"{listener.origin}/services/T0/sk-canary")
+            hook = make_hook(f"{listener.origin}/services/T0/sk-canary")
             assert await complaint(hook) == f"hook 127.0.0.1 answered {status}"
         assert not elsewhere.requests
 
@@ -98,7 +93,7 @@ async def test_a_url_that_answers_byte_by_byte_is_left_when_its_time_is_up():
     async with server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         began = time.monotonic()
-        assert await complaint(Hook(address=address, seconds=0.5)) == "hook 127.0.0.1 failed: TimeoutError"
+        assert await complaint(make_hook(address, seconds=0.5)) == "hook 127.0.0.1 failed: TimeoutError"
         assert time.monotonic() - began < 5
         await ended.wait()
 
@@ -106,7 +101,7 @@ async def test_a_url_that_answers_byte_by_byte_is_left_when_its_time_is_up():
 async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
     found = []
     async with Upstream(raw(b"\x00 what is this\r\n\r\n", close())) as listener:
-        hooks = Hooks([Hook(address=listener.origin)], found.append)
+        hooks = Hooks([make_hook(listener.origin)], found.append)
         hooks(OPENED)
         await until(lambda: found)
         hooks(OPENED)
@@ -116,7 +111,7 @@ async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
 async def test_events_beyond_the_queue_are_dropped_and_reported_once_without_waiting():
     found = []
     async with Upstream(hang()) as silent:
-        hooks = Hooks([Hook(silent.origin, seconds=30.0)], found.append)
+        hooks = Hooks([make_hook(silent.origin, seconds=30.0)], found.append)
         hooks(OPENED)
         await until(lambda: silent.requests)
         began = time.monotonic()
@@ -128,4 +123,4 @@ async def test_events_beyond_the_queue_are_dropped_and_reported_once_without_wai
 
 
 def test_a_hook_gets_only_the_events_it_asks_for():
-    Hooks([Hook("http://127.0.0.1:1")], pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))
+    Hooks([make_hook("http://127.0.0.1:1")], pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))

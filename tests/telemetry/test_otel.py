@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from proxy import events
-from proxy.telemetry.otel import Exporter, Target
+from proxy.config.settings import OtelConfig
+from proxy.telemetry.otel import Exporter
 from proxy.wire.http_head import Trace, continue_trace
 from tests.support.agent import Agent, reading
 from tests.support.collector import Collector, attributes
@@ -100,8 +101,8 @@ async def test_half_a_surrogate_pair_in_the_name_of_a_model_loses_no_span_of_oth
     """Any client can send it: a span of that name could not be written, and took its whole batch with it."""
     complaints = []
     async with Collector() as collector:
-        target = Target(collector.url, {}, "compaction-proxy", "1")
-        exporter = Exporter(target, lambda: {"up": "http://127.0.0.1:1/v1"}, complaints.append)
+        urls = {"up": "http://127.0.0.1:1/v1"}
+        exporter = Exporter(OtelConfig(endpoint=collector.url), lambda: urls, complaints.append)
         for event in (finished(1, "gpt-4o"), finished(2, "m\ud800"), finished(3, "gpt-4o")):
             exporter(event)
         await asyncio.to_thread(exporter.close)
@@ -112,8 +113,7 @@ async def test_half_a_surrogate_pair_in_the_name_of_a_model_loses_no_span_of_oth
 
 async def test_an_event_that_cannot_be_sent_is_lost_alone():
     async with Collector() as collector:
-        target = Target(collector.url, {}, "compaction-proxy", "1")
-        exporter = Exporter(target, dict, lambda _: None)
+        exporter = Exporter(OtelConfig(endpoint=collector.url), dict, lambda _: None)
         for event in (finished(1, "m"), finished(2, "m", span_id="no hex"), finished(3, "m")):
             exporter(event)
         await asyncio.to_thread(exporter.close)
