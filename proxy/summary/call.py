@@ -37,8 +37,6 @@ REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable"
 FINAL_FAULTS = {*REST_SECONDS, "too-long"}
 # The answer ran out of room, perhaps on reasoning: worth the same question with more room.
 TRUNCATED_OUTCOMES = {"cut-off", "empty"}
-_AUTH = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-_QUOTA = (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS)
 # Headers by which the client describes its own request, which this is not.
 _REQUEST_SPECIFIC = frozenset({"idempotency-key", "content-encoding", "content-type"})
 # The headers that another upstream may see. An allow-list, because credentials travel in headers of any name.
@@ -143,18 +141,13 @@ class SummaryCall:
         return min(max_tokens, self.longest_answer or max_tokens)
 
     def _write(self, attempt: Try, bounds: Bounds) -> bytes:
-        clean = self._redact(attempt)
-        body = self._format.render_question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
+        if not attempt.aligned:  # or else the upstream has read the messages before
+            (message,) = attempt.messages
+            attempt = replace(attempt, messages=(replace(message, raw=self.redaction.of_json(message.raw)[0]),))
+        body = self._format.render_question(self.request, attempt, bounds, self.model, foreign=self.is_other_upstream)
         if self.question.rules.stream:
             return body
         return self._format.disable_streaming(body)
-
-    def _redact(self, attempt: Try) -> Try:
-        """Messages that the upstream has read before are sent as they were."""
-        if attempt.aligned:
-            return attempt
-        messages = (replace(message, raw=self.redaction.of_json(message.raw)[0]) for message in attempt.messages)
-        return replace(attempt, messages=tuple(messages))
 
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
         asking_body = self._request_usage(body)
@@ -177,7 +170,8 @@ class SummaryCall:
             return SummaryOutcome(Verdict(why=refusal.kind), cost, refusal)
         if answer.error is not None:
             return SummaryOutcome(Verdict(why="refused"), cost)
-        return SummaryOutcome(self._judge(answer), cost)
+        verdict = self.question.verdict(_read_answer(answer), self.count)
+        return SummaryOutcome(replace(verdict, text=self.redaction.of_text(verdict.text)[0]), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
         """Without usage, a streamed summary would seem free."""
@@ -194,10 +188,6 @@ class SummaryCall:
             return replace(self.call, query="", headers=(*headers, json_body), body=body, credential=None, trace=None)
         headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in _REQUEST_SPECIFIC)
         return replace(self.call, headers=(*headers, json_body), body=body)
-
-    def _judge(self, answer: Answer) -> Verdict:
-        verdict = self.question.verdict(_read_answer(answer), self.count)
-        return replace(verdict, text=self.redaction.of_text(verdict.text)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +230,9 @@ async def classify_refusal(reply: Reply) -> Refused:
 
 
 def _classify_status(status: int) -> str:
-    if status in _AUTH:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return "auth"
-    if status in _QUOTA:
+    if status in (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS):
         return "quota"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "unreachable"

@@ -27,8 +27,6 @@ CLAIM_MARGIN_SECONDS = 5.0
 CALLS_AT_ONCE_MAX = 1_000
 CLOSE_SECONDS = 2.0
 """A worker that leaves waits this long for calls that are about to end."""
-RESTING_MAX_BYTES = 4 * 1024 * 1024
-FOUND_CLAIMS_MAX_BYTES = 1024 * 1024
 
 SummaryScope = tuple[str, str]
 """A tenant, and the upstream that makes its summaries."""
@@ -67,9 +65,9 @@ class Summarizer:
         self._emit = emit
         self._pending: dict[str, PendingSummary] = {}
         self._calls = BackgroundTasks(CALLS_AT_ONCE_MAX)
-        self._resting = ByteBoundedCache[SummaryScope, float](RESTING_MAX_BYTES, owner_of=lambda scope: scope[0])
+        self._resting = ByteBoundedCache[SummaryScope, float](4 * 1024 * 1024, owner_of=lambda scope: scope[0])
         self._found_claims = ByteBoundedCache[str, tuple[bytes, float]](
-            FOUND_CLAIMS_MAX_BYTES, owner_of=lambda key: key.partition("/")[0]
+            1024 * 1024, owner_of=lambda key: key.partition("/")[0]
         )
         """The claims of other workers, and when each was first found."""
 
@@ -157,7 +155,7 @@ class Summarizer:
                 outcome = await order.call.run()
         why, cost = outcome.verdict.why, outcome.cost
         if why in REST_SECONDS:
-            self._rest(order.scope, REST_SECONDS[why])
+            self._resting[order.scope] = time.monotonic() + REST_SECONDS[why]
         self._emit(
             events.SummaryEnded(
                 conversation=order.identity.conversation,
@@ -175,9 +173,6 @@ class Summarizer:
             )
         )
         return outcome
-
-    def _rest(self, scope: SummaryScope, seconds: float) -> None:
-        self._resting[scope] = time.monotonic() + seconds
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
         """True if this worker may ask. Without a store, each worker asks for itself."""

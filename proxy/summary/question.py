@@ -91,7 +91,8 @@ class Question:
     focus: str
     boundary: str = ""
     """Names the end of the old part; empty if nothing stands behind it."""
-    is_about_notes: bool = False
+    label: str = ""
+    """Distinguishes its answer from others about the same messages: the focus, or `NOTES`."""
     originals: dict[int, Message] = field(default_factory=dict)
     """Results as they were, by the id() of the message of the old part in their place."""
 
@@ -99,13 +100,6 @@ class Question:
     def instruction(self) -> str:
         focus = FOCUS.format(focus=self.focus) if self.focus else ""
         return self.rules.instruction + self.boundary + focus
-
-    @property
-    def label(self) -> str:
-        """Distinguishes its answer from others about the same messages."""
-        if self.is_about_notes:
-            return NOTES
-        return self.focus
 
     def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
         rules = self.rules
@@ -177,6 +171,7 @@ def build_question(state: ConversationState, draft: Draft, weight: int) -> Quest
         weight=weight,
         rules=rules.summary,
         focus=facts.focus,
+        label=facts.focus,
     )
 
 
@@ -186,7 +181,7 @@ def build_note_question(state: ConversationState, draft: Draft, weight: int) -> 
     max_tokens = min(summary.notes, summary.max_tokens)
     rules = replace(summary, prompt=NOTES_PROMPT, headings=(), max_tokens=max_tokens)
     question = build_question(state, draft, weight)
-    return replace(question, rules=rules, earlier="", focus="", originals={}, is_about_notes=True)
+    return replace(question, rules=rules, earlier="", focus="", label=NOTES, originals={})
 
 
 def _is_shortened(message: Message) -> bool:
