@@ -235,10 +235,15 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
         if room is not None:
             free_tokens = int(room / SLACK_RATIO) - taken_tokens
         if free_tokens >= 0:
-            text = question.instruction + _quote_shortened(question, free_tokens - max_tokens, count)
-            yield Try((*question.view, _make_user_message(text)), question.tools, aligned=True)
+            question_text = question.instruction + _quote_shortened(question, free_tokens - max_tokens, count)
+            yield Try((*question.view, _make_user_message(question_text)), question.tools, aligned=True)
             if room is None or taken_tokens * SLACK_RATIO + max_tokens <= room:
-                yield Try((*question.view, _make_user_message(text + AGAIN)), question.tools, aligned=True, again=True)
+                yield Try(
+                    (*question.view, _make_user_message(question_text + AGAIN)),
+                    question.tools,
+                    aligned=True,
+                    again=True,
+                )
     texts = set[str]()
     for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
         text = _retell(question, clip, None if room is None else int(room * share) - max_tokens, count)

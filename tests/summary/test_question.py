@@ -14,7 +14,7 @@ from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.summary import NOW, Summary, SummaryReply, Verdict, render_request, retell
-from proxy.summary.question import AGAIN, CLIP_CHARACTERS, Question, list_tries
+from proxy.summary.question import AGAIN, CLIP_CHARACTERS, UNDERSTOOD, Question, list_tries
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, request, user
@@ -36,6 +36,12 @@ def test_over_the_trigger_a_model_is_asked_about_all_but_the_newest():
     assert [message.start for message in question.old] == list(range(question.covers))
     assert question.weight == sum(estimate_tokens(message.raw) for message in question.old[1:])  # the task stays
     assert len(question.view) == len(OVER)
+
+
+@pytest.mark.parametrize(("messages", "last"), [(OVER, UNDERSTOOD), ([*OVER, *user("Go on.")], "Go on.")])
+def test_after_a_result_the_model_has_answered_before_it_is_asked(messages, last):
+    assert json.loads(need(messages, replace(RULES, repair=True)).question.view[-1].raw)["content"] == last
+    assert len(need(messages).question.view) == len(messages)
 
 
 def test_a_focus_is_part_of_the_question():
