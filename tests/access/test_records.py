@@ -25,8 +25,7 @@ def test_without_a_file_the_registry_is_empty(tmp_path):
 
 def test_a_change_is_visible_to_every_reader(tmp_path):
     one, other = Records(tmp_path), Records(tmp_path)
-    one.change(off)
-    assert one.current.is_halted(EVERYBODY)
+    assert one.change(off).is_halted(EVERYBODY)
     assert other.look()
     assert other.current == one.current
     assert not other.look()
@@ -133,22 +132,13 @@ async def test_replicas_come_to_know_the_same(tmp_path):
     assert one.current.is_halted(EVERYBODY)
 
 
-async def test_a_shared_state_that_was_emptied_is_made_whole_again(tmp_path):
-    records = Records(tmp_path)
+async def test_a_shared_state_that_was_emptied_is_made_whole_again_and_so_is_a_replica_without_its_disk(tmp_path):
+    records, fresh, emptied = Records(tmp_path / "a"), Records(tmp_path / "b"), MemoryStore()
     records.change(off)
-    await synchronize(records, MemoryStore())
-    emptied = MemoryStore()
-    await synchronize(records, emptied)
-    assert Registry.from_bytes(await emptied.read_document(SHARED)) == records.current
-
-
-async def test_a_replica_that_lost_its_disk_gets_it_back(tmp_path):
-    store, records = MemoryStore(), Records(tmp_path / "a")
-    records.change(off)
-    await synchronize(records, store)
-    fresh = Records(tmp_path / "b")
-    await synchronize(fresh, store)
-    assert fresh.current == records.current
+    for store in (MemoryStore(), emptied):
+        await synchronize(records, store)
+    await synchronize(fresh, emptied)
+    assert fresh.current == records.current == Registry.from_bytes(await emptied.read_document(SHARED))
 
 
 async def test_many_replicas_at_once_agree(tmp_path):
