@@ -32,9 +32,12 @@ def test_a_change_is_visible_to_every_reader(tmp_path):
 
 
 def test_the_file_is_its_owners_alone(tmp_path):
-    records = Records(tmp_path / "state")
-    records.change(off)
-    assert stat.S_IMODE(records.path.stat().st_mode) == 0o600
+    Records(tmp_path / "state").change(off)
+    files = (tmp_path / "state").iterdir()
+    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in files} == {
+        "registry.json": 0o600, "registry.lock": 0o600,
+    }  # fmt: skip
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
 def test_of_many_concurrent_writers_none_loses_a_change(tmp_path):
