@@ -12,7 +12,6 @@ from proxy.config.values import check_strength
 
 ADMIN_KEY_FILE = "admin.key"
 ADMIN_KEY_PREFIX = "cpa-"
-ADMIN_KEY_CHARACTERS = len(ADMIN_KEY_PREFIX) + 32
 
 
 def create_admin_key(config: Config) -> str | None:
@@ -45,7 +44,7 @@ def _read_key(path: Path) -> str | None:
     try:
         key = path.read_text(encoding="utf-8-sig").strip()
         if key.startswith(ADMIN_KEY_PREFIX):
-            is_torn = len(key) < ADMIN_KEY_CHARACTERS
+            is_torn = len(key) < len(ADMIN_KEY_PREFIX) + 32
         else:
             check_strength(Secret(str(path), key))
             is_torn = not key

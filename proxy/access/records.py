@@ -20,7 +20,6 @@ from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry.audit import give_to_folder_owner
 
 DOCUMENT = "key-uses"
-WRITE_INTERVAL_SECONDS = 60.0
 FILE = "registry.json"
 SHARED = "registry"
 TRIES_MAX = 8
@@ -42,11 +41,12 @@ class KeyUses:
         return merged_uses
 
     async def write(self, store: Store, key_ids: Collection[str]) -> None:
-        """Add new uses to the document, and drop keys that are not in *key_ids*. StoreUnavailable: try later."""
+        """Add uses to the document, of each key one a minute, and drop keys that are not in *key_ids*.
+
+        StoreUnavailable: try later.
+        """
         new_uses = {
-            key_id: time
-            for key_id, time in self._last_uses.items()
-            if time >= self._uses_written.get(key_id, 0.0) + WRITE_INTERVAL_SECONDS
+            key_id: time for key_id, time in self._last_uses.items() if time >= self._uses_written.get(key_id, 0.0) + 60
         }
         if not new_uses:
             return

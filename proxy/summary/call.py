@@ -34,7 +34,6 @@ _OTHER_NAME = re.compile(
 )
 # After these faults another try would only cost more: seconds until that upstream is asked for summaries again.
 REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
-FINAL_FAULTS = {*REST_SECONDS, "too-long"}
 # The answer ran out of room, perhaps on reasoning: worth the same question with more room.
 TRUNCATED_OUTCOMES = {"cut-off", "empty"}
 # Headers by which the client describes its own request, which this is not.
@@ -131,9 +130,10 @@ class SummaryCall:
             if adapted_bounds != bounds:
                 bounds = adapted_bounds
                 outcome = await self._try(await asyncio.to_thread(self._write, attempt, bounds), outcome.cost)
-            if outcome.verdict.text or outcome.verdict.why in FINAL_FAULTS:
+            why = outcome.verdict.why
+            if not why or why in REST_SECONDS or why == "too-long":
                 break
-            if outcome.verdict.why in TRUNCATED_OUTCOMES and max_tokens in bounds.values():
+            if why in TRUNCATED_OUTCOMES and max_tokens in bounds.values():
                 bounds = dict.fromkeys(bounds, self._limit(2 * max_tokens))  # `list_tries` leaves room for that
         return outcome
 

@@ -19,8 +19,6 @@ from proxy import events
 from proxy.config.settings import HookConfig
 from proxy.telemetry.lines import encode_json, make_line, pick_fields
 
-WARNING_INTERVAL_SECONDS = 60.0
-
 
 class Receiver:
     """`warn` gets a sentence for the operator."""
@@ -57,7 +55,7 @@ class Receiver:
         """Warn the operator, at most once a minute."""
         now = time.monotonic()
         if now >= self._next_warning_at:
-            self._next_warning_at = now + WARNING_INTERVAL_SECONDS
+            self._next_warning_at = now + 60
             self._warn(f"{self._name} {problem}")
 
 

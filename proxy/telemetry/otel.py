@@ -57,7 +57,6 @@ def make_text(value: str) -> str:
 HELD_SPANS_MAX = 1_000
 FAILED_OUTCOMES = ("failed", "upstream-broke")
 CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
-DEFAULT_PORTS = {"http": 80, "https": 443}
 PROVIDERS = {
     "api.openai.com": "openai",
     "api.anthropic.com": "anthropic",
@@ -184,7 +183,7 @@ class SpanBuilder:
         }
         if host:
             attributes["server.address"] = host
-            attributes["server.port"] = parts.port or DEFAULT_PORTS.get(parts.scheme)
+            attributes["server.port"] = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
         return attributes
 
 
@@ -223,10 +222,6 @@ def _span(
 
 def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
-
-
-HELD_SECONDS = 10.0
-"""A call's usage is read after the answer."""
 
 
 class Exporter:
@@ -268,7 +263,7 @@ class Exporter:
                 self._spans.add(at, event)  # a span only if it carries a trace (`otel.traces`)
             except (ValueError, TypeError):  # of protobuf: words of a client must not cost the spans of others
                 lost_count += 1
-        if not self._post_spans(self._spans.release(HELD_SECONDS)):
+        if not self._post_spans(self._spans.release(held_seconds=10.0)):
             return len(items)
         return lost_count
 
