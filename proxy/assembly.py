@@ -22,6 +22,7 @@ from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
+from proxy.telemetry.hooks import Receiver
 from proxy.wire.redaction import Redaction, redaction
 
 if TYPE_CHECKING:
@@ -99,9 +100,12 @@ def _import_otel() -> ModuleType:
 
 
 def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], warn: Warn) -> "Exporter | None":
-    if not config.otel.endpoint:
+    settings = config.otel
+    if not settings.endpoint:
         return None
-    exporter: Exporter = _import_otel().Exporter(config.otel, base_urls, warn)
+    collector = Receiver("collector", settings.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
+    headers = {name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()}
+    exporter: Exporter = _import_otel().Exporter(collector, headers, settings.service, base_urls)
     return exporter
 
 

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from proxy import events
-from proxy.config.settings import HookConfig
 from proxy.telemetry.lines import encode_json, make_line, pick_fields
 
 
@@ -63,29 +62,29 @@ QUEUED_EVENTS_MAX = 1_000
 
 
 class Hooks:
-    def __init__(self, hooks: Sequence[HookConfig], warn: Callable[[str], None]) -> None:
-        self._callers = [HookCaller(hook, warn) for hook in hooks]
+    def __init__(self, hooks: "Sequence[Hook]") -> None:
+        self._hooks = hooks
 
     def __call__(self, event: events.Event) -> None:
-        if not self._callers:
+        if not self._hooks:
             return
         payload = make_payload(event)
         if payload is None:
             return
-        for caller in self._callers:
-            if payload["event"] in caller.hook.events:
-                caller.add(encode_json(payload))
+        for hook in self._hooks:
+            if payload["event"] in hook.event_names:
+                hook.add(encode_json(payload))
 
     def close(self) -> None:
         """May be called from any thread."""
-        for caller in self._callers:
-            caller.close()
+        for hook in self._hooks:
+            hook.close()
 
 
-class HookCaller:
-    def __init__(self, hook: HookConfig, warn: Callable[[str], None]) -> None:
-        self.hook = hook
-        self._receiver = Receiver("hook", hook.address, hook.seconds, warn)
+class Hook:
+    def __init__(self, event_names: Sequence[str], receiver: Receiver) -> None:
+        self.event_names = event_names
+        self._receiver = receiver
         self._bodies: deque[bytes] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False

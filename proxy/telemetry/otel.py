@@ -21,8 +21,6 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from proxy import __version__, events
-from proxy.config import Secret
-from proxy.config.settings import OtelConfig
 from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.hooks import Receiver
 from proxy.telemetry.lines import encode_json, to_milliseconds
@@ -225,19 +223,21 @@ def _nanoseconds(seconds: float) -> int:
 
 
 class Exporter:
-    """Make it on the event loop, close it from a thread. `base_urls`: by upstream. `warn` is called from a thread."""
+    """Make it on the event loop, close it from a thread. `base_urls`: by upstream. `headers` go to the collector."""
 
     def __init__(
-        self, settings: OtelConfig, base_urls: Callable[[], Mapping[str, str]], warn: Callable[[str], None]
+        self,
+        collector: Receiver,
+        headers: Mapping[str, str],
+        service: str,
+        base_urls: Callable[[], Mapping[str, str]],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._spans = SpanBuilder(base_urls)
-        self._collector = Receiver("collector", settings.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
-        self._headers = {"content-type": "application/x-protobuf"}
-        for name, value in settings.headers.items():
-            self._headers[name] = value.value if isinstance(value, Secret) else value
+        self._collector = collector
+        self._headers = {"content-type": "application/x-protobuf", **headers}
         resource = {
-            "service.name": settings.service,
+            "service.name": service,
             "service.version": __version__,
             "service.instance.id": str(uuid4()),
         }

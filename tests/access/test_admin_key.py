@@ -25,6 +25,7 @@ def test_without_a_configured_key_one_is_made_shown_once_and_readable_by_its_own
     assert text.startswith("cpa-")
     assert create_admin_key(config()) is None
     assert read_admin_key(config()) == text
+    assert read_admin_key(config(enabled=False)) is None
     assert stat.S_IMODE((tmp_path / "var" / "state").stat().st_mode) == 0o700
 
 
@@ -32,7 +33,6 @@ def test_where_the_operator_names_one_or_wants_no_pages_none_is_made(config, tmp
     assert create_admin_key(config(key=OWN)) is create_admin_key(config(enabled=False)) is None
     assert not (tmp_path / "var" / "state").exists()
     assert read_admin_key(config(key=OWN)) == OWN.value
-    assert read_admin_key(config(enabled=False)) is None
 
 
 @pytest.mark.parametrize("shown", [None, "", "x", OWN.value[:-1], OWN.value + "x", OWN.value.upper(), "ü\udcff"])

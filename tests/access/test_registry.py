@@ -95,9 +95,11 @@ def test_the_later_change_of_a_switch_counts_even_with_a_slow_clock():
     assert not off.merge(on.with_switch("red", on=True, now=101)).is_halted("red")
 
 
-def test_a_key_that_is_not_there_cannot_be_revoked():
+def test_a_key_is_revoked_once_and_one_that_is_not_there_never():
+    known = Registry().with_key(TeamKey("a", "red", "h", 1.0)).with_key_revoked("a", 2.0)
+    assert known.with_key_revoked("a", 3.0) == known
     with pytest.raises(KeyError):
-        Registry().with_key_revoked("nobody", 1)
+        known.with_key_revoked("nobody", 1)
 
 
 @pytest.mark.parametrize(

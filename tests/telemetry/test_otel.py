@@ -11,7 +11,7 @@ import yaml
 from msgspec import structs
 
 from proxy import events
-from proxy.config.settings import OtelConfig
+from proxy.telemetry.hooks import Receiver
 from proxy.telemetry.otel import Exporter, SpanBuilder
 from proxy.wire.http_head import Trace, continue_trace
 from tests.support.agent import Agent, reading
@@ -102,7 +102,8 @@ async def test_half_a_surrogate_pair_in_the_name_of_a_model_costs_no_span_and_a_
     """Any client can send it: a span of that name could not be written, and took its whole batch with it."""
     complaints = []
     async with Collector() as collector:
-        exporter = Exporter(OtelConfig(endpoint=collector.url), dict, complaints.append)
+        receiver = Receiver("collector", collector.url, 10.0, complaints.append)
+        exporter = Exporter(receiver, {}, "compaction-proxy", dict)
         for event in (finished(1, "gpt-4o"), finished(2, "m\ud800"), finished(3, "m", "no hex"), finished(4, "m")):
             exporter(event)
         await asyncio.to_thread(exporter.close)
