@@ -137,6 +137,12 @@ async def test_an_answer_that_ran_out_of_room_is_asked_for_with_twice_as_much_as
     assert again[-1]["content"].startswith(first[-1]["content"])
 
 
+async def test_a_model_without_a_usable_answer_is_asked_three_times():
+    async with asking(text_turn("No.")) as (up, call):
+        outcome = await call.run()
+    assert (outcome.verdict.why, outcome.cost.tries, len({request.body for request in up.requests})) == ("empty", 3, 3)
+
+
 async def test_secrets_are_redacted_in_a_transcript_and_in_the_summary():
     key = "sk-" + "Ab1_" * 8
     async with asking(text_turn(f"{SUMMARY} {key}"), replace(RULES.summary, call="transcript")) as (up, call):
