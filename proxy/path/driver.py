@@ -239,8 +239,8 @@ class RequestDriver:
             if not isinstance(await self._drive(self._life, result), Deliver):
                 return
         usage = read_usage(tail.usage())
-        answer = actions.AnswerReport(usage, says_truncated(tail.end), self._find_forwarded_tokens())
-        delivery = Delivered(answer, time.time(), is_whole, self._instead)
+        forwarded_tokens = self._find_forwarded_tokens()
+        delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens, self._instead)
         await self._drive(self._life, delivery)
 
     async def compact(self, *, store: bool) -> Decision:

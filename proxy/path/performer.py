@@ -113,8 +113,8 @@ class ActionPerformer:
                     await store.write_fact(key, value, seconds)
                 case actions.RecountByProbe():
                     return await self._recount()
-                case actions.Report(turn):
-                    self._report(turn)
+                case actions.TurnReport():
+                    self._report(action)
         except StoreUnavailable as fault:
             services.emit(events.StoreFailed(str(fault)))
         return None

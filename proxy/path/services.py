@@ -263,13 +263,6 @@ def read_history(
 
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
     origin, *rest = links
-
-    def write_links(known_links: Sequence[str]) -> list[str]:
-        return [link.hex() for link in rest[len(known_links) :]]
-
-    def list_bytes(known_bytes: Sequence[bytes]) -> list[bytes]:
-        return [message.raw for message in request.body[len(known_bytes) :]]
-
     steps = request.columns.links_as_text(origin, rest)
     messages = request.columns.raw_messages(request.body)
     head = [message.raw for message in request.head]
