@@ -25,8 +25,8 @@ from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions
+from proxy.path.rounds import AnswerRounds, CompactedHistory, find_room, list_tools
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
-from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.block import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.upstream.client import Call, Client
@@ -96,7 +96,7 @@ class RequestDriver:
         offers_compact: bool = False,
     ) -> None:
         call = outgoing.call
-        self.own_tools: OwnToolRounds | None = None
+        self.own_tools: AnswerRounds | None = None
         self.model = request.model[:MODEL_MAX_CHARS]
         self.policy = policy
         self._services = services
@@ -318,7 +318,7 @@ class RequestDriver:
         call = self._call
         if body is not self._request.source:
             call = replace(self._call, body=body)
-        self.own_tools = self._start_own_tools(call, forwarding, asks_usage=asks_usage)
+        self.own_tools = self._start_own_tools(forwarding, asks_usage=asks_usage)
         extra_tokens = 0
         if self.policy.settings.usage == "client_view":
             extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
@@ -337,7 +337,7 @@ class RequestDriver:
             return rounds.rounds.find_usage(0)
         return None
 
-    def _start_own_tools(self, call: Call, forwarding: Forwarding, *, asks_usage: bool) -> OwnToolRounds | None:
+    def _start_own_tools(self, forwarding: Forwarding, *, asks_usage: bool) -> AnswerRounds | None:
         conversation, decision = forwarding.conversation, forwarding.decision
         if conversation is None:
             return None
@@ -353,13 +353,13 @@ class RequestDriver:
         if not tools:
             return None
         compact_history = partial(self._compact_for_model, forwarding, asks_usage=asks_usage)
-        return OwnToolRounds(
+        return AnswerRounds(
             self._request.body,
-            call,
             self._answers,
             tools=tools,
             room_bytes=self._find_room(conversation, decision),
             compact=compact_history,
+            emit=self._services.emit,
         )
 
     def _find_room(self, conversation: Conversation, decision: Decision) -> int:
