@@ -24,7 +24,7 @@ from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
-from proxy.path.request_context import CompiledPolicy, RequestOptions
+from proxy.path.request_context import ROOMY_WINDOW_TOKENS, CompiledPolicy, RequestOptions
 from proxy.path.rounds import AnswerRounds, CompactedHistory, find_room, list_tools
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.shorten.block import LookUp
@@ -140,10 +140,11 @@ class RequestDriver:
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
             return False
-        return (
-            self.policy.leaves_alone(self._request, self.performer.profile.window)
-            and self._services.learned.hints.get(self._scope) is None
-        )
+        window = self.performer.profile.window
+        limit, reserve = window.input or window.total, self._request.max_output or 0
+        is_roomy = limit is None or limit - reserve >= ROOMY_WINDOW_TOKENS
+        is_learned = self._services.learned.hints.get(self._scope) is not None
+        return is_roomy and not is_learned and not self.policy.may_act_on(self._request.source)
 
     def gather(self) -> Context:
         return self._gather(self._outgoing.options)
@@ -198,11 +199,17 @@ class RequestDriver:
             read_block=partial(services.blocks.read, self._scope.caller),
         )
 
+    async def start(self) -> OutgoingRequest:
+        step = await self.advance(None)
+        if not isinstance(step, OutgoingRequest):
+            raise TypeError("a request is sent before it is answered")
+        return step
+
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
             self._is_accepted = opening is not None and opening.is_good
             is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
-            action = await self._drive_for_client(self._life, opening, is_heavy=is_heavy)
+            action = await self._drive(self._life, opening, is_heavy=is_heavy)
             if isinstance(action, Deliver):
                 return action
             if not isinstance(action, Send):
@@ -244,19 +251,9 @@ class RequestDriver:
         await self._drive(self._life, delivery)
 
     async def compact(self, *, store: bool) -> Decision:
-        step = await self._drive_for_client(compact(self.gather(), store=store), is_heavy=True)
+        step = await self._drive(compact(self.gather(), store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
-
-    async def _drive_for_client(
-        self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
-    ) -> "Send | Deliver | Finished":
-        """If the client leaves, its thread stops."""
-        try:
-            return await self._drive(life, result, is_heavy=is_heavy)
-        except asyncio.CancelledError:
-            self._has_left = not isinstance(result, Opening) or not result.is_good
-            raise
 
     async def _drive(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
@@ -290,7 +287,13 @@ class RequestDriver:
     async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
         """Once the upstream has accepted the request, it goes on if the client leaves."""
         stretch = run_apart(work, partial(advance_actions, life, result), is_known=self._is_known)
-        if not self._is_accepted or life is not self._life:
+        if not self._is_accepted:
+            try:
+                return await stretch
+            except asyncio.CancelledError:
+                self._has_left = True  # the thread stops
+                raise
+        if life is not self._life:
             return await stretch
         self._stretch = asyncio.ensure_future(stretch)
         return await asyncio.shield(self._stretch)
