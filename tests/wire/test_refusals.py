@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from proxy.path.actions import AnswerReport, Refusal
+from proxy.path.actions import Delivered, Refusal
 from proxy.path.remember import is_silently_cut
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.token_counts import read_usage, says_truncated
@@ -186,7 +186,7 @@ def usage(prompt, cached=None):
 
 def silent(counted, usage, end):
     """As the conversation judges an answer that ended so."""
-    return is_silently_cut(counted, AnswerReport(read_usage(usage), says_truncated(end)))
+    return is_silently_cut(counted, Delivered(0.0, read_usage(usage), says_truncated=says_truncated(end)))
 
 
 def test_a_prompt_that_was_cut_is_known_by_what_was_counted():
