@@ -7,7 +7,7 @@ may wait for a disk: it is called in a thread.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -98,17 +98,11 @@ class Unreadable(ProxyError):
     status, code = 503, "unreadable"
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    path: str
-    message: str
-
-
 class Invalid(ProxyError):
     """A query or body that cannot be used. Nothing was changed."""
 
     status, code = HTTPStatus.UNPROCESSABLE_ENTITY, "invalid"
 
-    def __init__(self, message: str, flaws: Iterable[Flaw] = ()) -> None:
+    def __init__(self, message: str, field: str, why: str) -> None:
         super().__init__(message)
-        self.flaws = tuple(flaws)
+        self.faults = [{"path": field, "message": why}]
