@@ -210,8 +210,9 @@ class Admin:
     async def _call(self, route: Route, request: web.BaseRequest) -> web.Response:
         visitor = request[_VISITOR]
         _check_rights(route, visitor)
+        names = request[_NAMES]
         query = read_query(route, request.query)
-        admin_request = AdminRequest(visitor, request[_NAMES], query, await read_json(route, request))
+        admin_request = AdminRequest(visitor, names, query, await read_json(route, request))
         if iscoroutinefunction(route.answer):
             answer = await route.answer(self._context, admin_request)
         else:
