@@ -178,5 +178,5 @@ async def _run(job: IO[bytes], seconds: float) -> Json:
 ROUTES = (
     Route("GET", "/policies", list_policies, for_teams=True),
     Route("GET", "/policies/{policy}", show_policy, for_teams=True),
-    Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, changes=False),
+    Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, only_reads=True),
 )

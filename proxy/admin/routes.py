@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from proxy.access.records import Records
-from proxy.admin.guard import READS, Visitor
+from proxy.admin.guard import Visitor
 from proxy.config import Config, Loaded
 from proxy.errors import ProxyError
 from proxy.events import AdminActed, Listener
@@ -77,14 +77,8 @@ class Route:
     """None: the route takes none."""
     for_teams: bool = False
     """A key of one team may use it. The route then keeps to `visitor.team`."""
-    changes: bool | None = None
-    """Needs the role `write`. None: all methods but GET and HEAD do."""
-
-    @property
-    def needs_write(self) -> bool:
-        if self.changes is None:
-            return self.method not in READS
-        return self.changes
+    only_reads: bool = False
+    """Needs no role `write`, as methods other than GET do."""
 
 
 def write_audit(
