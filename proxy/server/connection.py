@@ -36,7 +36,6 @@ from proxy.wire.http_head import (
     TOO_MANY_HEADERS,
     Headers,
     are_writable,
-    below_v1,
     find_header,
     has_v1_twice,
     normalize_path,
@@ -200,8 +199,9 @@ LEAST_BYTES_PER_SECOND = 1024
 class ClientRequest:
     """While the worker is draining, its connection is closed after the answer."""
 
-    def __init__(self, request: web.BaseRequest, is_draining: Callable[[], bool]) -> None:
+    def __init__(self, request: web.BaseRequest, path_below_v1: str | None, is_draining: Callable[[], bool]) -> None:
         self._request = request
+        self._path_below_v1 = path_below_v1
         self._is_draining = is_draining
         self._last_at = 0.0
         """When a part of the answer was last sent."""
@@ -217,9 +217,7 @@ class ClientRequest:
             raise BadRequest("unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding")
 
     def split_target(self) -> tuple[str, str]:
-        path = find_path(self._request.raw_path)
-        query = self._request.raw_path.partition("#")[0].partition("?")[2]
-        path_below = below_v1(path) if path else None
+        path_below = self._path_below_v1
         if path_below is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
         if has_v1_twice(path_below):  # relayed, it would be a 404 without a reason, or not be compacted
@@ -227,7 +225,7 @@ class ClientRequest:
                 "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
                 "without /v1, OPENAI_BASE_URL with one)"
             )
-        return path_below, query
+        return path_below, self._request.raw_path.partition("#")[0].partition("?")[2]
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
         max_bytes = int(limits.max_body_mib * MIB)

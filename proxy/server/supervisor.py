@@ -20,7 +20,7 @@ from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import LastValid, Slot, Worker
+from proxy.server.worker import LastValid, Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
 _fork = multiprocessing.get_context("fork")
@@ -113,13 +113,7 @@ class Supervisor:
 
     def _start(self, slot: int) -> None:
         last_valid = LastValid(self._last_valid, self._records.current)
-        arguments = (
-            self._source,
-            self._config,
-            last_valid,
-            self._port,
-            Slot(WorkerSnapshots(self._areas, slot), os.getpid()),
-        )
+        arguments = (self._source, self._config, last_valid, self._port, WorkerSnapshots(self._areas, slot))
         worker = _fork.Process(target=_run_worker, args=arguments, name=f"worker-{slot}")
         # Blocked until the child is listed: a signal would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -147,7 +141,9 @@ class Supervisor:
                 os.kill(worker.pid, number)
 
 
-def _run_worker(source: ConfigSource, start_config: Config, last_valid: LastValid, port: int, slot: Slot) -> None:
+def _run_worker(
+    source: ConfigSource, start_config: Config, last_valid: LastValid, port: int, snapshots: WorkerSnapshots
+) -> None:
     """Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -155,7 +151,7 @@ def _run_worker(source: ConfigSource, start_config: Config, last_valid: LastVali
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     sock = _bind_socket(start_config.listen.host, port, is_shared=True)
     current = replace(last_valid, config=_read_current_config(source, start_config, last_valid.config))
-    raise SystemExit(_serve_until_stopped(lambda: Worker(source, start_config, slot, current), sock))
+    raise SystemExit(_serve_until_stopped(lambda: Worker(source, start_config, snapshots, current), sock))
 
 
 def _read_current_config(source: ConfigSource, start_config: Config, last_valid: Config) -> Config:
