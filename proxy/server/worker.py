@@ -7,7 +7,6 @@ bounded time: requests, notes after answers, summary calls, connections, listene
 import asyncio
 import ctypes
 import gc
-import multiprocessing
 import os
 import signal
 import socket
@@ -90,10 +89,9 @@ async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
         await asyncio.sleep(1.0)
 
 
-async def watch_supervisor(emit: events.Listener, stop: Callable[[], None]) -> None:
+async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
     """If it was killed: its successor could not bind the port, and nothing restarts workers."""
-    supervisor = multiprocessing.parent_process()
-    while supervisor is not None and os.getppid() == supervisor.pid:  # noqa: ASYNC110 (another process ends)
+    while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
         await asyncio.sleep(0.5)
     emit(events.Lifecycle("supervisor-lost", (("effect", "this worker finishes its requests and ends"),)))
     stop()
@@ -111,13 +109,19 @@ class LastValid:
 
 class Worker:
     def __init__(
-        self, source: ConfigSource, start_config: Config, snapshots: WorkerSnapshots | None, last_valid: LastValid
+        self,
+        source: ConfigSource,
+        start_config: Config,
+        last_valid: LastValid,
+        snapshots: WorkerSnapshots | None = None,
+        supervisor_pid: int = 0,
     ) -> None:
         """Within the event loop that it is to run in.
 
         All workers are built from `start_config`, so that all have the same files and stores. `last_valid` is the
-        newest configuration, for a worker that is started later. `snapshots`: one of several workers.
+        newest configuration, for a worker that is started later. With `snapshots` it is one of several.
         """
+        self._supervisor_pid = supervisor_pid
         self._snapshots = snapshots
         slot = None if snapshots is None else snapshots.slot
         self._listeners = listeners = Listeners(start_config, self._get_config_in_force, snapshots)
@@ -236,7 +240,7 @@ class Worker:
             start(partial(self._watch.sync_records, self._store))
         if self._snapshots is not None:
             start(partial(write_snapshots, self._listeners.metrics, self._snapshots))
-            start(partial(watch_supervisor, self._emit, self._request_stop))
+            start(partial(watch_supervisor, self._supervisor_pid, self._emit, self._request_stop))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
         """Connections are accepted until then: load balancers notice late."""
