@@ -373,9 +373,6 @@ async def test_an_answer_too_long_is_asked_for_shorter_and_the_history_stays(sen
     assert outcome.header("x-compaction-reason") == "overflow_retry"
 
 
-# --- broken signatures ---------------------------------------------------------------------------
-
-
 # --- without a word ------------------------------------------------------------------------------
 
 

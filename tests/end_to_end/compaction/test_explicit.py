@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from tests.support import scripted_upstream
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import settings
 from tests.support.messages import assistant, body, call, history, tool, user
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import Upstream, answer
+from tests.support.scripted_upstream import Upstream
 from tests.support.summary_model import ASKED, SMALL_WINDOW_SETTINGS, WINDOW, WORK, account, model, summary_calls
 
 EARLY = WORK[:24]
@@ -111,16 +110,6 @@ async def test_a_path_gives_the_shortened_messages_back_and_keeps_nothing(small_
     assert ASKED in json.dumps(up.requests[0].json["messages"][-1])
     assert up.requests[0].path == "/v1/chat/completions"
     assert after.compaction == "none"
-
-
-async def test_half_a_surrogate_pair_in_a_summary_is_given_back_as_a_question_mark(small_window_stack):
-    """Models write them where their tokens end in the middle of a character."""
-    up, agent = small_window_stack
-    text = scripted_upstream.text_turn(account(words="All of \ud800 passes.")).completion()
-    up.script = model(lambda _: answer(json.dumps(text).encode(), headers=[("content-type", "application/json")]))
-    reply = await ask(agent.proxy, body(EARLY), path="/chat/completions/compact")
-    assert reply.status == 200
-    assert "All of ? passes." in json.loads(reply.body.data)["report"]["summary"]
 
 
 @pytest.mark.parametrize(
