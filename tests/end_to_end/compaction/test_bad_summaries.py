@@ -25,21 +25,12 @@ from tests.support.summary_model import (
 )
 
 BAD = {
-    "f13 empty": text_turn(""),
-    "f13 null": text_turn("null"),
     "f14 cut off": text_turn(account()).ending("length"),
     "f15 thoughts only": text_turn("<think>I should say what was done, and then I will do it.</think>"),
     "f16 tool call": call_turn("Read", path="x"),
-    "f17 too long": text_turn(account(words="word " * 4_000)),
-    "f23 another language": text_turn(account(words="Тесты проходят, осталось проверить вторую часть и закончить.")),
-    "no sections": text_turn("Everything went well so far and there is nothing more to tell about it, really."),
     "down": answer(b"oops", status=503),
-    "auth": answer(b'{"error": {"message": "no"}}', status=401),
-    "quota": answer(b'{"error": {"message": "slow down"}}', status=429),
-    "refused": answer(b'{"error": {"message": "bad"}}', status=400),
     "an error in a good answer": answer(b'{"error": {"message": "bad"}}'),
     "broken off": cut(),
-    "nonsense": answer(b"<html>"),
 }
 
 

@@ -144,19 +144,25 @@ async def test_row_6_in_a_tool_loop_only_the_task_and_the_newest_call_stay_besid
     assert sum(TOLD.strip() in (message["content"] or "") for message in own) == 1
 
 
-FORCED = [
-    ("/compact the parser", {}),
-    ("/Compact the parser", {}),
-    ([{"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
-      {"type": "text", "text": "/COMPACT the parser"}], {}),
-    (None, {"x-compaction": "force", "x-compaction-focus": "the parser"}),
-]  # fmt: skip
+COMMAND = "/compact the parser", {}
+BEHIND_A_REMINDER = [
+    {"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
+    {"type": "text", "text": "/COMPACT the parser"},
+]
+FOCUSED = [
+    *(
+        (policy, make, COMMAND)
+        for policy in ("j-cli", "jp", "middleware", "default")
+        for make in (chat_history, tool_history)
+    ),
+    ("default", tool_history, (BEHIND_A_REMINDER, {})),
+    ("default", tool_history, (None, {"x-compaction": "force", "x-compaction-focus": "the parser"})),
+]
 
 
-@pytest.mark.parametrize("policy", ["j-cli", "jp", "middleware", "default"])
-@pytest.mark.parametrize(("command", "headers"), FORCED)
-@pytest.mark.parametrize("make", [chat_history, tool_history])
-async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(stack, up, policy, command, headers, make):  # noqa: PLR0917
+@pytest.mark.parametrize(("policy", "make", "asking"), FOCUSED)
+async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(stack, up, policy, make, asking):
+    command, headers = asking
     agent = Agent(stack.proxy, up, "sk-focus")
     up.script = summarizer(GOOD)
     sent = make(60, task=f"{policy} {make.__name__} {command}")
