@@ -150,11 +150,8 @@ BEHIND_A_REMINDER = [
     {"type": "text", "text": "/COMPACT the parser"},
 ]
 FOCUSED = [
-    *(
-        (policy, make, COMMAND)
-        for policy in ("j-cli", "jp", "middleware", "default")
-        for make in (chat_history, tool_history)
-    ),
+    *((policy, chat_history, COMMAND) for policy in ("j-cli", "jp", "middleware", "default")),
+    *((policy, tool_history, COMMAND) for policy in ("j-cli", "jp", "middleware", "default")),
     ("default", tool_history, (BEHIND_A_REMINDER, {})),
     ("default", tool_history, (None, {"x-compaction": "force", "x-compaction-focus": "the parser"})),
 ]
