@@ -157,7 +157,6 @@ def place_of(path, node):
     return f"proxy/{path}:{getattr(node, 'lineno', node)}"
 
 
-# --- layers -----------------------------------------------------------------------------------------------------------
 
 
 def test_every_part_has_a_layer():
@@ -206,7 +205,6 @@ def test_only_the_lab_imports_the_lab():
     assert wrong == []
 
 
-# --- libraries and purity ---------------------------------------------------------------------------------------------
 
 
 def test_a_library_is_imported_in_its_place_only():
@@ -235,7 +233,6 @@ def test_the_core_imports_the_standard_library_only():
     assert {module.partition(".")[0] for module in PURE} <= sys.stdlib_module_names
 
 
-# --- rules for every module -------------------------------------------------------------------------------------------
 
 
 ENVIRONMENT = {"os.environ", "os.getenv", "os.environb", "os.putenv"}
@@ -336,7 +333,6 @@ def test_no_name_is_vague():
     assert [(path, word) for path, word in words if {*word.lower().split("_")} & VAGUE or word.endswith("Mixin")] == []
 
 
-# --- sizes ------------------------------------------------------------------------------------------------------------
 
 
 OTHER_PROGRAMS = {"node_modules", ".venv", "site-packages"}

@@ -90,7 +90,6 @@ def test_every_error_is_explained_beside_its_status(status, code):
     assert [row for row in rows if f"`{code}`" in row]
 
 
-# --- what the documents name ---------------------------------------------------------------------------------------
 
 
 def test_every_metric_that_is_named_exists():
@@ -194,7 +193,6 @@ def test_a_default_that_is_quoted_is_that_of_the_code(page, row, default):
     assert quoted == [f"{default(Config()):,.0f}"]
 
 
-# --- claims ----------------------------------------------------------------------------------------------------------
 
 
 def collect_packages(name, found):
@@ -218,7 +216,6 @@ def test_the_changelog_knows_this_version():
     assert headings[0] == __version__
 
 
-# --- links and commands ----------------------------------------------------------------------------------------------
 
 
 def read_pages():
@@ -265,7 +262,6 @@ def _code_of(page):
     return "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(encoding="utf-8"), re.DOTALL))
 
 
-# --- claims of the README --------------------------------------------------------------------------------------------
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

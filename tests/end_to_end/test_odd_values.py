@@ -44,9 +44,6 @@ async def no_fault(proxy):
     assert log_of(proxy, "our-fault") == []
 
 
-# --- what a store holds ----------------------------------------------------------------------------------------------
-
-
 def half(value):
     return value[: len(value) // 2]
 
@@ -108,9 +105,6 @@ def _values(proxy, table, column="value", file="promises.sqlite"):
         return []  # the table is not made yet
     finally:
         store.close()
-
-
-# --- what an upstream says -------------------------------------------------------------------------------------------
 
 
 async def test_a_summary_with_half_a_surrogate_pair_is_kept_like_any_other(serve):

@@ -158,9 +158,6 @@ def longer(messages, more=1):
     ]
 
 
-# --- too long ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", INPUT)
 async def test_a_history_too_long_for_any_server_is_sent_once_more_and_fits(send_turn, name, stream):
@@ -187,9 +184,6 @@ async def test_a_recovery_is_logged_and_counted(stack, send_turn):
     assert line["effect"] == "the second try was accepted"
     metrics = (await own_page(proxy, "/metrics")).body.data.decode()
     assert re.search(r'refused_for_size_total\{kind="input",outcome="helped"\} [1-9]', metrics)
-
-
-# --- without success------------------------------------------------------------------------------
 
 
 def is_unaltered(outcome, text: Reply):
@@ -301,9 +295,6 @@ async def test_when_the_client_leaves_during_the_second_try_the_upstream_connect
     assert second.departure.phase == "before headers"
 
 
-# --- what it teaches -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("whose", ["talk", "noticed"])
 @pytest.mark.parametrize("name", ["openai", "tgi-input", "bedrock", "cerebras-no-body"])
 async def test_the_next_request_knows_and_goes_on_where_the_first_was_brought(
@@ -358,9 +349,6 @@ async def test_a_configured_window_takes_precedence(serve):
     assert asked == [2, 1, 2]
 
 
-# --- too long an answer --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", OUTPUT)
 async def test_an_answer_too_long_is_asked_for_shorter_and_the_history_stays(send_turn, name):
     provider = Provider(name, limit=40_000, first=8_000)
@@ -371,9 +359,6 @@ async def test_an_answer_too_long_is_asked_for_shorter_and_the_history_stays(sen
     assert outcome.forwarded[1] == outcome.sent.replace(b'"max_tokens": 60000', b'"max_tokens": %d' % asked)
     assert outcome.header("x-compaction") == "none"
     assert outcome.header("x-compaction-reason") == "overflow_retry"
-
-
-# --- without a word ------------------------------------------------------------------------------
 
 
 async def test_a_silently_cut_prompt_is_reported_once_in_a_conversation_and_counted(attentive_stack, send_to_attentive):

@@ -121,9 +121,6 @@ async def take_turns_over_replicas(replica_set, messages, key="sk-a"):
     return steps
 
 
-# --- the same as one process ---
-
-
 async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of_one_process(serve, replica_set):
     """Each needs what another one noted: the upstream's count, how it counts, the block."""
     async with serve(replica_set.up.url, config=settings(), fresh=True) as alone:
@@ -190,9 +187,6 @@ async def test_a_window_reported_by_a_server_counts_for_the_replica_of_the_next_
         later = await Agent(second, up, "sk-window").send(history[-1], model=MODEL)
     assert later.compaction == "applied"
     assert forwarded_bodies(up)[-1].startswith(forwarded_bodies(up)[-2].removesuffix(b"]}"))
-
-
-# --- trouble ---
 
 
 def slow(trouble):

@@ -95,9 +95,6 @@ def words(answered):
     return [json.loads(one.message).get("content") for one in answered]
 
 
-# --- whose -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_everything_is_kept_with_its_answer_however_it_was_asked_for(proxy, up, streamed):
     up.script = (text_turn("Let me see.") + call_turn("Read", path="a.py")).using(70, 9)
@@ -150,9 +147,6 @@ async def test_a_request_that_is_no_conversation_is_not_stored_and_is_no_fault(p
     assert log_of(proxy, "store-failed") == []
 
 
-# --- answers that end otherwise --------------------------------------------------------------------------------------
-
-
 async def test_the_part_that_a_leaving_client_received_is_stored_as_a_cut_answer(proxy, up):
     up.script = stream(delta(role="assistant", content="As far "), delta(content="as this"), hang())
     async with streaming(proxy, chat(user("I leave early"), stream=True)) as line:
@@ -170,9 +164,6 @@ async def test_compressed_answers_are_kept_in_clear_and_relayed_as_they_came(pro
     assert words((await conversation(proxy, f"Pack it with {encoding}", answers=1)).answers) == ["Packed."]
 
 
-# --- secrets ---------------------------------------------------------------------------------------------------------
-
-
 async def test_a_secret_in_a_conversation_reaches_no_file_and_the_chain_still_holds(proxy, up):
     up.script = text_turn(f"I remember {CANARY}.")
     await ask(proxy, chat(system(f"Use {CANARY}."), user("The key?"), user(f"It is {CANARY}."), stream=True))
@@ -181,9 +172,6 @@ async def test_a_secret_in_a_conversation_reaches_no_file_and_the_chain_still_ho
     assert CANARY.encode() not in b"".join(path.read_bytes() for path in proxy.state.rglob("*.jsonl"))
     assert CANARY.encode() in up.requests[-1].body
     assert verify(found, secret_of(proxy)).faults == ()
-
-
-# --- how much --------------------------------------------------------------------------------------------------------
 
 
 async def test_where_only_what_is_lossy_is_kept_the_rest_is_not(serve, fresh):
@@ -210,9 +198,6 @@ async def test_transcripts_are_flushed_before_the_proxy_stops(serve, fresh):
         f"number {number}" for number in range(50)
     )
     assert all(len(one.answers) == 1 for one in read_transcripts(proxy))
-
-
-# --- a disk that fails -----------------------------------------------------------------------------------------------
 
 
 def broken(proxy: Proxy):

@@ -23,9 +23,6 @@ from tests.support.scripted_upstream import hang
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-# --- quiet, created, applied -----------------------------------------------------------------------------------------
-
-
 async def test_below_the_stride_nothing_changes_and_nothing_is_stored(serve, fresh):
     async with serve(fresh.url, config=settings(default={"clear_at_least": 20_000})) as proxy:
         steps = await Agent(proxy, fresh, "sk-a").work(WORK)
@@ -71,9 +68,6 @@ async def test_the_answer_says_what_was_done(agent):
     assert await metric(agent.proxy, "compactions_total", reason="stride", kind="created") >= 1
 
 
-# --- what a request asks for -----------------------------------------------------------------------------------------
-
-
 async def test_off_makes_no_new_blocks_and_keeps_existing_ones(agent):
     steps = await agent.work(WORK, {"x-compaction": "off"})
     assert set(compactions(steps)) == {"off"}
@@ -105,15 +99,6 @@ async def test_observe_changes_nothing_says_what_would_be_and_keeps_what_it_woul
     (_,), lines = await until(lambda: (saved := find_saved_work(agent.proxy.state, work))[1] and saved)
     assert len(lines) >= len(work) - 4
     assert (await agent.send(work)).compaction == "created"
-
-
-# --- whose conversation it is ----------------------------------------------------------------------------------------
-
-
-# --- what the upstream counts ----------------------------------------------------------------------------------------
-
-
-# --- the originals ---------------------------------------------------------------------------------------------------
 
 
 async def test_the_originals_are_kept_before_the_upstream_answers_the_first_lossy_request(agent, up):

@@ -25,8 +25,6 @@ from tests.support.summary_model import (
     wait_until_asked,
 )
 
-# --- ready before it is needed ---------------------------------------------------------------------------------------
-
 
 async def test_a_summary_is_prepared_near_the_trigger_and_swapped_in_over_it(small_window_stack):
     async with small_window_stack(model()) as (up, agent, _):
@@ -174,9 +172,6 @@ async def test_when_it_must_wait_it_waits_no_longer_than_the_policy_says(small_w
     assert len(up.requests) == 3
     assert not body_has_summary(up.requests[-1])
     assert 0.4 < waited < 60
-
-
-# --- what is seen of it ----------------------------------------------------------------------------------------------
 
 
 async def test_a_summary_is_in_the_log_and_the_metrics_with_its_cost(small_window_stack):

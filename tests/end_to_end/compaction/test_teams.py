@@ -92,9 +92,6 @@ def header(request, name):
     return next((value.decode() for key, value in request.headers if key.lower() == name.encode()), None)
 
 
-# --- keys ---
-
-
 async def test_a_team_with_an_upstream_and_a_key_of_its_own_gets_these(agents):
     await agents["own"].send(WORK[:2], model="anything")
     (request,) = agents["own"].up.requests
@@ -143,9 +140,6 @@ async def test_no_team_key_is_written_or_printed(stack, agents, work):
         assert text.split("-")[1].encode() in written  # the public id may
 
 
-# --- walls ---
-
-
 async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
     """Invariant 9, looked at in every store: the same bytes, twice, and each apart from the other."""
     red, blue = await agents["red"].work(work), await agents["blue"].work(work)
@@ -167,9 +161,6 @@ async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
         files = (place / "originals" / f"team.{team}").rglob("*.jsonl")
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         assert {line["tenant"] for line in lines if "tenant" in line} == {f"team.{team}"}
-
-
-# --- policies ---
 
 
 async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents, work):
@@ -212,9 +203,6 @@ async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
         assert (await agent.send(WORK[:2])).answer.status == 200
 
 
-# --- switches ---
-
-
 async def test_switched_off_no_new_block_is_made_and_existing_ones_apply(stack, agents, work):
     _, proxy, _ = stack
     agent = agents["red"]
@@ -235,6 +223,3 @@ async def test_switched_off_no_new_block_is_made_and_existing_ones_apply(stack, 
     finally:
         await command(proxy, "switch", "on", "--team", "red")
     await sending(agent, lambda step: step.compaction == "none")
-
-
-# --- unknown callers, and trusted gateways ---
