@@ -73,7 +73,6 @@ class Assembly:
             self._lost = True
 
     def lose(self) -> bool:
-        """Some bytes of the answer will never be fed."""
         self._lost = True
         return True
 

@@ -36,7 +36,6 @@ class RequestFormat(ABC):
 
     NAME: ClassVar[str]
     LIST: ClassVar[str]
-    """The member that holds the history."""
     BOUNDS: ClassVar[tuple[str, ...]]
     """The members that bound an answer; the last of them is set if a request has none."""
     ASKS_FOR_MORE: ClassVar[frozenset[str]]
@@ -195,9 +194,7 @@ class Rounds(ABC):
     """The answers of a request, on their way to the client."""
 
     _LIST: ClassVar[str] = ""
-    """The member of a whole body that holds the blocks or items."""
     _FINISH: ClassVar[str] = ""
-    """The member that tells how an answer ended."""
 
     def __init__(self, own: Collection[str], *, stream: bool) -> None:
         self._own = frozenset(own)
@@ -206,7 +203,6 @@ class Rounds(ABC):
         self._is_first = True
         self._usage: dict[str, Any] | None = None
         self._usages: list[Mapping[str, Any] | None] = []
-        """Of each round that has ended."""
         self._next_index = 0
         """Of the client's items."""
         self._client_calls = 0
@@ -221,7 +217,6 @@ class Rounds(ABC):
         self._unshown: list[bytes] = []
         """Events that are being shown; if that fails, they are still held."""
         self._rest = b""
-        """Return the bytes for the client if the end has no blank line."""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
         self._finish: str | None = None
@@ -234,7 +229,6 @@ class Rounds(ABC):
         return b"".join(self._unshown) + self._events.held
 
     def find_usage(self, number: int) -> Mapping[str, Any] | None:
-        """None: its answer did not tell."""
         usages = [*self._usages, self._round_usage]
         return usages[number] if number < len(usages) else None
 
@@ -272,21 +266,18 @@ class Rounds(ABC):
 
     @abstractmethod
     def _show(self, event: bytes) -> bytes:
-        """The event as the client gets it, or nothing."""
+        """Nothing: the client does not get it."""
 
     @abstractmethod
     def _find_round(self) -> Round | None: ...
 
     @abstractmethod
-    def _choose_shown(self) -> list[dict[str, Any]]:
-        """Return the bytes for the client of a whole body."""
+    def _choose_shown(self) -> list[dict[str, Any]]: ...
 
     def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The last body, which has the items of all rounds."""
         return body
 
     def _read_body(self) -> None:
-        """Its usage, and how it ended."""
         body = read_object(self._body) or {}
         items = body.get(self._LIST)
         if isinstance(items, list):
@@ -304,7 +295,6 @@ class Rounds(ABC):
         return write_json(self._complete_body(body))
 
     def _names_own(self, raw: bytes) -> bool:
-        """True if one of the proxy's own tools may be named in it."""
         return any(f'"{name}"'.encode() in raw for name in self._own)
 
 
@@ -358,7 +348,6 @@ def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:
 
 
 def write_completion(answer: Mapping[str, Any], content: list[Any], calls: list[Any], finish: str | None) -> bytes:
-    """A chat completion."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = calls

@@ -25,7 +25,6 @@ class LineReader:
 
     def __init__(self, max_held_bytes: int) -> None:
         self._max_held_bytes = max_held_bytes
-        """A longer line is returned in pieces, as it comes."""
         self._held = bytearray()
         self._is_within_line = False
         self.continues_line = False
@@ -36,7 +35,6 @@ class LineReader:
         return bytes(self._held)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the lines that are whole now."""
         self.continues_line = self._is_within_line
         buffer = self._held
         if not buffer and chunk.endswith(b"\n"):
@@ -72,16 +70,13 @@ class EventReader:
         self._max_event_bytes = max_event_bytes
         self._lines = LineReader(max_event_bytes)
         self._event = bytearray()
-        """Whole lines of an event that has not ended."""
         self.has_cut = False
-        """A larger event was returned in pieces."""
 
     @property
     def held(self) -> bytes:
         return bytes(self._event) + self._lines.held
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the events that are whole now."""
         events: list[bytes] = []
         is_line_start = True
         for line in self._lines.feed(chunk).splitlines(keepends=True):
@@ -118,7 +113,6 @@ def read_event(event: bytes) -> dict[str, Any] | None:
 
 
 def has_name(event: bytes) -> bool:
-    """It has a line `event:`."""
     lines = event.removeprefix(b"\xef\xbb\xbf").splitlines()
     return any(line.startswith(b"event:") for line in lines)
 

@@ -73,7 +73,6 @@ def remove_headers(headers: Headers, *names: str) -> Headers:
 
 
 def read_own_headers(headers: Headers) -> dict[str, str]:
-    """Of one that repeats, the first value."""
     values: dict[str, str] = {}
     for spelling, value in headers:
         name = spelling.lower()
@@ -321,7 +320,6 @@ class Caller:
     halted: bool = False
     """No new block is made, existing ones are applied."""
     identified_by: Headers = field(default=(), repr=False)
-    """The values of the headers of `access.tenant_headers`."""
 
     @property
     def tenant(self) -> str:
@@ -342,7 +340,6 @@ class Trace:
 
     trace_id: str
     parent_id: str
-    """Span of the client, if any."""
     span_id: str
     call_id: str
     is_sampled: bool

@@ -17,7 +17,6 @@ from proxy.history import splice
 from proxy.history.request import Request
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""Raised while an odd body is read."""
 
 
 def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
@@ -40,7 +39,6 @@ def read_object(data: bytes) -> dict[str, Any] | None:
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """An empty object for anything else."""
     if isinstance(value, dict):
         return value
     return {}
@@ -131,7 +129,6 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
 
 
 def _scan(source: bytes) -> dict[str, tuple[int, int]]:
-    """Reads every byte."""
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
@@ -239,9 +236,8 @@ class Prefix:
     request: Request
     count: int
     start: int
-    """Of the first of them in the body."""
     stop: int
-    """Of the last of them, with the comma after it."""
+    """Behind the last of them and the comma after it."""
 
     def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
         """The list, at `place` of the rest, begins with these messages."""

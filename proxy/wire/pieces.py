@@ -27,12 +27,9 @@ from proxy.wire.json_body import (
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The source of one chat message."""
-
     container: int
     role: str
     blocks: tuple[bytes, ...]
-    """Content blocks or items, each in its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,6 @@ def replace_list(
     tools: bytes | None,
     write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]],
 ) -> bytes:
-    """`tools` replaces the tools it came with."""
     assert isinstance(request, PiecedRequest)  # noqa: S101 - `piece_reader` made it
     changes: list[tuple[int, int, bytes]] = []
     if request.is_changed_by(view):
@@ -131,8 +127,6 @@ Split = Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[
 
 
 class PiecedFormat(RequestFormat):
-    """Requests of an API that is read as chat messages."""
-
     def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
         assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
         known_count = _count_elements(prefix)

@@ -38,7 +38,6 @@ class Rule:
 
     @cached_property
     def quoted_marks(self) -> tuple[str, ...]:
-        """As JSON has them."""
         return tuple(splice.quote(mark)[1:-1].decode() for mark in self.marks)
 
     def iterate_spans(self, text: str) -> Iterator[tuple[int, int, str]]:

@@ -73,7 +73,6 @@ class Figures:
 
     @property
     def room(self) -> int | None:
-        """The room that the prompt leaves for the answer."""
         if not self.limit or not self.prompt:
             return None
         return self.limit - self.prompt
@@ -84,7 +83,6 @@ class Figures:
 
     @property
     def over(self) -> bool:
-        """The figures alone show a size above its limit."""
         allowed_tokens = self.limit or self.longest_answer
         return allowed_tokens is not None and self.whole > allowed_tokens
 
@@ -195,7 +193,6 @@ def _read_overflow(text: str, figures: Figures) -> Refusal:
 
 
 def _find_covers(text: str) -> Covers:
-    """Whether the limit is for the prompt alone."""
     for line in text.splitlines():
         if PROMPT_ALONE.search(line) and not SHARED.search(line):
             return "input"
@@ -272,22 +269,20 @@ def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
     return "\n".join(_iterate_sentences(_parse_json(text))).lower()[:4_096]
 
 
-_ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
-
-
 def begins_as_error(body: bytes | bytearray) -> bool:
-    """Of an answer with status 200."""
-    return _ERROR.match(body) is not None
+    """Of an answer with status 200. White space, which keeps clients alive, does not count."""
+    return _compact_beginning(body).startswith((b'{"error"', b'{"object":"error"'))
 
 
 def may_begin_as_error(body: bytes | bytearray) -> bool:
-    """True also if it is still so short that it may.
-
-    White space, which keeps clients alive, does not count. The first name decides, and of `object` the value.
-    """
-    start = bytes(body[:256]).translate(None, b" \t\r\n[")
+    """True also if it is still so short that it may."""
+    start = _compact_beginning(body)
     is_cut = bool(start) and (b'{"error"'.startswith(start) or b'{"object":"error"'.startswith(start))
     return is_cut or begins_as_error(body)
+
+
+def _compact_beginning(body: bytes | bytearray) -> bytes:
+    return bytes(body.lstrip(b" \t\r\n[")[:64]).translate(None, b" \t\r\n[")
 
 
 def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON

@@ -46,7 +46,6 @@ class Tail:
 
     @property
     def end(self) -> bytes:
-        """All of the answer if it is short."""
         return b"".join(self._pieces)
 
     def usage(self) -> dict[str, Any] | None:
@@ -101,7 +100,6 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
 
 
 def read_count(value: object) -> int | None:
-    """None: no number of tokens."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT:
         return value
     return None
@@ -119,7 +117,6 @@ BODY_MAX_BYTES = 16 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class UsageView:
     hides_usage: bool = False
-    """The client did not ask for usage."""
     extra_tokens: int = 0
     """By which the client's own history is longer than the forwarded one."""
     find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
@@ -127,8 +124,6 @@ class UsageView:
 
 
 class StreamRewriter:
-    """Line by line."""
-
     def __init__(self, view: UsageView) -> None:
         self._view = view
         self._lines = LineReader(1024 * 1024)  # no server writes a usage object in a longer line
@@ -244,7 +239,6 @@ def _write_with_first_prompt(usage: Mapping[str, Any], first_usage: Mapping[str,
 
 
 def _add_tokens(usage: bytes, extra_tokens: int) -> bytes:
-    """Of a prompt that is longer by so many tokens."""
     for name in ("prompt_tokens", "total_tokens", "input_tokens"):
         member = splice.find_member(usage, name)
         if member is None:

@@ -160,13 +160,6 @@ def test_a_heartbeat_between_two_lines_of_an_event_does_not_end_it():
     assert watch.heartbeat == b": keep-alive\n"
 
 
-def test_no_heartbeat_is_written_within_a_crlf():
-    watch = watching()
-    assert watch.feed(b"data: one\r") == b""
-    assert watch.feed(b"\n\r\n") == b"data: one\r\n\r\n"
-    assert watch.heartbeat == b": keep-alive\n\n"
-
-
 @pytest.mark.parametrize(
     "last",
     [

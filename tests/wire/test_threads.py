@@ -52,7 +52,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("client", "header"), zip(THREAD_CLIENTS, EXAMPLES, strict=True))
+@pytest.mark.parametrize(("client", "header"), [*zip(THREAD_CLIENTS, EXAMPLES, strict=True)])
 def test_each_client_is_known_by_its_header(client, header):
     assert find_thread_client((header,)) is client
 

@@ -25,8 +25,6 @@ SIGNED_MEMBER = "reasoning_details"
 
 @dataclass(slots=True)
 class _OpenCall:
-    """More of its pieces may come."""
-
     id: object
     client_index: int | None
     """None: a call of the proxy's own tools."""

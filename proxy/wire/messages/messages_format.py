@@ -38,7 +38,6 @@ class ThreadClient:
 
     header: str
     word: str
-    """Found in the value of the header."""
     refused: tuple[ThreadUse, ...]
     """Other requests hold the whole history."""
     status: int
@@ -161,7 +160,6 @@ class MessagesFormat(PiecedFormat):
         return unwanted_keys
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        """Thinking included."""
         return super().answer_within(_bound_thinking(source, max_tokens), max_tokens)
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
