@@ -127,7 +127,8 @@ async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, 
         put(name, file)
 
     monkeypatch.setattr(bucket, "put", refuse_some)
-    with writing(parallel_uploads=1) as writer:
+    monkeypatch.setattr(module, "SENDERS_COUNT", 1)
+    with writing() as writer:
         keep(writer, exchange(HELLO))
         await until(lambda: writer.uploads.faults)
         keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
@@ -172,7 +173,7 @@ async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, relay):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("function", ["close_file", "lock_spool", "is_closed"])
+@pytest.mark.parametrize("function", ["read_sent", "lock_spool", "replace_sent"])
 async def test_a_fault_of_our_own_costs_one_thread_and_no_transcript(
     writing, spool, stored_conversations, monkeypatch, function
 ):

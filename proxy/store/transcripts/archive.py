@@ -22,8 +22,7 @@ from proxy.history.messages import Message, read_message
 from proxy.recall import tool as recall
 from proxy.store.transcripts.files import (
     CURRENT,
-    OPEN_TRIES,
-    REMEMBER_SECONDS,
+    REST_SECONDS,
     SUFFIX,
     AnswerLine,
     HeadLine,
@@ -32,10 +31,11 @@ from proxy.store.transcripts.files import (
     list_files,
     open_locked,
     parse,
+    read_sent,
 )
 
 DAY_SECONDS = 24 * 3600.0
-SETTLED_SECONDS = 2 * REMEMBER_SECONDS
+SETTLED_SECONDS = 2 * REST_SECONDS
 READ_AHEAD_MAX = 8
 NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
@@ -65,7 +65,7 @@ class ObjectStore(Protocol):
 
     @property
     def url(self) -> str: ...
-    def put(self, name: str, file: Path | bytes) -> None: ...
+    def put(self, name: str, data: bytes) -> None: ...
     def get(self, name: str) -> bytes: ...
     def delete(self, name: str) -> None: ...
     def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]: ...
@@ -105,8 +105,13 @@ class SavedConversation:
         return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
-        with ExitStack() as stack_of_files:
-            files = _open_files(self.place, stack_of_files)
+        with ExitStack() as stack:
+            files: list[BinaryIO] = []
+            for path in list_files(self.place):
+                with suppress(FileNotFoundError):
+                    file = stack.enter_context(path.open("rb"))
+                    file.seek(read_sent(path)[1])
+                    files.append(file)
             if self.store is not None:
                 # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
@@ -222,12 +227,14 @@ def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConve
 
 
 def _measure(place: Path) -> tuple[int, float]:
+    """Return how many bytes are only here, and when the last of them were written."""
     size, written_at = 0, 0.0
     for path in list_files(place):
         with suppress(FileNotFoundError):
             stat = path.stat()
-            if stat.st_size:
-                size += stat.st_size
+            unsent_bytes = stat.st_size - read_sent(path)[1]
+            if unsent_bytes:
+                size += unsent_bytes
                 written_at = max(written_at, stat.st_mtime)
     return size, written_at
 
@@ -246,23 +253,6 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
                 break
             if item.name.endswith(SUFFIX) and len(item.name.split("/")) == NAME_PARTS_COUNT:
                 yield item
-
-
-def _open_files(place: Path, stack_of_files: ExitStack) -> list[BinaryIO]:
-    """Open all files of a conversation as of one moment, while other processes close (rename) and send them."""
-    for tries_left in reversed(range(OPEN_TRIES)):
-        files: list[BinaryIO] = []
-        with ExitStack() as stack:
-            for path in list_files(place):
-                try:
-                    files.append(stack.enter_context(path.open("rb")))
-                except FileNotFoundError:
-                    if tries_left:
-                        break
-            else:
-                stack_of_files.push(stack.pop_all())
-                return files
-    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +325,7 @@ class Transcript:
 def read_transcript(conversation: SavedConversation) -> Transcript:
     messages: dict[str, MessageLine] = {}
     heads: dict[str, HeadLine] = {}
-    answers: list[AnswerLine] = []
+    answers: dict[bytes, AnswerLine] = {}
     for raw in conversation.lines():
         match parse(raw) if raw.endswith(b"\n") else None:
             case MessageLine() as line:
@@ -343,8 +333,8 @@ def read_transcript(conversation: SavedConversation) -> Transcript:
             case HeadLine() as head:
                 heads.setdefault(head.name, head)
             case AnswerLine() as answer:
-                answers.append(answer)
-    return Transcript(conversation, messages, heads, answers)
+                answers.setdefault(raw, answer)
+    return Transcript(conversation, messages, heads, [*answers.values()])
 
 
 def role_and_text(raw: bytes) -> tuple[str, str]:

@@ -49,9 +49,9 @@ class Bucket:
             self._writes = build(retries=0)
             self._reads = build(retries=2)
 
-    def put(self, name: str, file: Path | bytes) -> None:
+    def put(self, name: str, data: bytes) -> None:
         with self._reporting():
-            obstore.put(self._writes, name, file)
+            obstore.put(self._writes, name, data)
 
     def get(self, name: str) -> bytes:
         with self._reporting():

@@ -52,7 +52,7 @@ class OriginalsWriter:
     ) -> None:
         self.problem = ""
         self._settings = settings or TranscriptSettings()
-        self._folder = TranscriptFolder(folder, self._settings.sync, is_spool=uploads is not None)
+        self._folder = TranscriptFolder(folder, self._settings.sync)
         self._warn = warn
         self._failures = RareReports(warn)
         self._uploads = uploads
