@@ -6,7 +6,8 @@ import stat
 import threading
 import time
 
-from proxy.store.transcripts.archive import Archive, StoreFault, read_transcript
+from proxy.store.transcripts.archive import Archive, read_transcript
+from proxy.store.transcripts.files import StoreFault
 from tests.support.completions import text_turn
 from tests.support.messages import KEY, chat, user
 from tests.support.object_store.conversations import (
@@ -76,7 +77,7 @@ async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool
         put(name, file)
         tries.append(name)
         if len(tries) < 3:
-            raise StoreFault("unreachable", "the answer was lost")
+            raise StoreFault("the answer was lost")
 
     monkeypatch.setattr(bucket, "put", twice)
     with writing() as writer:

@@ -13,8 +13,8 @@ import trustme
 from proxy import assembly
 from proxy.config import Config, InvalidConfig
 from proxy.store.transcripts import bucket as module
-from proxy.store.transcripts.archive import StoreFault
 from proxy.store.transcripts.bucket import Bucket
+from proxy.store.transcripts.files import StoreFault
 from tests.support.object_store.faulty_relay import (
     answer_with,
     drop_connection,

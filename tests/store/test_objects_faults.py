@@ -8,7 +8,7 @@ import time
 import pytest
 
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.archive import StoreFault
+from proxy.store.transcripts.files import StoreFault
 from tests.support.messages import chat, user
 from tests.support.object_store.conversations import HELLO, TURNS, object_names, pending_files, wait_until_sent
 from tests.support.object_store.faulty_relay import alternate, drop_connection, pass_through, refuse_with
@@ -123,11 +123,10 @@ async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, 
 
     def refuse_some(name, file):
         if refused in name:
-            raise StoreFault("EntityTooLarge", "too large")
+            raise StoreFault("too large")
         put(name, file)
 
     monkeypatch.setattr(bucket, "put", refuse_some)
-    monkeypatch.setattr(module, "SENDERS_COUNT", 1)
     with writing() as writer:
         keep(writer, exchange(HELLO))
         await until(lambda: writer.uploads.faults)

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from proxy.store.transcripts.archive import Archive, StoredObject, StoreFault, read_transcript
-from proxy.store.transcripts.files import find_ids, list_files
+from proxy.store.transcripts.archive import Archive, read_transcript
+from proxy.store.transcripts.files import StoredObject, StoreFault, find_ids, list_files
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads, lock_spool
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.completions import text_turn
@@ -130,7 +130,7 @@ def test_the_rest_of_a_conversation_that_is_not_sent_is_kept(spool, place, memor
     with originals(spool) as writer:
         keep(writer, exchange(request(1)))
     age(place / "current.jsonl", 7200)
-    memory_bucket.fault = StoreFault("unreachable", "no answer")
+    memory_bucket.fault = StoreFault("no answer")
     assert not send_all(memory_bucket, spool)
     assert len(list_files(place)) == 1
 
@@ -158,7 +158,7 @@ def test_lines_that_were_sent_twice_are_read_once(process, spool, place, memory_
 def test_an_upload_whose_answer_is_lost_is_repeated_under_its_name(spool, memory_bucket):
     with originals(spool) as writer:
         keep(writer, exchange(request(1)))
-    memory_bucket.fault = StoreFault("unreachable", "no answer")
+    memory_bucket.fault = StoreFault("no answer")
     for _ in range(3):
         assert not send_all(memory_bucket, spool)
     memory_bucket.fault = None

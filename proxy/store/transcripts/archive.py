@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from proxy.history.messages import Message, read_message
 from proxy.recall import tool as recall
@@ -27,12 +27,16 @@ from proxy.store.transcripts.files import (
     AnswerLine,
     HeadLine,
     MessageLine,
+    StoredObject,
     file_name,
     list_files,
     open_locked,
     parse,
     read_sent,
 )
+
+if TYPE_CHECKING:
+    from proxy.store.transcripts.bucket import Bucket
 
 DAY_SECONDS = 24 * 3600.0
 SETTLED_SECONDS = 2 * REST_SECONDS
@@ -41,35 +45,6 @@ NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
 REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
-
-
-class StoreFault(OSError):
-    """Advice for the operator. Equal failures have equal kinds."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """The name is without the prefix."""
-
-    name: str
-    bytes: int
-    written_at: float
-
-
-class ObjectStore(Protocol):
-    """Each method raises StoreFault. `bucket.Bucket` is the real one."""
-
-    @property
-    def url(self) -> str: ...
-    def put(self, name: str, data: bytes) -> None: ...
-    def get(self, name: str) -> bytes: ...
-    def delete(self, name: str) -> None: ...
-    def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]: ...
-    def list_folders(self) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +62,7 @@ class SavedConversation:
     place: Path
     bytes: int
     written_at: float
-    store: ObjectStore | None = None
+    store: "Bucket | None" = None
     objects: Sequence[StoredObject] = ()
     is_on_disk: bool = True
 
@@ -109,9 +84,8 @@ class SavedConversation:
             files: list[BinaryIO] = []
             for path in list_files(self.place):
                 with suppress(FileNotFoundError):
-                    file = stack.enter_context(path.open("rb"))
-                    file.seek(read_sent(path)[1])
-                    files.append(file)
+                    files.append(stack.enter_context(path.open("rb")))
+                    files[-1].seek(read_sent(path)[1])
             if self.store is not None:
                 # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
@@ -158,7 +132,7 @@ class Archive:
     """With an object store, the folder is its spool."""
 
     folder: Path
-    store: ObjectStore | None = None
+    store: "Bucket | None" = None
 
     @property
     def location(self) -> str:
@@ -239,7 +213,7 @@ def _measure(place: Path) -> tuple[int, float]:
     return size, written_at
 
 
-def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
+def _list_transcripts(store: "Bucket", name: str, tenant: str) -> Iterator[StoredObject]:
     """A bucket may hold other things, too."""
     folders = [""]
     if tenant:

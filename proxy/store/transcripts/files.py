@@ -190,6 +190,19 @@ Sync = Literal["never", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 
+class StoreFault(OSError):
+    """A fault of the object store, with advice for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """The name is without the prefix."""
+
+    name: str
+    bytes: int
+    written_at: float
+
+
 @dataclass(slots=True)
 class KnownIds:
     beginning: bytes = b""

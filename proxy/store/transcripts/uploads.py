@@ -1,4 +1,4 @@
-"""Uploads of transcript files to an object store, by threads that no request waits for.
+"""Uploads of transcript files to an object store, by a thread that no request waits for.
 
 1. Every `upload_seconds`, send what is new in each file of the spool, as
    `<tenant>/<conversation>/<time>-<random>-<start>-<end>.jsonl`. A name stands for the same bytes for ever, so sending
@@ -6,7 +6,7 @@
 2. Note beside the file how far the store has it. A process that is killed before sends these bytes once more.
 3. Remove a file once all of it is sent and nothing was written to it for an hour, or if the spool is too large.
 4. While the store fails, try again after longer and longer pauses. If too much waits, nothing more may be written
-   (`SpoolFull`), as on a full disk.
+   (`check_room`), as on a full disk.
 
 Of all processes that share a spool, one at a time sends the files of all, also of those that died.
 """
@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from proxy.lifetime import WorkerThread
 from proxy.store.contract import MEBIBYTE, SystemClock, ignore
-from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
+from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.files import (
     SUFFIX,
     Sync,
@@ -37,7 +37,9 @@ from proxy.store.transcripts.files import (
 )
 from proxy.wire.redaction import Redaction
 
-SENDERS_COUNT = 4
+if TYPE_CHECKING:
+    from proxy.store.transcripts.bucket import Bucket
+
 OBJECT_BYTES = 8 * MEBIBYTE
 """Send larger ranges in parts of about this size."""
 FIRST_PAUSE_SECONDS = 1.0
@@ -45,10 +47,6 @@ LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
 QUIET_SECONDS = 300.0  # longer than the longest pause between two tries
-
-
-class SpoolFull(OSError):
-    """The object store is away, and too much waits for it."""
 
 
 class RareReports:
@@ -91,7 +89,7 @@ class Uploads:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: "Bucket",
         spool: Path,
         settings: TranscriptSettings | None = None,
         warn: Callable[[str], None] = ignore,
@@ -107,10 +105,7 @@ class Uploads:
         self._report = report
         self._failures = RareReports(warn)
         self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
         self._refused: set[Path] = set()
-        self._has_failed = False
-        """In this round."""
         self._pause_seconds = 0.0
         self._failing_since: float | None = None
         self._next_sweep = time.monotonic() + FIRST_SWEEP_SECONDS
@@ -125,11 +120,7 @@ class Uploads:
     def check_room(self) -> None:
         if self.waiting_bytes >= self._settings.spool_bytes:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
-            raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
-
-    def add_waiting(self, added_bytes: int) -> None:
-        with self._lock:
-            self.waiting_bytes += added_bytes
+            raise OSError(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
     def close(self, seconds: float = 5.0) -> bool:
         """Send for at most this long. False: something stays here for the next process."""
@@ -147,29 +138,24 @@ class Uploads:
             self._look()
             if self._leaving.wait(self._pause_seconds or self._settings.upload_seconds):
                 break
-        while time.monotonic() < self._end:
-            self._look()
-            if self._has_failed or not self._list_files():
-                return
+        while time.monotonic() < self._end and self._look() and self._list_files():
             time.sleep(0.01)  # another process may be sending, or writing its last lines
 
-    def _look(self) -> None:
-        self._has_failed = False
+    def _look(self) -> bool:
+        """Return False if the store or the disk failed."""
         try:
             with lock_spool(self._spool) as is_alone:
                 if is_alone:
                     self._send()
                     self._remove_sent()
                     self._sweep_when_due()
-            waiting_bytes = sum(self._count_waiting().values())
-            with self._lock:
-                self.waiting_bytes = waiting_bytes
         except OSError as fault:
             self._note_failure(fault)
-        if self._has_failed:
-            self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or FIRST_PAUSE_SECONDS)
-        else:
-            self._pause_seconds = 0.0
+            return False
+        finally:
+            self.waiting_bytes = sum(self._count_waiting().values())
+        self._pause_seconds = 0.0
+        return True
 
     def _list_files(self) -> list[tuple[Path, os.stat_result]]:
         """Return the longest idle first."""
@@ -190,31 +176,14 @@ class Uploads:
     def _send(self) -> None:
         """The first failure ends it for now."""
         # A conversation that was refused comes last, or it would hold up all the others.
-        files = sorted(self._count_waiting(), key=lambda path: path in self._refused)
-        shared_files = iter(files)
-        # Daemons, because a store that hangs must not keep the process from leaving.
-        senders = [
-            threading.Thread(target=self._send_files, args=[shared_files], name="uploads", daemon=True)
-            for _ in files[:SENDERS_COUNT]
-        ]
-        for sender in senders:
-            sender.start()
-        for sender in senders:
-            sender.join()
-
-    def _send_files(self, files: Iterator[Path]) -> None:
-        """In each of the threads, which share the iterator."""
-        for path in files:
-            if self._has_failed:
-                return
+        for path in sorted(self._count_waiting(), key=lambda path: path in self._refused):
             try:
                 with suppress(FileNotFoundError), path.open("rb") as file:  # an operator may remove it meanwhile
                     self._send_file(path, file)
-            except OSError as fault:
+            except OSError:
                 self._refused.add(path)
-                self._note_failure(fault)
-            else:
-                self._refused.discard(path)
+                raise
+            self._refused.discard(path)
 
     def _send_file(self, path: Path, file: BinaryIO) -> None:
         sent = read_sent(path)
@@ -237,8 +206,6 @@ class Uploads:
             lines = _read_lines(file, start)
 
     def _remove_sent(self) -> None:
-        if self._has_failed:
-            return
         files = self._list_files()
         total = sum(stat.st_size for _, stat in files)
         for path, stat in files:
@@ -257,17 +224,18 @@ class Uploads:
             self._warn(f"old transcripts could not be removed: {fault}")
 
     def _note_success(self) -> None:
-        with self._lock:
-            since, self._failing_since = self._failing_since, None
-        if since is not None:
-            self._report(f"the object store takes transcripts again, after {time.monotonic() - since:.0f} seconds")
+        if self._failing_since is not None:
+            seconds = time.monotonic() - self._failing_since
+            self._report(f"the object store takes transcripts again, after {seconds:.0f} seconds")
+            self._failing_since = None
 
     def _note_failure(self, fault: OSError) -> None:
-        self._has_failed = True
-        with self._lock:
-            self._failing_since = self._failing_since or time.monotonic()
-        kind = fault.kind if isinstance(fault, StoreFault) else "disk"
-        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", QUIET_SECONDS, is_sliding=True)
+        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or FIRST_PAUSE_SECONDS)
+        self._failing_since = self._failing_since or time.monotonic()
+        # The text of a disk's fault names a path, so it is no cause.
+        self._failures.add(
+            fault.errno or str(fault), f"transcripts wait in {self._spool}: {fault}", QUIET_SECONDS, is_sliding=True
+        )
 
 
 def _read_lines(file: BinaryIO, start: int) -> bytes:
