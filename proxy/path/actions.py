@@ -59,7 +59,8 @@ class Opening:
     is_invalid: bool = False
     was_sent: bool = True
     """False: it would have been the refused request again, byte for byte."""
-    reply: Any = None
+    number: int = 0
+    """Of the answer, in the order in which they came."""
 
 
 @dataclass(frozen=True, slots=True)

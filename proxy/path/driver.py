@@ -15,11 +15,10 @@ from typing import Any
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
 from proxy.path.answers import LocalAnswer, report_compaction
-from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision, choose_originals
+from proxy.path.conversation import WINDOW_UNKNOWN, Conversation, Decision
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
@@ -75,14 +74,6 @@ HEAVY_AFTER = (
 """Actions after which a history is searched, hashed, its block read, or a decision made. None: the first."""
 
 
-def _locate_nothing(_identity: Identity) -> str:
-    return ""
-
-
-class ClientLeftError(Exception):
-    """Nobody waits for the result of a thread."""
-
-
 class RequestDriver:
     def __init__(
         self,
@@ -113,15 +104,15 @@ class RequestDriver:
         )
         self._scope = self.performer.scope
         self.is_small = self._can_be_left_alone(outgoing.options)
-        self._life = run(self.gather, is_small=self.is_small)
+        self._life = run(self.performer.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
+        self._sent_body: object = None
         self._instead: Forwarding | None = None
         self._pending: Action | Finished | None = None
         self._is_advancing = False
         self._is_accepted = False
         self._stretch: asyncio.Future[Action | Finished] | None = None
         """The work of a thread on an accepted request."""
-        self._has_left = False
 
     @cached_property
     def _new_work(self) -> int:
@@ -145,59 +136,6 @@ class RequestDriver:
             and self._services.learned.hints.get(self._scope) is None
         )
 
-    def gather(self) -> Context:
-        return self._gather(self._outgoing.options)
-
-    def _gather(self, options: RequestOptions, *, answer_has_begun: bool = False) -> Context:
-        services, policy, profile, request = self._services, self.policy.settings, self.performer.profile, self._request
-        probed_window = services.window_probe.find(self._scope)
-        window = profile.window
-        if probed_window is not None and window.origin != "config":
-            window = resolve_window(request.model, probed_window)
-        mode = "auto" if options.mode == "bypass" else options.mode
-        if policy.mode == "observe" and mode == "auto":
-            mode = "observe"
-        recall_tool = b""
-        if policy.recall == "on" and self._answers.allows_rounds(request.source):
-            recall_tool = self._answers.RECALL_TOOL
-        rules = replace(
-            self.policy.rules,
-            redact=lambda raw: services.redaction.of_json(raw)[0],
-            go_on=self._go_on,
-            recall_tool=recall_tool,
-        )
-        lacks_usage = request.stream and not request.asks_usage and self._scope not in services.usage_refusals
-        return Context(
-            request=request,
-            rules=rules,
-            count=self.performer.tokenizer.count,
-            now=time.time(),
-            mode=mode,
-            focus=options.focus,
-            insists=options.is_by_name,
-            answer_has_begun=answer_has_begun,
-            locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
-            name=options.conversation,
-            upstream=self._client.settings.base_url,
-            counter=profile.counter,
-            prior=profile.prior,
-            window=window,
-            prices=profile.prices,
-            local_window=services.learned.hints.get(self._scope),
-            is_halted=self._call.caller.halted,
-            is_known=self._is_known,
-            originals=choose_originals(
-                is_kept=policy.transcripts,
-                is_required=services.keeper.required,
-                without_originals=policy.without_originals,
-            ),
-            may_ask_usage=lacks_usage,
-            recounts=policy.recount == "probe",
-            wait_seconds=policy.summary.wait,
-            summary_seconds=policy.summary.seconds,
-            read_block=partial(services.blocks.read, self._scope.caller),
-        )
-
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
             self._is_accepted = opening is not None and opening.is_good
@@ -207,13 +145,11 @@ class RequestDriver:
                 return action
             if not isinstance(action, Send):
                 raise TypeError("a request is sent before it ends")
-            earlier = self._outgoing.call.body
-            if self._forwarding is None:
-                earlier = None
+            earlier = self._sent_body
             self._forwarding = action.forwarding
             outgoing = await self._write(action.forwarding)
             if outgoing.call.body != earlier:
-                self._outgoing = outgoing
+                self._sent_body = outgoing.call.body
                 if earlier is None and action.forwarding.decision.reason == WINDOW_UNKNOWN:
                     self.performer.warn_of_unknown_window()
                 return outgoing
@@ -244,7 +180,7 @@ class RequestDriver:
         await self._drive(self._life, delivery)
 
     async def compact(self, *, store: bool) -> Decision:
-        step = await self._drive_for_client(compact(self.gather(), store=store), is_heavy=True)
+        step = await self._drive_for_client(compact(self.performer.gather(), store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
 
@@ -255,7 +191,7 @@ class RequestDriver:
         try:
             return await self._drive(life, result, is_heavy=is_heavy)
         except asyncio.CancelledError:
-            self._has_left = not isinstance(result, Opening) or not result.is_good
+            self.performer.has_left = not isinstance(result, Opening) or not result.is_good
             raise
 
     async def _drive(
@@ -289,19 +225,11 @@ class RequestDriver:
 
     async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
         """Once the upstream has accepted the request, it goes on if the client leaves."""
-        stretch = run_apart(work, partial(advance_actions, life, result), is_known=self._is_known)
+        stretch = run_apart(work, partial(advance_actions, life, result), is_known=self.performer.is_known)
         if not self._is_accepted or life is not self._life:
             return await stretch
         self._stretch = asyncio.ensure_future(stretch)
         return await asyncio.shield(self._stretch)
-
-    def _go_on(self) -> None:
-        if self._has_left:
-            raise ClientLeftError
-
-    @property
-    def _is_known(self) -> bool:
-        return self._services.accepted.knows(self._call.caller, self._scope.caller)
 
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
         decision, asks_usage, body = forwarding.decision, False, self._request.source
@@ -328,7 +256,7 @@ class RequestDriver:
         return replace(self._outgoing, call=call, decision=decision, usage_view=usage_view, driver=self)
 
     async def _run_apart(self, work: int, act: Any) -> Any:  # noqa: ANN401 (the result of the act)
-        return await run_apart(work, act, is_known=self._is_known)
+        return await run_apart(work, act, is_known=self.performer.is_known)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
         """Of several rounds that of the first: the sum of them is no size of a request."""
@@ -377,7 +305,7 @@ class RequestDriver:
         self, forwarding: Forwarding, focus: str, *, asks_usage: bool
     ) -> tuple[str, CompactedHistory | None]:
         """Decide once more, as if the client had asked: the model has called `Compact` in its answer."""
-        context = self._gather(self._outgoing.options.with_force(focus), answer_has_begun=True)
+        context = self.performer.gather(focus)
         try:
             step = await self._drive(decide(context))
         except ProxyError as fault:  # of a request that began well, the client hears no error

@@ -388,8 +388,8 @@ class Gateway:
         record: RequestFinished,
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
         """A tap follows the answer if the turn is noted."""
-        hold_seconds, replies, tap = self.config.listen.heartbeat_seconds, [reply], None
-        opening = await _read_opening(outgoing, reply, hold_seconds)
+        hold_seconds, sent, tap = self.config.listen.heartbeat_seconds, [(outgoing, reply)], None
+        opening = await _read_opening(reply, outgoing.call, hold_seconds, number=0)
         fallback = Deliver(Forwarding(LEFT_ALONE), opening)
         while True:
             record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
@@ -407,10 +407,10 @@ class Gateway:
             outgoing, opening = step, Opening(is_good=False)
             with suppress(ProxyError):
                 reply = await calls.send(outgoing.call)
-                replies.append(reply)
-                opening = await _read_opening(outgoing, reply, hold_seconds)
-        outgoing, reply = step.opening.reply
-        for losing_reply in replies:
+                sent.append((outgoing, reply))
+                opening = await _read_opening(reply, outgoing.call, hold_seconds, number=len(sent) - 1)
+        outgoing, reply = sent[step.opening.number]
+        for _, losing_reply in sent:
             if losing_reply is not reply:
                 losing_reply.close()  # its connection is of no more use, and the answer may take minutes
         return outgoing, reply, tap
@@ -461,10 +461,10 @@ class Gateway:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
 
-async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
-    refusal = await _read_refusal(reply, outgoing.call, hold_seconds)
+async def _read_opening(reply: Reply, call: Call, hold_seconds: float, *, number: int) -> Opening:
+    refusal = await _read_refusal(reply, call, hold_seconds)
     is_invalid = reply.status in INVALID_STATUSES
-    return Opening(reply.is_good, refusal, is_invalid=is_invalid, reply=(outgoing, reply))
+    return Opening(reply.is_good, refusal, is_invalid=is_invalid, number=number)
 
 
 async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:

@@ -1,6 +1,8 @@
 """Performs the actions of one request with the parts of a worker: its store, models, transcripts and listeners."""
 
+import time
 from dataclasses import replace
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, TurnReport
-from proxy.path.conversation import Conversation, Decision, Writing
+from proxy.path.conversation import Context, Conversation, Decision, Writing, choose_originals
 from proxy.path.request_context import (
     CompiledPolicy,
     RequestOptions,
@@ -29,7 +31,7 @@ from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.pending import SummaryOrder
 from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
-from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
 from proxy.wire.token_counts import read_usage
 
@@ -41,6 +43,14 @@ RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
 NAME_MAX_CHARS = 200
 MODEL_MAX_CHARS = 128
+
+
+def _locate_nothing(_identity: Identity) -> str:
+    return ""
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for the result of a thread."""
 
 
 class ActionPerformer:
@@ -58,6 +68,8 @@ class ActionPerformer:
         self.kept: SubmittedHistory | None = None
         self.sent_body: bytes = request.source
         """The body of the request as it was sent last, without cache marks."""
+        self.has_left = False
+        """If so, a thread that works for the client stops."""
         self.policy = policy
         self._services = services
         self._call = call
@@ -71,6 +83,68 @@ class ActionPerformer:
     @property
     def tokenizer(self) -> Tokenizer:
         return self.profile.tokenizer.of_owner(self.scope.caller)
+
+    @property
+    def is_known(self) -> bool:
+        return self._services.accepted.knows(self._call.caller, self.scope.caller)
+
+    def gather(self, focus: str | None = None) -> Context:
+        """With a `focus` after the model has asked for it in its answer."""
+        services, policy, profile, request = self._services, self.policy.settings, self.profile, self._request
+        options = self._options
+        if focus is not None:
+            options = options.with_force(focus)
+        probed_window = services.window_probe.find(self.scope)
+        window = profile.window
+        if probed_window is not None and window.origin != "config":
+            window = resolve_window(request.model, probed_window)
+        mode = "auto" if options.mode == "bypass" else options.mode
+        if policy.mode == "observe" and mode == "auto":
+            mode = "observe"
+        recall_tool, answers = b"", ANSWER_FORMATS[self._call.path]
+        if policy.recall == "on" and answers.allows_rounds(request.source):
+            recall_tool = answers.RECALL_TOOL
+        rules = replace(
+            self.policy.rules,
+            redact=lambda raw: services.redaction.of_json(raw)[0],
+            go_on=self._check_client,
+            recall_tool=recall_tool,
+        )
+        lacks_usage = request.stream and not request.asks_usage and self.scope not in services.usage_refusals
+        return Context(
+            request=request,
+            rules=rules,
+            count=self.tokenizer.count,
+            now=time.time(),
+            mode=mode,
+            focus=options.focus,
+            insists=options.is_by_name,
+            answer_has_begun=focus is not None,
+            locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
+            name=options.conversation,
+            upstream=self._client.settings.base_url,
+            counter=profile.counter,
+            prior=profile.prior,
+            window=window,
+            prices=profile.prices,
+            local_window=services.learned.hints.get(self.scope),
+            is_halted=self._call.caller.halted,
+            is_known=self.is_known,
+            originals=choose_originals(
+                is_kept=policy.transcripts,
+                is_required=services.keeper.required,
+                without_originals=policy.without_originals,
+            ),
+            may_ask_usage=lacks_usage,
+            recounts=policy.recount == "probe",
+            wait_seconds=policy.summary.wait,
+            summary_seconds=policy.summary.seconds,
+            read_block=partial(services.blocks.read, self.scope.caller),
+        )
+
+    def _check_client(self) -> None:
+        if self.has_left:
+            raise ClientLeftError
 
     async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
         services, store = self._services, self._services.store

@@ -1,0 +1,48 @@
+"""A request leaves nothing to Python's collector, which is made to come rarely (`proxy/server/worker.py`).
+
+What it left would stay until the next full collection: many requests and megabytes later.
+"""
+
+import gc
+
+import pytest
+
+from proxy.path.driver import RequestDriver
+from tests.support import http_client
+from tests.support.gateway_in_process import GatewayInProcess, Listening
+from tests.support.messages import body, call, history, system, user
+from tests.support.overflow_replies import overflow
+from tests.support.proxy_client import request
+from tests.support.scripted_upstream import Upstream, text_turn
+
+SHORT = user("Hello?")
+LONG = history(
+    system("Work."), user("Tidy up."), *(call("Bash", command=f"cat {n}", out="word " * 900) for n in range(9))
+)
+REQUESTS = {
+    "left alone": (SHORT, text_turn("Hi.").using(prompt=100)),
+    "shortened": (LONG, text_turn("Hi.").using(prompt=4_000)),
+    "refused": (LONG, overflow("bedrock-throttle")),
+    "too long": (LONG, overflow("dashscope")),
+}
+
+
+@pytest.fixture
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize(("messages", "answer"), REQUESTS.values(), ids=REQUESTS)
+async def test_a_request_leaves_no_cycle(tmp_path, no_collector, messages, answer):
+    async with (
+        Upstream(answer) as up,
+        GatewayInProcess(up, tmp_path, window=8_000) as served,
+        Listening(served).listening() as origin,
+    ):
+        sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True))
+        await http_client.send(origin, sent)
+        await served.notes.wait_idle()
+    assert not [driver for driver in gc.get_objects() if isinstance(driver, RequestDriver)]
