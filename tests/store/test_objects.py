@@ -26,7 +26,7 @@ from tests.support.verification import duplicates, torn, verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
-RANGE = r"\d{8}T\d{6}Z-[0-9a-f]{16}-\d{12}-\d{12}\.jsonl"
+RANGE = r"\d{8}T\d{9}Z-[0-9a-f]{16}-\d{12}-\d{12}\.jsonl"
 
 
 # --- once, and whole -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.support.messages import KEY, assistant, chat, user
 from tests.support.transcripts import exchange, history_of, keep, originals
 from tests.support.verification import duplicates, verify
 
-NAME = r"\d{8}T\d{6}Z-[0-9a-f]{16}-(\d{12})-(\d{12})\.jsonl"
+NAME = r"\d{8}T\d{9}Z-[0-9a-f]{16}-(\d{12})-(\d{12})\.jsonl"
 
 
 class MemoryBucket:

@@ -246,7 +246,10 @@ def _read_lines(file: BinaryIO, start: int) -> bytes:
 
 
 def _make_name() -> str:
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(8)}"
+    """Names are in the order in which their files began."""
+    now = time.time_ns() // 1_000_000
+    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 1000))
+    return f"{moment}{now % 1000:03}Z-{secrets.token_hex(8)}"
 
 
 @contextmanager
