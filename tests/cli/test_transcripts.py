@@ -73,9 +73,6 @@ def name_of(source):
     return history_of(source).conversation
 
 
-# --- list ------------------------------------------------------------------------------------------------------------
-
-
 def test_every_conversation_is_listed_with_what_there_is_of_it(run):
     code, output, _ = run("list")
     head, hello, work = output.splitlines()
@@ -111,9 +108,6 @@ async def test_a_link_to_nothing_is_left_out(run, state):
     (folder / "old.jsonl").symlink_to("nothing")
     ended = await run_command("transcripts", "list", place=state.parent)
     assert (ended.code, ended.out) == expected[:2]
-
-
-# --- show ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_conversation_is_shown_message_by_message_with_its_answers(run):
@@ -210,9 +204,6 @@ def test_a_missing_leaf_is_reported(run):
     assert "0 messages" in complaint
 
 
-# --- search ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("words", "roles"),
     [
@@ -250,9 +241,6 @@ def test_an_invalid_pattern_is_reported(run):
     assert "not a regular expression" in complaint
 
 
-# --- export ----------------------------------------------------------------------------------------------------------
-
-
 def test_an_export_is_the_list_of_messages_as_they_were_sent(run):
     code, output, complaint = run("export", name_of(HELLO), "--leaf", history_of(FIRST).links[-1])
     assert (code, complaint) == (0, "")
@@ -279,9 +267,6 @@ def test_an_export_as_a_request_can_be_compacted_again(run, tmp_path, capsysbina
 
 def test_the_model_of_a_request_can_be_given(run):
     assert json.loads(run("export", name_of(HELLO), "--request", "--model", "m")[1])["model"] == "m"
-
-
-# --- prune -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import threading
 import time
 
 from proxy.store.transcripts.archive import Archive, read_transcript
-from proxy.store.transcripts.files import StoreFault
 from tests.support.completions import text_turn
 from tests.support.messages import KEY, chat, user
 from tests.support.object_store.conversations import (
@@ -29,9 +28,6 @@ pytest_plugins = ("tests.support.object_store.fixtures",)
 RANGE = r"\d{8}T\d{9}Z-[0-9a-f]{16}-\d{12}-\d{12}\.jsonl"
 
 
-# --- once, and whole -------------------------------------------------------------------------------------------------
-
-
 async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(
     writing, bucket, spool, stored_conversations
 ):
@@ -48,17 +44,6 @@ async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(
     assert list(spool.iterdir()) == []
 
 
-async def test_each_turn_brings_only_what_is_new(writing, bucket, spool, stored_conversations):
-    with writing() as writer:
-        for turn in TURNS:
-            keep(writer, exchange(turn))
-            await wait_until_sent(spool)
-    assert len(object_names(bucket)) == len(TURNS)
-    assert object_names(bucket) == sorted(object_names(bucket))
-    (found,) = stored_conversations()
-    assert (len(found.messages), duplicates(found)) == (len(messages(TURNS[-1])), 0)
-
-
 async def test_lines_of_several_replicas_are_read_once(writing, stored_conversations, tmp_path):
     with writing(at=tmp_path / "one") as one, writing(at=tmp_path / "two") as two:
         for turn in TURNS:
@@ -68,23 +53,6 @@ async def test_lines_of_several_replicas_are_read_once(writing, stored_conversat
     assert len(found.messages) == len(messages(TURNS[-1]))
     assert duplicates(found) == len(found.messages)
     assert verify(found, KEY).faults == ()
-
-
-async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool, stored_conversations, monkeypatch):
-    put, tries = bucket.put, []
-
-    def twice(name, file):
-        put(name, file)
-        tries.append(name)
-        if len(tries) < 3:
-            raise StoreFault("the answer was lost")
-
-    monkeypatch.setattr(bucket, "put", twice)
-    with writing() as writer:
-        keep(writer, exchange(TURNS[1]))
-        await wait_until_sent(spool)
-    assert tries == object_names(bucket) * 3
-    assert duplicates(stored_conversations()[0]) == 0
 
 
 async def test_spooled_turns_are_read_with_uploaded_ones(writing, bucket, spool, stored_conversations):
@@ -106,9 +74,6 @@ async def test_files_that_leave_the_spool_during_a_read_are_not_missed(writing, 
         assert seen.is_on_disk
         await wait_until_sent(spool)
     assert len(read_transcript(seen).messages) == len(messages(TURNS[3]))
-
-
-# --- whose -----------------------------------------------------------------------------------------------------------
 
 
 async def test_every_object_name_begins_with_its_tenant_and_reveals_no_content(writing, bucket):
@@ -141,9 +106,6 @@ async def test_a_spool_is_for_this_user_only(writing, spool):
         keep(writer, exchange(HELLO))
         modes = {stat.filemode(path.stat().st_mode) for path in [spool, *spool.rglob("*")]}
     assert modes == {"drwx------", "-rw-------"}
-
-
-# --- workers that come and go ----------------------------------------------------------------------------------------
 
 
 async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):
@@ -186,20 +148,6 @@ async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, s
     (found,) = stored_conversations()
     assert len(found.messages) == len(messages(turns[-1]))
     assert (verify(found, KEY).faults, torn(found)) == ((), 0)
-
-
-async def test_the_spool_of_a_dead_worker_is_sent_without_its_torn_end(writing, relay, spool, stored_conversations):
-    relay.now = drop_connection
-    with writing() as writer:
-        keep(writer, exchange(TURNS[2]))
-    (left,) = spool.rglob("*.jsonl")
-    with left.open("ab") as file:
-        file.write(b'{"v":1,"at":"torn')
-    relay.now = pass_through
-    with writing():
-        pass
-    (found,) = stored_conversations()
-    assert (len(found.messages), torn(found)) == (len(messages(TURNS[2])), 0)
 
 
 async def test_lines_lost_in_a_power_cut_are_sent_with_the_next_turn(writing, relay, spool, stored_conversations):

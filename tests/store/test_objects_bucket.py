@@ -57,9 +57,6 @@ def tls(tmp_path) -> Tls:
     return Tls(context, str(tmp_path / "ca.pem"))
 
 
-# --- places ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("url", "settings", "kind", "prefix"),
     [
@@ -116,9 +113,6 @@ def test_without_a_key_a_role_gives_the_credentials(s3, tmp_path, monkeypatch, t
     assert refused.kind == "InvalidAccessKeyId"  # it was signed with the temporary key, which this server does not know
 
 
-# --- objects ---------------------------------------------------------------------------------------------------------
-
-
 def test_an_object_can_be_put_read_listed_and_deleted(s3, tmp_path):
     odd = s3.bucket(prefix="a-room/of.one's-own+é")
     (tmp_path / "large").write_bytes(b"x" * 13_000_000)  # more than one part of a multipart upload
@@ -168,9 +162,6 @@ def test_over_tls_the_store_must_show_a_certificate_that_is_trusted(s3, tls):
         assert len(trusting.get("tls/one")) == 1_000_000
         trusting.delete("tls/one")
         assert "certificate not trusted" in str(fault(puts(s3.bucket(at=at))))
-
-
-# --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
 def fault(act) -> StoreFault:
@@ -242,8 +233,6 @@ def test_a_server_that_is_no_object_store_is_reported(bucket, relay):
     relay.now = refuse_with(404, "<html>")
     assert "answers 404" in str(fault(lambda: list(bucket.list_objects())))
 
-
-# --- the extra -------------------------------------------------------------------------------------------------------
 
 WITHOUT = """
 import sys

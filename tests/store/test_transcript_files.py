@@ -46,9 +46,6 @@ def raw(folder):
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*.jsonl")))
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_conversation_is_one_file(tmp_path):
     with originals(tmp_path) as writer:
         keep(writer, *growing(12))
@@ -142,9 +139,6 @@ async def test_an_internal_fault_is_counted_and_the_next_history_is_written(tmp_
         await until(lambda: writer.faults == len(warned) == len(printed) == 1)
         keep(writer, exchange(HELLO))
     assert texts(find_only(tmp_path).messages.values()) == ["hi"]
-
-
-# --- heads, secrets, answers -----------------------------------------------------------------------------------------
 
 
 def test_every_message_knows_under_which_system_prompt_it_came(tmp_path):
@@ -274,9 +268,6 @@ def test_a_piece_of_an_answer_that_found_no_room_makes_it_a_cut_one(tmp_path):
         assert recording.end(ended=True).result(timeout=60)
     (text,) = find_only(tmp_path).answers
     assert text.cut
-
-
-# --- reading and proving ---------------------------------------------------------------------------------------------
 
 
 FORK = chat(user("hi"), assistant("Hello."), user("No, this."))
