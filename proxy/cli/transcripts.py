@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from proxy import assembly
@@ -199,13 +200,13 @@ def _run(act: Act, args: argparse.Namespace) -> int:
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     rows = []
-    for transcript in sorted(source.archive.read_each(read_transcript), key=lambda transcript: transcript.last_seen):
+    for first, last, transcript in sorted(map(_date, source.archive.read_each(read_transcript)), key=itemgetter(1)):
         conversation = transcript.saved
         values: dict[str, str | int] = {
             "conversation": conversation.name,
             "tenant": transcript.tenant,
-            "first": transcript.first_seen,
-            "last": transcript.last_seen,
+            "first": first,
+            "last": last,
             "messages": len(transcript.messages),
             "answers": len(transcript.answers),
             "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
@@ -215,8 +216,8 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
             print(json.dumps(values))  # noqa: T201
             continue
         values["conversation"] = conversation.short_name
-        values["first"] = transcript.first_seen[:SHORT_CHARACTERS]
-        values["last"] = transcript.last_seen[:SHORT_CHARACTERS]
+        values["first"] = first[:SHORT_CHARACTERS]
+        values["last"] = last[:SHORT_CHARACTERS]
         values["bytes"] = format_bytes(conversation.bytes)
         rows.append(tuple(values.values()))
     if rows:
@@ -224,6 +225,11 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     elif not args.json:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
+
+
+def _date(transcript: Transcript) -> tuple[str, str, Transcript]:
+    times = [line.seen for line in transcript.lines] or [""]
+    return min(times), max(times), transcript
 
 
 def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:

@@ -241,12 +241,8 @@ class Transcript:
         return next((line.tenant for line in self.messages.values() if line.tenant), self.saved.tenant)
 
     @property
-    def first_seen(self) -> str:
-        return min((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
-
-    @property
-    def last_seen(self) -> str:
-        return max((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
+    def lines(self) -> Sequence[HeadLine | MessageLine | AnswerLine]:
+        return [*self.heads.values(), *self.messages.values(), *self.answers]
 
     def leaves(self) -> list[str]:
         """Return the links that nothing follows, the newest first."""
@@ -269,31 +265,23 @@ class Transcript:
     def answers_to(self, at: str) -> list[AnswerLine]:
         return [answer for answer in self.answers if answer.to == at]
 
-    def texts(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield link, role, time and text of everything in it. System prompts have no link."""
-        for at, seen_at, raw, is_answer in self._list_messages():
-            role, text = role_and_text(raw)
-            yield at, "answer" if is_answer else role, seen_at, text
-
     def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
-        yield from ((*label, match) for label, match in recall.search(self._list_searched(), find))
+        """Yield link, role, time and match. System prompts have no link."""
+        for label, match in recall.search(map(self._label_texts, self.lines), find):
+            yield *label, match
 
-    def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
-        for at, seen_at, raw, is_answer in self._list_messages():
-            message = _read_saved(raw)
-            texts: Iterable[str] = (_decode(raw),)
-            role = "?"
-            if message is not None:
-                texts, role = recall.list_searched_texts(message), message.role
-            yield (at, "answer" if is_answer else role, seen_at), texts
-
-    def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
-        for head in self.heads.values():
-            yield "", head.seen, head.message, False
-        for line in self.messages.values():
-            yield line.at, line.seen, line.message, False
-        for answer in self.answers:
-            yield answer.to, answer.seen, answer.message, True
+    def _label_texts(self, line: HeadLine | MessageLine | AnswerLine) -> tuple[tuple[str, str, str], Iterable[str]]:
+        role, texts = "?", iter([_decode(line.message)])
+        message = _read_saved(line.message)
+        if message is not None:
+            role, texts = message.role, recall.list_searched_texts(message)
+        match line:
+            case HeadLine():
+                return ("", role, line.seen), texts
+            case MessageLine():
+                return (line.at, role, line.seen), texts
+            case AnswerLine():
+                return (line.to, "answer", line.seen), texts
 
 
 def read_transcript(conversation: SavedConversation) -> Transcript:
