@@ -91,9 +91,6 @@ def test_every_error_is_explained_beside_its_status(status, code):
     assert [row for row in rows if f"`{code}`" in row]
 
 
-# --- what the documents name ---------------------------------------------------------------------------------------
-
-
 def test_every_metric_that_is_named_exists():
     series = {PREFIX + series.name for series in Metrics().series}
     named = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(rf"{PREFIX}[a-z_]+", TEXT)}
@@ -195,9 +192,6 @@ def test_a_default_that_is_quoted_is_that_of_the_code(page, row, default):
     assert quoted == [f"{default(Config()):,.0f}"]
 
 
-# --- claims ----------------------------------------------------------------------------------------------------------
-
-
 def collect_packages(name, found):
     """A package with all that it brings, for a machine like this one and without extras."""
     if name not in found:
@@ -217,9 +211,6 @@ def test_it_brings_no_more_than_twenty_eight_packages():
 def test_the_changelog_knows_this_version():
     headings = re.findall(r"^## .*?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == __version__
-
-
-# --- links and commands ----------------------------------------------------------------------------------------------
 
 
 def read_pages():
@@ -265,8 +256,6 @@ def test_every_make_target_in_the_docs_exists(folder, command):
 def _code_of(page):
     return "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(encoding="utf-8"), re.DOTALL))
 
-
-# --- claims of the README --------------------------------------------------------------------------------------------
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

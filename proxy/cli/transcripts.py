@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from proxy import assembly
 from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
@@ -181,14 +182,13 @@ def _run(act: Act, args: argparse.Namespace) -> int:
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     rows = []
-    for transcript in sorted(source.archive.read_each(read_transcript), key=lambda transcript: transcript.last_seen):
+    for first, last, transcript in sorted(map(_date, source.archive.read_each(read_transcript)), key=itemgetter(1)):
         conversation = transcript.saved
         counts = {
             "messages": len(transcript.messages),
             "answers": len(transcript.answers),
             "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
         }
-        first, last = transcript.first_seen, transcript.last_seen
         if args.json:
             head = {"conversation": conversation.name, "tenant": transcript.tenant, "first": first, "last": last}
             options.print_json({**head, **counts, "bytes": conversation.bytes})
@@ -202,6 +202,11 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     elif not args.json:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
+
+
+def _date(transcript: Transcript) -> tuple[str, str, Transcript]:
+    times = [line.seen for line in transcript.lines] or [""]
+    return min(times), max(times), transcript
 
 
 def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:

@@ -279,7 +279,7 @@ class Transcripts(ConfigModel):
     ca_file: TrustedFile = None
     """Certificates (PEM) to trust for the object store, besides the system's."""
     upload_seconds: Seconds = Field(5, gt=0)
-    """Seconds after which a new file is uploaded to the object store."""
+    """Seconds between two uploads of what is new to the object store."""
     spool_mib: Mib = Field(1024, ge=1)
     """MiB that may wait on the local disk while the object store is unreachable."""
     required: bool = False
