@@ -181,6 +181,7 @@ def find_model(body: bytes) -> str | None:
         return as_text((read_object(body) or {}).get("model")) or None
 
 
+NULL = msgspec.Raw(b"null")
 S = TypeVar("S", bound=msgspec.Struct)
 
 

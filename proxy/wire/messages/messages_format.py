@@ -138,9 +138,9 @@ class MessagesFormat(PiecedFormat):
         return ""
 
     def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0, /
+        self, request: Request, view: Sequence[Message], tools: bytes | None = None, prefix_size: int = 0, /
     ) -> bytes:
-        return remove_thread(replace_list(request, view, tools, partial(write_list, shared=shared)))
+        return remove_thread(replace_list(request, view, tools, partial(write_list, prefix_size=prefix_size)))
 
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False

@@ -15,7 +15,7 @@ import msgspec
 
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall, read_message
-from proxy.wire.json_body import TextFields, as_text, build_reader
+from proxy.wire.json_body import NULL, TextFields, as_text, build_reader
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -23,7 +23,6 @@ CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
 """The API itself defines these tools: the model's text is an object, and left as it is."""
 LOCAL_SHELL = "local_shell_call"
-SHELL_OUTPUT = "shell_call_output"
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
 
 
@@ -45,7 +44,6 @@ def write_output(call: str, id_: str, text: str) -> bytes:
     return b'{"type":"%b_output","call_id":%b,"output":%b%b}' % (kind.encode(), quoted_id, output, other_members)
 
 
-_NULL = msgspec.Raw(b"null")
 ANSWER_TYPES = frozenset(
     {
         "reasoning",
@@ -70,14 +68,14 @@ class Item(TextFields):
     type: str = "message"
     id: Any = None
     role: Any = ""
-    content: msgspec.Raw = _NULL
+    content: msgspec.Raw = NULL
     call_id: Any = ""
     name: Any = ""
     arguments: Any = ""
     input: Any = ""
-    output: msgspec.Raw = _NULL
-    action: msgspec.Raw = _NULL
-    operation: msgspec.Raw = _NULL
+    output: msgspec.Raw = NULL
+    action: msgspec.Raw = NULL
+    operation: msgspec.Raw = NULL
 
     @property
     def pairing_id(self) -> str:
@@ -190,7 +188,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
         removed_keys.add("call_id")  # one that names the call in another way stays as it came
     members = splice.remove_members(raw, removed_keys)[1:-1].strip()
     content = bytes(item.output)
-    if item.type == SHELL_OUTPUT:
+    if item.type == "shell_call_output":
         content, outcome = _read_shell_output(content)
         members += b',"outcome":' + outcome
     if not item.call_id and call_id:
