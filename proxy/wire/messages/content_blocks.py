@@ -20,7 +20,7 @@ from proxy.history import splice
 from proxy.history.columns import Columns
 from proxy.history.messages import Message, ToolCall, read_message
 from proxy.wire import marks
-from proxy.wire.json_body import NULL, TextFields, as_text, build_reader, read_elements
+from proxy.wire.json_body import NULL, as_text, build_reader, read_elements
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
 
@@ -29,10 +29,9 @@ class _MessageFields(msgspec.Struct):
     content: msgspec.Raw = NULL
 
 
-class ContentBlock(TextFields):
+class ContentBlock(msgspec.Struct):
     """In a block of another type, a member may be of another kind."""
 
-    TEXTS = ("id", "name", "tool_use_id")
     type: str = ""
     id: Any = ""
     name: Any = ""
@@ -84,7 +83,7 @@ def _text_block(content: bytes) -> bytes:
 
 
 def _read_result(raw: bytes, block: ContentBlock) -> Message:
-    content, call_id = bytes(block.content), block.tool_use_id
+    content, call_id = bytes(block.content), as_text(block.tool_use_id)
     members = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
     if members:
         members = b"," + members
@@ -99,7 +98,7 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
     for raw in raw_blocks:
         block = decode_block(raw)
         if block.type == "tool_use":
-            call = ToolCall(block.id, block.name, bytes(block.input).decode())
+            call = ToolCall(as_text(block.id), as_text(block.name), bytes(block.input).decode())
             calls.append(call)
             written_calls.append(_write_call(call, bytes(block.caller)))
         else:
@@ -134,8 +133,9 @@ def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
     for own_block in own_blocks:
         block = decode_block(own_block)
         if block.type == "tool_use":
-            if block.id in calls:
-                blocks.append(_change_input(own_block, calls[block.id]))
+            call = calls.get(as_text(block.id))
+            if call is not None:
+                blocks.append(_change_input(own_block, call))
         elif are_own and own_block in words:
             blocks.append(own_block)
     return tuple(blocks)
