@@ -142,7 +142,13 @@ def _unify_spelling(headers: Headers) -> Headers:
 
 def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
     """In the order they were applied; `identity` is none."""
-    return ",".join([coding for coding in _list_options(headers, "content-encoding") if coding not in _NO_CODING])
+    codings: list[str] = []
+    for name, value in headers:
+        if name.lower() == "content-encoding":
+            codings += list_codings(value)
+    if not codings:
+        return ""
+    return ",".join([coding for coding in codings if coding not in _NO_CODING])
 
 
 def _list_options(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
