@@ -90,7 +90,7 @@ class OwnToolRounds:
         self._answers = answers
         self._room_bytes = room_bytes
         self._compact = compact
-        self.rounds: Rounds = answers.ROUNDS(tools, stream=False)
+        self.rounds: Rounds = answers.start_rounds(tools, stream=False)
         self.number = 0
         self.answered_calls = self.returned_bytes = 0
         self.compacted: CompactedHistory | None = None
@@ -108,7 +108,7 @@ class OwnToolRounds:
     def start(self, call: Call, *, stream: bool) -> None:
         """Begin to read the answer to this call: a stream, or a whole body, which some servers send instead."""
         self._call = call
-        self.rounds = self._answers.ROUNDS(self._tools, stream=stream)
+        self.rounds = self._answers.start_rounds(self._tools, stream=stream)
 
     def estimate_work(self, answer: Round) -> int:
         return len(answer.calls) * sum(len(message.raw) for message in self._originals.body)
