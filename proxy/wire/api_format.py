@@ -385,9 +385,6 @@ class AnswerFormat(ABC):
     def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
         """One body, or a stream of events."""
 
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
-        return self.ROUNDS(own_tools, stream=stream)
-
     @abstractmethod
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...
 

@@ -41,7 +41,7 @@ STREAMS = {
 
 def play(wire, *streams, size=None):
     """What a client gets of these rounds, fed in pieces of this size."""
-    rounds, found = wire.start_rounds({TOOL}, stream=True), b""
+    rounds, found = wire.ROUNDS({TOOL}, stream=True), b""
     for number, frames in enumerate(streams):
         data = b"".join(frames)
         for at in range(0, len(data), size or len(data)):
@@ -165,14 +165,14 @@ def test_figures_are_added_and_words_replaced():
 
 @pytest.mark.seconds
 def test_an_endless_event_is_relayed_in_pieces():
-    rounds = CHAT_ANSWERS.start_rounds({TOOL}, stream=True)
+    rounds = CHAT_ANSWERS.ROUNDS({TOOL}, stream=True)
     found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
     assert sum(map(len, found)) >= 32 * 1024 * 1024
     assert b"".join([*found, rounds.close()]) == b"x" * 40 * 1024 * 1024
 
 
 def test_events_whose_reader_fails_are_still_held(monkeypatch):
-    rounds = CHAT_ANSWERS.start_rounds({TOOL}, stream=True)
+    rounds = CHAT_ANSWERS.ROUNDS({TOOL}, stream=True)
     assert rounds.feed(b"data: 1") == b""
     monkeypatch.setattr(rounds, "_show", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -215,7 +215,7 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
     rounds = [*waiting, last]
     streams, bodies = zip(*answers_of(api, rounds), strict=True)
     streamed = play(wire, *streams)
-    gathered = wire.start_rounds({TOOL}, stream=False)
+    gathered = wire.ROUNDS({TOOL}, stream=False)
     for body in bodies:
         gathered.feed(json.dumps(body).encode())
         if gathered.end_round() is not None:
@@ -240,7 +240,7 @@ def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
         {"type": kind, "id": f"item_{kind}", "call_id": f"call_{kind}"}
         for kind in ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
     ]
-    rounds = RESPONSES_ANSWERS.start_rounds({TOOL}, stream=False)
+    rounds = RESPONSES_ANSWERS.ROUNDS({TOOL}, stream=False)
     rounds.feed(json.dumps({"object": "response", "status": "completed", "output": [*beside, recall]}).encode())
     answer = rounds.end_round()
     texts = [f"text {number}" for number in range(len(answer.calls))]
