@@ -111,9 +111,9 @@ class RequestFormat(ABC):
 
     @abstractmethod
     def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0, /
+        self, request: Request, view: Sequence[Message], tools: bytes | None = None, prefix_size: int = 0, /
     ) -> bytes:
-        """With `view` for its messages; the first `shared` of them are those that the upstream read last."""
+        """With `view` for its messages; the first `prefix_size` of them are those that the upstream read last."""
 
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
@@ -382,7 +382,7 @@ class AnswerFormat(ABC):
         return body
 
     @abstractmethod
-    def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
+    def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
         """One body, or a stream of events."""
 
     @abstractmethod

@@ -142,7 +142,13 @@ def _unify_spelling(headers: Headers) -> Headers:
 
 def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
     """In the order they were applied; `identity` is none."""
-    return ",".join([coding for coding in _list_options(headers, "content-encoding") if coding not in _NO_CODING])
+    codings: list[str] = []
+    for name, value in headers:
+        if name.lower() == "content-encoding":
+            codings += list_codings(value)
+    if not codings:
+        return ""
+    return ",".join([coding for coding in codings if coding not in _NO_CODING])
 
 
 def _list_options(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
@@ -242,13 +248,13 @@ def has_v1_twice(below: str) -> bool:
     return below_v1(below) in _WITH_HISTORY
 
 
-def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:
+def is_inference(method: str, path: str, allowed_paths: tuple[str, ...]) -> bool:
     """May be called with a key that the client does not own; never if it is escaped twice."""
     unescaped_path = unquote(path).rstrip("/")
     if ".." in unescaped_path or "%" in unescaped_path:
         return False
     paths = {"POST": INFERENCE_PATHS, "GET": MODEL_PATHS, "HEAD": MODEL_PATHS}.get(method, ())
-    return any(fnmatchcase(unescaped_path, pattern) for pattern in (*paths, *listed))
+    return any(fnmatchcase(unescaped_path, pattern) for pattern in (*paths, *allowed_paths))
 
 
 def _undo_needless(escape: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -181,18 +181,8 @@ def find_model(body: bytes) -> str | None:
         return as_text((read_object(body) or {}).get("model")) or None
 
 
+NULL = msgspec.Raw(b"null")
 S = TypeVar("S", bound=msgspec.Struct)
-
-
-class TextFields(msgspec.Struct):
-    """Members in `TEXTS` are empty if they are no texts."""
-
-    TEXTS: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        for name in self.TEXTS:
-            if not isinstance(getattr(self, name), str):
-                setattr(self, name, "")
 
 
 def build_reader(struct: type[S]) -> Callable[[bytes], S]:

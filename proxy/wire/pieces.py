@@ -7,7 +7,7 @@ pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.history import splice
@@ -40,8 +40,6 @@ class PiecedRequest(Request):
     spans: tuple[tuple[int, int], ...] = ()
     pieces: tuple[Piece | None, ...] = ()
     """None for a message outside of the list."""
-    head_places: Mapping[int, int] = field(default_factory=dict, compare=False)
-    """Of the messages of the head, which have no place in the body, by `id()`."""
 
     def find_end(self, count: int) -> int:
         """Of the element that the last of `count` messages came from."""
@@ -79,9 +77,11 @@ class PiecedRequest(Request):
         return self.pieces[place], own is message or own.raw == message.raw
 
     def _find_place(self, message: Message) -> int | None:
-        place = self.head_places.get(id(message))
-        if place is not None or message.made == NOTE or message.stop != message.start + 1:
-            return place
+        for number, own in enumerate(self.head):
+            if own is message:
+                return number
+        if message.made == NOTE or message.stop != message.start + 1:
+            return None
         place = self.head_size + message.start
         if place < len(self.messages) and self.messages[place].role == message.role:
             return place
@@ -200,7 +200,6 @@ def read_list(
         list_at=(start, stop),
         spans=tuple(spans),
         pieces=tuple(pieces),
-        head_places=_list_head_places(messages),
         **fields,
     )
 
@@ -209,15 +208,6 @@ def _move(spans: Sequence[tuple[int, int]], moved_bytes: int) -> Sequence[tuple[
     if not moved_bytes:
         return spans
     return [(start + moved_bytes, stop + moved_bytes) for start, stop in spans]
-
-
-def _list_head_places(messages: Sequence[Message]) -> dict[int, int]:
-    places: dict[int, int] = {}
-    for place, message in enumerate(messages):
-        if message.stop:
-            break
-        places[id(message)] = place
-    return places
 
 
 def list_elements(raw: bytes, word: bytes) -> list[bytes]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 
 from proxy.history import pins, splice
 
@@ -27,7 +28,7 @@ _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 """Keys are random, words are not: `sk-learn-pipelines` is no key."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
     """If the pattern has a group, only that is the secret."""
 
@@ -35,10 +36,6 @@ class Rule:
     marks: tuple[str, ...]
     pattern: re.Pattern[str]
     reach: int = _REACH_CHARACTERS
-
-    @cached_property
-    def quoted_marks(self) -> tuple[str, ...]:
-        return tuple(splice.quote(mark)[1:-1].decode() for mark in self.marks)
 
     def iterate_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         for mark in self.marks:
@@ -57,6 +54,31 @@ class Redaction:
     """Without rules, everything stays."""
 
     rules: tuple[Rule, ...] = ()
+
+    @cached_property
+    def _marks(self) -> dict[str, list[tuple[str, Rule]]]:
+        """As JSON has them, by the `_` or `-` that most end in."""
+        marks: dict[str, list[tuple[str, Rule]]] = {"_": [], "-": [], "": []}
+        for rule in self.rules:
+            for mark in rule.marks:
+                quoted_mark = splice.quote(mark)[1:-1].decode()
+                marks[quoted_mark[-1] if quoted_mark.endswith(("_", "-")) else ""].append((quoted_mark, rule))
+        return marks
+
+    @cached_property
+    def _stems(self) -> dict[str, tuple[str, ...]]:
+        """The letters before that, from the one before it on."""
+        return {sign: tuple(mark.split(sign)[-2] for mark, _ in self._marks[sign]) for sign in ("_", "-")}
+
+    def _find_rules(self, text: str) -> tuple[Rule, ...]:
+        # On recorded sessions, this takes half of the time of searching for each mark.
+        rules: set[Rule] = set()
+        for sign, marks in self._marks.items():
+            if not sign or any(map(str.endswith, text.split(sign)[:-1], repeat(self._stems[sign]))):
+                rules.update(rule for mark, rule in marks if mark in text)
+        if not rules:
+            return ()
+        return tuple(rule for rule in self.rules if rule in rules)
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
         spans: list[tuple[int, int, str]] = []
@@ -79,8 +101,7 @@ class Redaction:
         """String by string, and which kinds there were."""
         rules = self.rules
         if _ESCAPED_MARK.search(raw) is None:  # else JSON may have written a mark in another way
-            text = raw.decode("utf-8", "replace")  # a text is searched in half the time that bytes take
-            rules = tuple(rule for rule in rules if any(mark in text for mark in rule.quoted_marks))
+            rules = self._find_rules(raw.decode("utf-8", "replace"))
         if not rules:
             return raw, ()
         redaction_here = Redaction(rules)

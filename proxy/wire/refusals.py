@@ -78,13 +78,13 @@ class Figures:
         return self.limit - self.prompt
 
     @property
-    def whole(self) -> int:
+    def total(self) -> int:
         return max(self.size or 0, (self.stated_prompt or 0) + (self.answer or 0))
 
     @property
     def over(self) -> bool:
         allowed_tokens = self.limit or self.longest_answer
-        return allowed_tokens is not None and self.whole > allowed_tokens
+        return allowed_tokens is not None and self.total > allowed_tokens
 
 
 def find_figures(text: str) -> Figures:
@@ -166,7 +166,7 @@ def _classify_text(status: int, text: str, figures: Figures) -> Refusal | None:
         return Refusal("signature")
     if status == TOO_MANY or RATE.search(text):
         if figures.over and "token" in text:
-            return Refusal("tpm-hard", figures.limit, figures.whole)
+            return Refusal("tpm-hard", figures.limit, figures.total)
         return Refusal("rate")
     if weigh_overflow(text, figures) >= 5:  # noqa: PLR2004 (tests/support/overflow_sentences.py is read right by it)
         return _read_overflow(text, figures)

@@ -83,20 +83,20 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
     """A count that is missing, zero or absurd was not reported; it is never empty."""
     if usage is None:
         return Usage(0, None, 0)
-    prompt, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
     details = usage.get("prompt_tokens_details")
     if "input_tokens" in usage:
-        prompt, written = usage["input_tokens"], usage.get("output_tokens")
+        prompt, answer = usage["input_tokens"], usage.get("output_tokens")
         details = usage.get("input_tokens_details")
     if "input_tokens" not in usage or isinstance(details, Mapping):
         cached_tokens = read_count(as_object(details).get("cached_tokens"))
-        return Usage(read_count(prompt) or 0, cached_tokens, read_count(written) or 0)
+        return Usage(read_count(prompt) or 0, cached_tokens, read_count(answer) or 0)
     # Messages counts the tokens that came from its cache, or went there, apart:
     # <https://platform.claude.com/docs/en/build-with-claude/prompt-caching#tracking-cache-performance>.
     cached_tokens = read_count(usage.get("cache_read_input_tokens"))
     written_tokens = read_count(usage.get("cache_creation_input_tokens"))
     prompt_tokens = (read_count(prompt) or 0) + (cached_tokens or 0) + (written_tokens or 0)
-    return Usage(prompt_tokens, cached_tokens, read_count(written) or 0)
+    return Usage(prompt_tokens, cached_tokens, read_count(answer) or 0)
 
 
 def read_count(value: object) -> int | None:

@@ -235,22 +235,3 @@ def test_any_history_leaves_as_it_does_from_a_worker_that_remembers_nothing(wire
     warm, cold = (make(wire=wire, write=write, known=known) for known in (KnownRequests(), None))
     for turn in turns(history):
         assert warm.send(turn).left == cold.send(turn).left
-
-
-def test_an_output_finds_its_call_wherever_the_known_items_end():
-    items = [{"type": "message", "role": "user", "content": "Go."}]
-    for turn in range(6):
-        ids = [f"{turn}{number}" for number in range(3)]
-        items += [
-            {"type": "local_shell_call", "id": f"lsh_{id_}", "call_id": f"call_{id_}", "action": {}} for id_ in ids
-        ]
-        items += [{"type": "local_shell_call_output", "id": f"lsh_{id_}", "output": "x"} for id_ in reversed(ids)]
-    whole = RESPONSES_FORMAT.parse(write_input(items))
-    assert [message.answers for message in whole.messages if message.is_result][:3] == ["call_02", "call_01", "call_00"]
-    for count in range(1, len(items)):
-        prefix = find_in(RESPONSES_FORMAT, write_input(items), write_input(items[:count]))
-        assert RESPONSES_FORMAT.parse(write_input(items), prefix) == whole
-
-
-def write_input(items):
-    return json.dumps({"model": "gpt-5.1", "input": items}).encode()

@@ -1,7 +1,6 @@
 """OpenAI Responses: which requests hold their whole history."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -134,13 +133,3 @@ def test_an_output_of_shell_commands_that_is_no_list_is_an_empty_result():
     called, answered, _ = CALLS["shell_call"]
     found = RESPONSES_FORMAT.parse(items_request(called, {**answered, "output": {}}))
     assert found.messages[-1].text == ""
-
-
-@pytest.mark.parametrize("called", [called for called, _, _ in CALLS.values()], ids=CALLS)
-def test_a_result_that_is_added_for_a_call_has_the_kind_of_the_call(called):
-    found = RESPONSES_FORMAT.parse(items_request(called))
-    place = len(found.body)
-    message = make_literal(b'{"role":"tool","tool_call_id":"c","content":"[No result.]"}', place, place, "repair")
-    message = replace(message, role="tool", answers="c")
-    written = json.loads(RESPONSES_FORMAT.render(found, (*found.messages, message)))["input"][-1]
-    assert (written["type"], written["call_id"]) == (f"{called['type']}_output", "c")

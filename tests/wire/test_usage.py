@@ -104,3 +104,4 @@ def test_counts_that_are_missing_or_absurd_are_not_reported():
     assert read_usage({"prompt_tokens_details": {"cached_tokens": 0}}).cached == 0
     assert read_usage({"prompt_tokens": 10**400, "completion_tokens": -1}) == NOT_REPORTED
     assert read_usage({"prompt_tokens": True, "completion_tokens": 7}) == Usage(written=7)
+    assert read_usage({"prompt_tokens": "9", "prompt_tokens_details": 3}) == NOT_REPORTED

@@ -79,9 +79,9 @@ class ChatRounds(Rounds):
         if self._is_first and not self._identity:
             self._identity = {key: chunk[key] for key in ("id", "created") if key in chunk}
         choice: dict[str, Any] = {}
-        listed = chunk.get("choices")
-        if isinstance(listed, list) and listed:
-            choice = as_object(listed[0])
+        choices = chunk.get("choices")
+        if isinstance(choices, list) and choices:
+            choice = as_object(choices[0])
         is_changed = self._change_choice(choice)
         is_changed |= self._change_usage(chunk)
         if self._is_first and not is_changed:
@@ -252,8 +252,8 @@ class ChatAnswers(AnswerFormat):
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return json.dumps({"type": "function", "function": function}).encode()
 
-    def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
-        answer: dict[str, Any] = {"id": "chatcmpl-compaction-proxy", "created": created, "model": model}
+    def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
+        answer: dict[str, Any] = {"id": "chatcmpl-compaction-proxy", "created": timestamp, "model": model}
         message = {"role": "assistant", "content": text}
         if not stream:
             choice = {"index": 0, "message": message, "finish_reason": "stop"}

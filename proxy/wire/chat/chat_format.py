@@ -19,9 +19,7 @@ from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
 from proxy.wire import marks
 from proxy.wire.api_format import RequestFormat
-from proxy.wire.json_body import Places, Prefix, find_values, list_members, locate, read_elements, read_members
-
-_NULL = msgspec.Raw(b"null")
+from proxy.wire.json_body import NULL, Places, Prefix, find_values, list_members, locate, read_elements, read_members
 
 
 class _Function(msgspec.Struct):
@@ -38,7 +36,7 @@ class _Call(msgspec.Struct):
 
 class _Message(msgspec.Struct):
     role: str
-    content: msgspec.Raw = _NULL
+    content: msgspec.Raw = NULL
     tool_call_id: str | None = None
     name: str | None = None
     tool_calls: list[_Call] | None = None
@@ -105,7 +103,7 @@ class ChatFormat(RequestFormat):
         return "history-elsewhere"
 
     def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, _shared: int = 0, /
+        self, request: Request, view: Sequence[Message], tools: bytes | None = None, _prefix_size: int = 0, /
     ) -> bytes:
         body = _splice_messages(request, view)
         if tools is None or request.tools is None or tools == request.tools:

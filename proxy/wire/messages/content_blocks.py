@@ -20,28 +20,25 @@ from proxy.history import splice
 from proxy.history.columns import Columns
 from proxy.history.messages import Message, ToolCall, read_message
 from proxy.wire import marks
-from proxy.wire.json_body import TextFields, as_text, build_reader, read_elements
+from proxy.wire.json_body import NULL, as_text, build_reader, read_elements
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer
-
-_NULL = msgspec.Raw(b"null")
 
 
 class _MessageFields(msgspec.Struct):
     role: str
-    content: msgspec.Raw = _NULL
+    content: msgspec.Raw = NULL
 
 
-class ContentBlock(TextFields):
+class ContentBlock(msgspec.Struct):
     """In a block of another type, a member may be of another kind."""
 
-    TEXTS = ("id", "name", "tool_use_id")
     type: str = ""
     id: Any = ""
     name: Any = ""
-    input: msgspec.Raw = _NULL
+    input: msgspec.Raw = NULL
     tool_use_id: Any = ""
-    content: msgspec.Raw = _NULL
-    caller: msgspec.Raw = _NULL
+    content: msgspec.Raw = NULL
+    caller: msgspec.Raw = NULL
 
 
 decode_message = build_reader(_MessageFields)
@@ -86,7 +83,7 @@ def _text_block(content: bytes) -> bytes:
 
 
 def _read_result(raw: bytes, block: ContentBlock) -> Message:
-    content, call_id = bytes(block.content), block.tool_use_id
+    content, call_id = bytes(block.content), as_text(block.tool_use_id)
     members = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
     if members:
         members = b"," + members
@@ -101,7 +98,7 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
     for raw in raw_blocks:
         block = decode_block(raw)
         if block.type == "tool_use":
-            call = ToolCall(block.id, block.name, bytes(block.input).decode())
+            call = ToolCall(as_text(block.id), as_text(block.name), bytes(block.input).decode())
             calls.append(call)
             written_calls.append(_write_call(call, bytes(block.caller)))
         else:
@@ -136,8 +133,9 @@ def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
     for own_block in own_blocks:
         block = decode_block(own_block)
         if block.type == "tool_use":
-            if block.id in calls:
-                blocks.append(_change_input(own_block, calls[block.id]))
+            call = calls.get(as_text(block.id))
+            if call is not None:
+                blocks.append(_change_input(own_block, call))
         elif are_own and own_block in words:
             blocks.append(own_block)
     return tuple(blocks)
@@ -198,10 +196,10 @@ def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
     return b'{"role":%b,"content":[%b]}' % (splice.quote(role), b",".join(blocks))
 
 
-def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blocks: int) -> list[WrittenMessage]:
+def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], prefix_blocks: int) -> list[WrittenMessage]:
     """Marks the end of the shortened part, if the client leaves some of its four.
 
-    The API looks back over twenty blocks from a mark, and the end lies before that. First are the `shared_blocks`.
+    The API looks back over twenty blocks from a mark, and the end lies before that. First are the `prefix_blocks`.
     """
     starts = [0, *accumulate(len(message.blocks) for message in messages)]
     end = _find_end(starts, [message.shortened_blocks for message in messages])
@@ -209,7 +207,7 @@ def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blo
     client_marks = request.source.count(marks.KEY)
     if not end or not 0 < client_marks < marks.MARKS_MAX:
         return messages
-    ends = [number for number in (shared_blocks, *range(end, 0, -20)) if number]
+    ends = [number for number in (prefix_blocks, *range(end, 0, -20)) if number]
     for number in islice(dict.fromkeys(ends), marks.MARKS_MAX - client_marks):
         place = bisect_right(starts, number - 1) - 1
         _mark_block(messages, place, number - 1 - starts[place])
@@ -254,7 +252,7 @@ class WriteStep:
     """Writing can resume here."""
 
 
-def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> Iterator[bytes]:
+def write_list(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> Iterator[bytes]:
     """Blocks that were written for the request before are not written again."""
     head, body = view[: request.head_size], view[request.head_size :]
     columns = Columns()
@@ -271,8 +269,8 @@ def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> 
     for message in body[_find_checkpoint(steps) :]:
         writer.add(message)
     messages = [*chain.from_iterable(step.complete for step in steps), *writer.close()]
-    shared_blocks = _count_blocks(request, head, view[request.head_size : shared])
-    for written_message in mark_fold(request, messages, shared_blocks):
+    prefix_blocks = _count_blocks(request, head, view[request.head_size : prefix_size])
+    for written_message in mark_fold(request, messages, prefix_blocks):
         yield written_message.raw
 
 

@@ -15,7 +15,6 @@ from proxy.wire.marks import REASONING
 
 _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-_TOOL_USE = "tool_use"
 
 Block = dict[str, Any]
 
@@ -40,7 +39,7 @@ class MessagesRounds(Rounds):
             if block.get("type") == "text" and not str(block.get("text")).strip():
                 continue  # the API refuses an empty text
             blocks.append(block)
-            if block.get("type") == _TOOL_USE:
+            if block.get("type") == "tool_use":
                 calls.append(ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input"))))
         return Round((b'{"role":"assistant","content":%b}' % write_json(blocks),), tuple(calls))
 
@@ -80,7 +79,7 @@ class MessagesRounds(Rounds):
         if self._is_shown(block):
             self._client_indexes[index] = self._next_index
             self._next_index += 1
-            self._client_calls += block.get("type") == _TOOL_USE
+            self._client_calls += block.get("type") == "tool_use"
 
     def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
         block, kind = self._items.setdefault(index, {}), str(delta.get("type"))
@@ -105,7 +104,7 @@ class MessagesRounds(Rounds):
         return block
 
     def _is_own(self, block: Block) -> bool:
-        return block.get("type") == _TOOL_USE and block.get("name") in self._own
+        return block.get("type") == "tool_use" and block.get("name") in self._own
 
     def _is_shown(self, block: Block) -> bool:
         return not self._is_own(block) and (self._is_first or block.get("type") not in REASONING)
@@ -131,14 +130,14 @@ class MessagesRounds(Rounds):
         if stop_reason in _CUT or stop_reason is None:
             return stop_reason
         if self._client_calls and not self._is_first:
-            return _TOOL_USE
-        if not self._client_calls and stop_reason == _TOOL_USE:
+            return "tool_use"
+        if not self._client_calls and stop_reason == "tool_use":
             return "end_turn"
         return stop_reason
 
     def _choose_shown(self) -> list[Block]:
         blocks = [block for block in self._items.values() if self._is_shown(block)]
-        self._client_calls += sum(block.get("type") == _TOOL_USE for block in blocks)
+        self._client_calls += sum(block.get("type") == "tool_use" for block in blocks)
         return blocks
 
     def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +197,7 @@ class MessagesAnswers(AnswerFormat):
                 content.append(block)
         return write_completion(answer, content, calls, _name_finish(answer.get("stop_reason")))
 
-    def render_answer(self, text: str, model: str, _created: int, /, *, stream: bool) -> bytes:
+    def render_answer(self, text: str, model: str, _timestamp: int, /, *, stream: bool) -> bytes:
         usage = {"input_tokens": 0, "output_tokens": 0}
         message = {
             "id": "msg_compaction_proxy",

@@ -8,7 +8,7 @@ it may be lost at any time; clients that then send the whole history are told th
 import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -138,9 +138,9 @@ class MessagesFormat(PiecedFormat):
         return ""
 
     def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0, /
+        self, request: Request, view: Sequence[Message], tools: bytes | None = None, prefix_size: int = 0, /
     ) -> bytes:
-        return remove_thread(replace_list(request, view, tools, partial(write_list, shared=shared)))
+        return remove_thread(replace_list(request, view, tools, partial(write_list, prefix_size=prefix_size)))
 
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
@@ -182,10 +182,10 @@ class MessagesFormat(PiecedFormat):
         head = [message for message in question.messages if message.role in ("system", "developer")]
         if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
             return self.render(request, question.messages, question.tools)
-        without_system = self.parse(splice.remove_members(request.source, frozenset({"system"})))
-        assert isinstance(without_system, PiecedRequest)  # noqa: S101 - `_read` made it
+        without_system = self.parse(splice.remove_members(request.source, {"system"}))
+        assert without_system is not None  # noqa: S101 - nor was the request
         view = [message for message in question.messages if message not in head]
-        source = self.render(replace(without_system, head_places={}), view, question.tools)
+        source = self.render(without_system, view, question.tools)
         if not head:
             return source
         opening = source.index(b"{") + 1

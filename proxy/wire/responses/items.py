@@ -15,7 +15,7 @@ import msgspec
 
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall, read_message
-from proxy.wire.json_body import TextFields, as_text, build_reader
+from proxy.wire.json_body import NULL, as_text, build_reader
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -23,7 +23,6 @@ CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
 """The API itself defines these tools: the model's text is an object, and left as it is."""
 LOCAL_SHELL = "local_shell_call"
-SHELL_OUTPUT = "shell_call_output"
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
 
 
@@ -45,7 +44,6 @@ def write_output(call: str, id_: str, text: str) -> bytes:
     return b'{"type":"%b_output","call_id":%b,"output":%b%b}' % (kind.encode(), quoted_id, output, other_members)
 
 
-_NULL = msgspec.Raw(b"null")
 ANSWER_TYPES = frozenset(
     {
         "reasoning",
@@ -63,26 +61,25 @@ NAMED_BY = "named_by"
 _TEXT_PART = b'{"type":"text","text":%b}'
 
 
-class Item(TextFields):
+class Item(msgspec.Struct):
     """In an item of another type, a member may be of another kind."""
 
-    TEXTS = ("role", "call_id", "name", "arguments", "input")
     type: str = "message"
     id: Any = None
     role: Any = ""
-    content: msgspec.Raw = _NULL
+    content: msgspec.Raw = NULL
     call_id: Any = ""
     name: Any = ""
     arguments: Any = ""
     input: Any = ""
-    output: msgspec.Raw = _NULL
-    action: msgspec.Raw = _NULL
-    operation: msgspec.Raw = _NULL
+    output: msgspec.Raw = NULL
+    action: msgspec.Raw = NULL
+    operation: msgspec.Raw = NULL
 
     @property
     def pairing_id(self) -> str:
         """The output of a local shell has the id of its call as its `id`."""
-        return self.call_id or as_text(self.id)
+        return as_text(self.call_id) or as_text(self.id)
 
 
 decode_item = build_reader(Item)
@@ -108,7 +105,7 @@ def read_items(
             continue
         yield from _read_response(response, number, _find_needed(response, item))
         response = []
-        yield _read_item(raw, item, calls), Piece(number, item.role, (raw,))
+        yield _read_item(raw, item, calls), Piece(number, as_text(item.role), (raw,))
     yield from _read_response(response, first + len(items), len(response))
 
 
@@ -129,7 +126,7 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
     """
     types = [item.type for _, item in response]
     place = len(types)
-    if next_item.role or next_item.type in OUTPUTS:
+    if as_text(next_item.role) or next_item.type in OUTPUTS:
         return place
     is_of_client = next_item.type.endswith(("_output", "_response"))
     if not is_of_client and "reasoning" in types:
@@ -176,9 +173,10 @@ class _CallIndex:
 def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
     if item.type in OUTPUTS:
         return _read_output(raw, item, calls.find(item.pairing_id))
-    if item.type == "message" and item.role:
+    role = as_text(item.role)
+    if item.type == "message" and role:
         content = bytes(item.content)
-        return Message(b'{"role":%b,"content":%b}' % (splice.quote(item.role), content), item.role, content)
+        return Message(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
     # The conversation depends on this item, or it is unknown: nothing folds an instruction.
     content = b"[" + raw + b"]"
     return Message(b'{"role":"developer","content":%b}' % content, "developer", content)
@@ -186,14 +184,15 @@ def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
 
 def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
     removed_keys = {"output"}
-    if item.call_id == call_id:
+    own_id = as_text(item.call_id)
+    if own_id == call_id:
         removed_keys.add("call_id")  # one that names the call in another way stays as it came
     members = splice.remove_members(raw, removed_keys)[1:-1].strip()
     content = bytes(item.output)
-    if item.type == SHELL_OUTPUT:
+    if item.type == "shell_call_output":
         content, outcome = _read_shell_output(content)
         members += b',"outcome":' + outcome
-    if not item.call_id and call_id:
+    if not own_id and call_id:
         members += b',"%b":"id"' % NAMED_BY.encode()
     template = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(call_id), content, members)
     return Message(template, "tool", content, answers=call_id)
@@ -231,9 +230,9 @@ def _read_answer(items: Sequence[tuple[bytes, Item]]) -> Message:
 
 def _read_call(item: Item) -> ToolCall:
     if item.type == "custom_tool_call":
-        return ToolCall(item.pairing_id, item.name, item.input, "custom")
+        return ToolCall(item.pairing_id, as_text(item.name), as_text(item.input), "custom")
     if item.type in CALLS:
-        return ToolCall(item.pairing_id, item.name, item.arguments)
+        return ToolCall(item.pairing_id, as_text(item.name), as_text(item.arguments))
     action = item.action
     if item.type == "apply_patch_call":
         action = item.operation
@@ -334,7 +333,7 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
                 yield raw
         elif item.type in CALLS:
             if call is not None:
-                yield _change_call(raw, CALLS[item.type], item.input or item.arguments, call)
+                yield _change_call(raw, CALLS[item.type], as_text(item.input) or as_text(item.arguments), call)
         elif item.type not in ACTIONS or call is not None:
             yield raw
 

@@ -198,14 +198,14 @@ class ResponsesAnswers(AnswerFormat):
                 calls.append(call)
         return write_completion(answer, content, calls, _name_finish(answer))
 
-    def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
+    def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
         part = {"type": "output_text", "text": text, "annotations": []}
         item = {"id": "msg_compaction_proxy", "type": "message", "role": "assistant", "status": "completed"}
         usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
         response = {
             "id": "resp_compaction_proxy",
             "object": "response",
-            "created_at": created,
+            "created_at": timestamp,
             "model": model,
             "tools": [],
             "tool_choice": "auto",

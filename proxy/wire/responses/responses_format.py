@@ -58,7 +58,7 @@ class ResponsesFormat(PiecedFormat):
         return ""
 
     def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, _shared: int = 0, /
+        self, request: Request, view: Sequence[Message], tools: bytes | None = None, _prefix_size: int = 0, /
     ) -> bytes:
         return replace_list(request, view, tools, write_items)
 
