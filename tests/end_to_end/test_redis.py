@@ -32,7 +32,12 @@ from tests.support.summary_model import (
     wait_until_asked,
 )
 
-pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
+pytestmark = [
+    needs_redis,
+    pytest.mark.seconds,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("redis"),
+]
 REPLICAS = 3
 SMALL_WINDOW = {**settings(default=SMALL_WINDOW_SETTINGS), "upstreams": [{"window": WINDOW, "retries": 0}]}
 
