@@ -1,6 +1,6 @@
 """Histories that grow turn by turn: what leaves is valid, keeps what must be kept, and begins as it began before.
 
-More than four hundred of them belong to the slow tests; `make soak` plays the whole.
+Three hundred of them belong to the slow tests; `make soak` plays the whole.
 """
 
 import json
@@ -26,10 +26,10 @@ async def test_two_hundred_histories(tmp_path):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("api", apis.APIS)
 async def test_histories_of_each_api(api, tmp_path):
-    found = await apis.play(tmp_path, api, range(1_000, 1_012))
+    found = await apis.play(tmp_path, api, range(1_000, 1_006))
     assert not found.faults, "\n".join(map(str, found.faults[:20]))
-    assert found.tally["histories"] >= 108
-    assert found.tally["created"] >= 5
+    assert found.tally["histories"] >= 54
+    assert found.tally["created"] >= 2
 
 
 def reverse_messages(units):
