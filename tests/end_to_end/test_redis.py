@@ -61,12 +61,12 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas(serve, redis, up, number=REPLICAS, **config):
-    small_window_replicas = {**(config or settings()), "state": {"url": redis.url}}
+async def replicas(serve, redis, up, number=REPLICAS, *, fresh=True, **config):
+    """With `fresh` each has a hash seed of its own, as replicas on several machines have."""
+    own_config = {**(config or settings()), "state": {"url": redis.url}}
     async with AsyncExitStack() as replica_set:
         proxies = [
-            await replica_set.enter_async_context(serve(up.url, config=small_window_replicas, fresh=True))
-            for _ in range(number)
+            await replica_set.enter_async_context(serve(up.url, config=own_config, fresh=fresh)) for _ in range(number)
         ]
         yield Replicas(proxies, redis, up)
 
@@ -105,7 +105,7 @@ def replica_set(shared_replicas, up, redis):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_small_window_replicas(serve, redis, upstream):
-    async with replicas(serve, redis, upstream, **SMALL_WINDOW) as replica_set:
+    async with replicas(serve, redis, upstream, fresh=False, **SMALL_WINDOW) as replica_set:
         yield replica_set
 
 
@@ -204,7 +204,7 @@ async def test_stored_blocks_apply_on_every_replica_and_after_redis_returns(serv
     redis.start()
     await asyncio.sleep(1.5)
     steps += [await agents[replica].send(history[14]) for replica in (1, 2)]
-    async with replicas(serve, redis, replica_set.up, 1) as late:
+    async with replicas(serve, redis, replica_set.up, 1, fresh=False) as late:
         steps.append(await late.agents(key)[0].send(history[14]))
     assert set(compactions(steps[-6:])) == {"applied"}
     assert all(later.extends(earlier) for earlier, later in pairwise(steps[-7:]))
