@@ -21,7 +21,7 @@ PACKAGE = ROOT / "proxy"
 LAYERS = (
     {"lru", "lifetime", "declaration", "models.names"},
     {"history"},
-    {"recall.tool"},
+    {"recall"},
     {"shorten"},
     {"designs"},
     {"shorten.block"},
@@ -48,7 +48,6 @@ LAYERS = (
     {"path.request_context"},
     {"summary.call"},
     {"summary.pending"},
-    {"recall.answering"},
     {"path"},
     {"assembly"},
     {"admin"},
@@ -60,7 +59,7 @@ LAYERS = (
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
-    "declaration.py", "history/", "shorten/", "designs/", "recall/tool.py",
+    "declaration.py", "history/", "shorten/", "designs/", "recall/",
     "summary/question.py", "models/names.py",
     "models/thinking.py", "path/planning.py", "path/conversation.py", "path/actions.py", "path/remember.py",
     "path/remedies.py", "path/program.py",

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from proxy import __version__, errors
 from proxy.cli import COMMANDS
-from proxy.config import Config, as_yaml
+from proxy.config import Config
+from proxy.config.defaults import as_yaml
 from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics

@@ -345,7 +345,7 @@ def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQ
     weight = asking_state.count_tokens(draft.middle)
     if not draft.middle:
         raise tangents.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
-    question = build_question(asking_state, draft, draft.middle[-1].stop, weight)
+    question = build_question(asking_state, draft, weight)
     verdict = asyncio.run(tangents.ask_summary(state.request, question, asking))
     if not verdict.text:
         raise tangents.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")

@@ -6,7 +6,7 @@ socket, and an upstream that accepts everything.
 `through.py` sends the same turns to a running proxy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -19,7 +19,7 @@ from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
 from proxy.path.actions import (
     Action,
-    AnswerReport,
+    Actions,
     AwaitSummary,
     CanSummarize,
     CountTokens,
@@ -31,7 +31,6 @@ from proxy.path.actions import (
     StartSummary,
     StoreBlock,
     StoreFact,
-    drive_until,
 )
 from proxy.path.conversation import Context, Conversation
 from proxy.path.program import run
@@ -127,6 +126,20 @@ def build_rules(policy: Policy, name: str) -> Rules:
     return replace(rules, recall_tool=CHAT_ANSWERS.RECALL_TOOL) if policy.recall == "on" else rules
 
 
+def drive_until(
+    actions: Actions[Any], perform: Callable[[Action], Any], result: object = None
+) -> Send | Deliver | None:
+    """Perform actions at once, up to the next `Send` or `Deliver`, or the end (None)."""
+    try:
+        while True:
+            action = actions.send(result)
+            if isinstance(action, Send | Deliver):
+                return action
+            result = perform(action)
+    except StopIteration:
+        return None
+
+
 class Simulation:
     def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
         rules = trial.rules
@@ -154,7 +167,7 @@ class Simulation:
         if not isinstance(step, Deliver):
             raise TypeError("a request ends only after its answer")
         plan = step.forwarding.decision.plan
-        drive_until(life, driver.perform, Delivered(AnswerReport(), context.now))
+        drive_until(life, driver.perform, Delivered(context.now))
         after = tuple(driver.calls)
         if not driver.waited:
             before, after = (), (*before, *after)

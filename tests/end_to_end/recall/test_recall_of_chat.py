@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from proxy.recall.answering import RECALLS_MAX, ROUNDS_MAX
+from proxy.path.rounds import RECALLS_MAX, ROUNDS_MAX
 from tests.support.agent import Agent, reading, turns
 from tests.support.client_answers import read_completion
 from tests.support.messages import assistant, tool, user
