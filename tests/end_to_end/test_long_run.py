@@ -9,9 +9,6 @@ import pytest
 from proxy.lab.demo.model import TURNOUTS
 from tests.support.demo_runs import plays
 
-PATIENT = {"policies": {"default": {"summary": {"wait": 0.5}}}}
-WAITED = 5.0  # seconds in the proxy, on a machine that has other work to do
-
 
 def is_sound(run, *, most_over=1):
     """The agent got every answer as it was given, and the upstream nothing (or so little) that it had to refuse."""
@@ -40,12 +37,3 @@ async def test_a_day_of_an_agent_left_alone(tmp_path):
     assert run.tally.breaks <= 16
     assert run.tally.bill.share >= 0.9
     assert run.cost <= 0.4
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_no_turn_waits_for_a_summary_that_takes_four_turns(tmp_path):
-    run = await plays(tmp_path, turn_seconds=0.5, summary_seconds=2)
-    assert is_sound(run)
-    assert 0 < run.tally.summaries <= 6
-    assert run.longest_wait < WAITED

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from proxy.lab.demo.agent import SEED, Agent, AgentTurn, sample
 from proxy.lab.demo.model import NAME, DemoUsage, Manner, SimulatedModel, SimulatedServer
-from proxy.lab.demo.picture import Bill, Tally, charge_untouched, measure_waits
+from proxy.lab.demo.picture import Bill, Tally, charge_untouched
 from proxy.models.tokenizer import Tokenizers
 from tests.support.running_proxy import serving
 
@@ -32,10 +32,6 @@ class DemoRun:
     def cost(self):
         """Of the input, in parts of what it costs with nothing in between."""
         return self.tally.bill.cost() / Bill.of(self.untouched).cost()
-
-    @property
-    def longest_wait(self):
-        return max(measure_waits(self.turns, self.tally.received))
 
 
 async def plays(place, turns=150, *, seed=SEED, config=None, **manner):

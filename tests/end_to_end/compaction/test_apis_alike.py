@@ -48,11 +48,10 @@ async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fre
 
 @each_other_api
 @pytest.mark.parametrize("streams", [False, True])
-async def test_compact_is_answered(serve, fresh, api, streams):
-    fresh.script = api.answer
+async def test_compact_is_answered(stack, up, api, streams):
+    up.script = api.answer
     history = [*reading(12), *assistant("Done."), *user("/compact")]
-    async with serve(fresh.url, config=settings()) as proxy:
-        _, _, reply = await ApiAgent(api, proxy, fresh).send(history, stream=streams)
+    _, _, reply = await ApiAgent(api, stack.proxy, up).send(history, stream=streams)
     text = reply.body.data.decode()
     assert reply.status == 200
     assert "Compacted" in text or "Nothing to compact" in text
@@ -147,12 +146,12 @@ COMPACTED = [
         ),
     ],
 )
-async def test_a_history_that_is_not_all_there_is_left_alone(serve, fresh, api, more, reason):
-    fresh.script = api.answer
-    async with serve(fresh.url, config=settings()) as proxy:
-        steps = [await ApiAgent(api, proxy, fresh).send(reading(24), **more)]
-        await ApiAgent(api, proxy, fresh).send(reading(23))  # of which the next one begins with what is known
-        steps.append(await ApiAgent(api, proxy, fresh).send(reading(24), **more))
+async def test_a_history_that_is_not_all_there_is_left_alone(stack, up, api, more, reason):
+    up.script = api.answer
+    agent = ApiAgent(api, stack.proxy, up)
+    steps = [await agent.send(reading(24), **more)]
+    await agent.send(reading(23))  # of which the next one begins with what is known
+    steps.append(await agent.send(reading(24), **more))
     for sent, forwarded, reply in steps:
         assert forwarded == [sent]
         assert reply.head.first("x-compaction-reason") == reason

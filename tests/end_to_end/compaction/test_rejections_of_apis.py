@@ -2,15 +2,17 @@
 
 import json
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import pytest
+import pytest_asyncio
 
 from tests.support import apis, messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.apis import KEY, Api
-from tests.support.compacting_proxy import settings
+from tests.support.compacting_proxy import Stack, settings
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer, in_turn
+from tests.support.scripted_upstream import Upstream, answer, in_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -73,14 +75,42 @@ HANDED_ON = [
 ]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def unnoticing(serve):
+    """A proxy that shortens nothing by itself."""
+    async with Upstream() as up, serve(up.url, config=settings(default=UNNOTICED)) as proxy:
+        yield Stack(up, proxy)
+
+
+@pytest.fixture
+def send(unnoticing, request):
+    """Send as a client with a key of its own: the answer, and the requests that the upstream got for it."""
+
+    async def send_to(script, body, path):
+        # The proxy may ask for models beside the request: that takes no turn of the script.
+        unnoticing.up.script = lambda asked: _reply_to(asked, script)
+        unnoticing.up.forget()
+        key = f"sk-{crc32(request.node.name.encode())}"
+        reply = await ask(
+            unnoticing.proxy, body, path, headers={**KEY, "authorization": f"Bearer {key}", "x-api-key": key}
+        )
+        return reply, [asked.body for asked in unnoticing.up.requests if asked.method == "POST"]
+
+    return send_to
+
+
+def _reply_to(asked, script):
+    if asked.method != "POST":
+        return answer({}, 404)
+    return script(asked) if callable(script) else script
+
+
 @pytest.mark.parametrize("rejection", RECOVERED, ids=lambda rejection: rejection[1][:40])
-async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(serve, fresh, rejection):
+async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(send, rejection):
     api, words, *code = rejection
-    fresh.script = in_turn(api.api.refuse(words, 400, *code), api.api.reply())
     sent = api.write(reading(24))
-    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        answer = await ask(proxy, sent, api.api.path, headers=KEY)
-    first, second = [request.body for request in fresh.requests if request.method == "POST"]
+    script = in_turn(api.api.refuse(words, 400, *code), api.api.reply())
+    answer, (first, second) = await send(script, sent, api.api.path)
     assert (answer.status, answer.body.data) == (
         200,
         json.dumps(json.loads(answer.body.data)).encode(),
@@ -121,13 +151,12 @@ async def test_an_answer_with_thinking_that_is_too_long_is_asked_for_with_less_t
 
 
 @pytest.mark.parametrize("rejection", HANDED_ON, ids=lambda rejection: rejection[2][:40])
-async def test_an_error_that_cannot_be_recovered_from_is_relayed_unchanged(serve, fresh, rejection):
+async def test_an_error_that_cannot_be_recovered_from_is_relayed_unchanged(send, rejection):
     status, api, words, *code = rejection
-    fresh.script = refusal = api.api.refuse(words, status, *code)
-    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        answer = await ask(proxy, api.write(reading(24)), api.api.path, headers=KEY)
+    refusal = api.api.refuse(words, status, *code)
+    answer, bodies = await send(refusal, api.write(reading(24)), api.api.path)
     assert (answer.status, answer.body.data) == (status, refusal.body)
-    assert len({request.body for request in fresh.requests if request.method == "POST"}) == 1
+    assert len(set(bodies)) == 1
 
 
 @pytest.mark.parametrize("api", [MESSAGES, MANUAL, RESPONSES], ids=["messages", "manual thinking", "responses"])

@@ -15,7 +15,12 @@ from tests.support.redis_server import RedisServer, needs_redis, running
 from tests.support.running_proxy import QUIET, Proxy
 from tests.support.scripted_upstream import Upstream, text_turn
 
-pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
+pytestmark = [
+    needs_redis,
+    pytest.mark.seconds,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("redis"),
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from tests.support.compacting_proxy import settings
 from tests.support.messages_api import answer_text, find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer, text_turn
+from tests.support.scripted_upstream import answer
 from tests.support.thread_upstream import ThreadUpstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -60,39 +60,36 @@ UNSUPPORTED = (400, "invalid_request_error", "thread_unsupported_request")
     [(SDK, NEW_TURN, LOST), (CLAUDE_CODE, NEW_TURN, UNSUPPORTED), (CLAUDE_CODE, creating(reading(2)), UNSUPPORTED)],
     ids=["sdk, continue", "claude code, continue", "claude code, create"],
 )
-async def test_a_client_that_has_the_whole_history_is_asked_for_it(serve, threads, headers, sent, refusal):
-    async with serve(threads.url, config=settings()) as proxy:
-        reply = await ask(proxy, sent, "/messages", headers=headers)
+async def test_a_client_that_has_the_whole_history_is_asked_for_it(stack, up, headers, sent, refusal):
+    up.script = ThreadUpstream(say_go_on)
+    reply = await ask(stack.proxy, sent, "/messages", headers=headers)
     error = read(reply)["error"]
     assert (reply.status, error["type"], error["details"]["error_code"]) == refusal
     assert read(reply)["type"] == "error"
     assert reason_of(reply) == ("none", "whole-history-asked")
-    assert threads.requests == []
+    assert up.requests == []
 
 
 @pytest.mark.parametrize("thread", [CREATE, CONTINUE, {}, "t_1"])
-async def test_another_client_keeps_its_thread(serve, threads, thread):
-    threads.script = text_turn("Go on.")
+async def test_another_client_keeps_its_thread(stack, up, thread):
     sent = as_request(reading(24), thread=thread)
-    async with serve(threads.url, config=settings()) as proxy:
-        reply = await ask(proxy, sent, "/messages", headers=KEY)
+    reply = await ask(stack.proxy, sent, "/messages", headers=KEY)
     assert reason_of(reply) == ("none", "history-elsewhere")
-    assert [request.body for request in threads.requests if request.method == "POST"] == [sent]
+    assert [request.body for request in up.requests if request.method == "POST"] == [sent]
 
 
+ELSEWHERE = ("none", "history-elsewhere")
 IDLE = {
-    "off": ({}, {"x-compaction": "off"}, ("none", "history-elsewhere")),
-    "observed": ({}, {"x-compaction": "observe"}, ("none", "history-elsewhere")),
-    "bypassed": ({}, {"x-compaction": "bypass"}, ("bypassed", None)),
-    "policy off": ({"mode": "off"}, {}, ("none", "history-elsewhere")),
-    "policy observes": ({"mode": "observe"}, {}, ("none", "history-elsewhere")),
+    "off": (SDK, {}, {"x-compaction": "off"}, ELSEWHERE),
+    "off, claude code": (CLAUDE_CODE, {}, {"x-compaction": "off"}, ELSEWHERE),
+    "bypassed": (SDK, {}, {"x-compaction": "bypass"}, ("bypassed", None)),
+    "policy observes": (SDK, {"mode": "observe"}, {}, ELSEWHERE),
 }
 
 
-@pytest.mark.parametrize("client", [SDK, CLAUDE_CODE], ids=["sdk", "claude code"])
 @pytest.mark.parametrize("idle", IDLE.values(), ids=IDLE)
-async def test_where_nothing_would_be_shortened_nobody_is_asked(serve, threads, client, idle):
-    policy, mode, outcome = idle
+async def test_where_nothing_would_be_shortened_nobody_is_asked(serve, threads, idle):
+    client, policy, mode, outcome = idle
     headers = {**client, **mode}
     async with serve(threads.url, config=settings(default=policy)) as proxy:
         created = await ask(proxy, creating(reading(24)), "/messages", headers=headers)

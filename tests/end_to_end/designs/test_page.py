@@ -66,28 +66,3 @@ def test_three_lines_select_the_design_and_change_it(document):
     assert list(find_warnings(config, lambda model: True)) == []
     own, shipped = config.policy("mine").rules("x"), Config().policy(POLICIES[document]).rules("x")
     assert own != shipped
-
-
-@pytest.mark.parametrize("document", POLICIES)
-def test_one_command_shows_the_design(document):
-    commands = re.findall(r"```\n(compaction-proxy .*)\n```", SECTIONS[document])
-    assert len(commands) == 1
-    assert commands[0].startswith((f"compaction-proxy demo --policy {POLICIES[document]}", "compaction-proxy compact "))
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        *("token_threshold", "keep_recent", "trigger_ratio", "min_turns", "summarize_threshold", "strip-tool-results"),
-        *("strip-reasoning", "dedup-tools", "compact_at_pct", "compact_budget_threshold_pct", "keep_first_turns"),
-        *("keep_recent_turns", "max_summary_tokens", "tool_output_max_lines", "compaction_scope", "memory_search"),
-    ],
-)
-def test_a_reader_finds_each_word_of_the_documents(word):
-    rows = [row for section in SECTIONS.values() for row in words_of(section)]
-    assert any(f"`{word}`" in name for name, *_ in rows)
-
-
-def test_the_readme_leads_to_the_page_from_its_first_screen():
-    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:40]
-    assert any("](docs/five-documents.md)" in line for line in first_screen)

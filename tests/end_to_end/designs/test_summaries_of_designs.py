@@ -99,6 +99,7 @@ async def test_row_5_the_call_is_bounded_cut_and_not_streamed(up, alone):
     assert "\n[assistant] 0 one word" in transcript
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("model", "name"), [("gpt-4o", "max_tokens"), ("gpt-5", "max_completion_tokens")])
 async def test_row_5_the_bound_is_within_what_the_model_can_write(up, alone, model, name):
     up.script = summarizer(GOOD)
@@ -220,6 +221,7 @@ async def test_row_7_an_unused_focus_is_reported_to_the_client(up, alone):
     assert step.header("x-compaction-reason") == "focus-unused"
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("policy", ["j-cli", "middleware", "default"])
 async def test_row_8_after_a_failed_summary_the_history_goes_on_unchanged_while_it_fits(up, alone, policy):
     up.script = summarizer(answer({"error": {"message": "The server had an error."}}, 500))
