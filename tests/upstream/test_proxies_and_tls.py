@@ -1,8 +1,7 @@
-"""The ways to an upstream and to the proxy: through an HTTP proxy, past certificates, over TLS."""
+"""The ways to an upstream: through an HTTP proxy, and over TLS with certificates."""
 
 import asyncio
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -11,8 +10,7 @@ import pytest
 import trustme
 
 from tests.support import http_client
-from tests.support.proxy_client import ask, chat, fault_of, request
-from tests.support.running_proxy import free_port
+from tests.support.proxy_client import ask, chat, fault_of
 from tests.support.scripted_upstream import Upstream, text_turn
 
 
@@ -136,38 +134,3 @@ async def test_a_client_certificate_is_shown_to_an_upstream_that_asks(serve, aut
         assert reply.status == 502
         fault_of(reply)
         assert len(up.requests) == 1
-
-
-@pytest.mark.seconds
-async def test_the_listener_uses_tls_if_it_has_a_certificate(authority, tmp_path):
-    leaf = authority.ca.issue_cert("127.0.0.1")
-    leaf.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    leaf.private_key_pem.write_to_path(tmp_path / "key.pem")
-    listen = f"{{tls_cert: {tmp_path}/cert.pem, tls_key: {tmp_path}/key.pem}}"
-    (tmp_path / "proxy.yaml").write_text(f"listen: {listen}\nupstreams: [{{window: 1}}]\n")
-    port = free_port()
-    trusting = ssl.create_default_context(cafile=authority.file)
-
-    async def ask_over_tls() -> http_client.Answer | None:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
-        except OSError:
-            return None
-        with closing(writer):
-            writer.write(request(body=chat()))
-            return await http_client.read_answer(reader)
-
-    async with Upstream(text_turn("Hi")) as up:
-        options = ["--port", str(port), "--upstream", up.url, "--config", "proxy.yaml"]
-        with (tmp_path / "out").open("wb") as out:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "proxy", "serve", *options, cwd=tmp_path, env={}, stdout=out
-            )
-        try:
-            while (reply := await ask_over_tls()) is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        finally:
-            process.terminate()
-            code = await process.wait()
-        assert (reply.status, code) == (200, 0)
-        assert f'"url":"https://127.0.0.1:{port}"' in (tmp_path / "out").read_text()
