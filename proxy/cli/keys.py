@@ -141,7 +141,9 @@ def change_registry(config: Config, change: Change, act: str, subject: str, **de
     with options.report_registry_faults(records):
         records.change(change)
     event = events.AdminActed(_user_name(), "command line", act, subject, "done", tuple(details.items()))
-    audit.AuditLog(Path(config.state.dir), _warn)(event)
+    log = audit.AuditLog(Path(config.state.dir), _warn)
+    log(event)
+    log.close()
     why = why or _synchronize(config, records)
     if why:
         _warn(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")

@@ -70,7 +70,7 @@ class Listeners:
                 for hook in config.hooks
             ]
         )
-        self.audit = audit.AuditListener(audit.AuditLog(state, self.warn))
+        self.audit = audit.AuditLog(state, self.warn)
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
         listeners: dict[str, events.Listener] = {
             "metrics": self.metrics,

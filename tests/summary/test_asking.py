@@ -8,7 +8,7 @@ import pytest
 
 from proxy.config import Upstream as Settings
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.summary.call import SummaryCall
+from proxy.summary.call import SummaryCall, choose_bound_name
 from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import redaction
 from tests.support.messages import body, parse_request, user
@@ -106,6 +106,16 @@ async def test_a_bound_of_another_name_is_used_if_the_upstream_asks_for_it():
         assert (await call.run()).verdict.text
     assert "max_tokens" not in sent(up.requests[1])
     assert sent(up.requests[1])["max_completion_tokens"] == 100
+
+
+def test_reasoning_models_bound_their_answers_by_another_name():
+    models = ("o3-mini", "openai/gpt-5", "gpt-4o", "llama-3")
+    assert [choose_bound_name(model) == "max_completion_tokens" for model in models] == [True, True, False, False]
+
+
+async def test_an_error_in_an_answer_of_status_200_is_a_refusal():
+    async with asking(refuse("no", 200)) as (_, call):
+        assert (await call.run()).verdict.why == "refused"
 
 
 async def test_a_model_that_does_not_answer_is_a_timeout():
