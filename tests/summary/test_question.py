@@ -309,6 +309,17 @@ def test_compaction_by_name_covers_all_but_the_kept_messages():
     assert need(OVER, kept, force=True).question.covers == len(OVER) - 2
 
 
+def test_another_focus_is_asked_about_all_that_the_summary_covers_in_the_original():
+    told = "The parser is mended; part 3 of the flags is next, says the plan."
+    kept = replace(RULES, keep=Keep(tokens=100, groups=1))
+    worker = Worker(kept, Facts(force=True, focus="the flags"), model=told)
+    worker.send(OVER)
+    worker.facts, worker.rules = Facts(force=True, focus="the tests"), replace(RULES, keep=Keep(groups=8))
+    question = worker.considers(OVER).question
+    assert (question.covers, question.earlier) == (len(OVER) - 2, "")
+    assert BIG in question.old[2].text
+
+
 def test_it_weighs_what_goes_and_not_what_stays_beside_it():
     """The user's own words stay, up to a quarter of a limit of 6,000 tokens: a summary does not replace these."""
     talk = history(
