@@ -113,9 +113,10 @@ def test_reasoning_models_bound_their_answers_by_another_name():
     assert [choose_bound_name(model) == "max_completion_tokens" for model in models] == [True, True, False, False]
 
 
-async def test_an_error_in_an_answer_of_status_200_is_a_refusal():
-    async with asking(refuse("no", 200)) as (_, call):
-        assert (await call.run()).verdict.why == "refused"
+@pytest.mark.parametrize(("reply", "why"), [(refuse("no", 200), "refused"), (answer(b"<html>"), "cut-off")])
+async def test_an_error_in_an_answer_of_status_200_is_a_refusal_and_an_unreadable_one_is_cut_off(reply, why):
+    async with asking(reply) as (_, call):
+        assert (await call.run()).verdict.why == why
 
 
 async def test_a_model_that_does_not_answer_is_a_timeout():

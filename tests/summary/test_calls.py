@@ -107,9 +107,10 @@ async def test_two_questions_about_one_history_are_not_asked_at_once(held):
 
 
 async def test_a_summary_is_kept_for_other_workers(held, store):
-    call, summarizer = held
+    (call, _), emitted = held, []
     call.allowed.set()
-    assert await summarizer.await_new(order(call), seconds=20) == Summary(4, "All is well.")
+    assert await Summarizer(store, emitted.append).await_new(order(call), 20) == Summary(4, "All is well.")
+    assert [(event.outcome, event.tries) for event in emitted] == [("made", 1)]
     other = Summarizer(store, lambda _: None)
     assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
     assert await other.await_new(order(call), seconds=20) == Summary(4, "All is well.")
@@ -118,13 +119,15 @@ async def test_a_summary_is_kept_for_other_workers(held, store):
 
 @pytest.mark.parametrize(("why", "failures"), [("language", 2), ("auth", None)])
 async def test_a_failure_is_counted_and_one_of_the_upstream_only_gives_it_a_rest(held, store, why, failures):
-    call, summarizer = held
+    (call, _), emitted = held, []
+    summarizer = Summarizer(store, emitted.append)
     call.allowed.set()
     asked = replace(order(replace(call, verdict=Verdict(why=why))), failures=1)
     assert await summarizer.await_new(asked, seconds=20) is None
     value = await store.read_fact(KEY)
     assert (value and SummaryCandidate.from_bytes(value).failures) == failures
     assert summarizer.is_resting(asked.scope) is (failures is None)
+    assert [event.outcome for event in emitted] == [why]
     other = Summarizer(store, lambda _: None)
     assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) is None
 
