@@ -19,6 +19,7 @@ from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import Redaction
 from tests.support.messages import body, parse_request, user
+from tests.support.proxy_client import until
 
 IDENTITY = Identity("t", [b"link %d" % number for number in range(9)], "up/gpt-4")
 KEY = IDENTITY.summary_key(4)
@@ -89,18 +90,12 @@ def order(call, covers=4, identity=IDENTITY):
     return SummaryOrder(replace(call, question=replace(call.question, covers=covers)), identity, "p", 60.0)
 
 
-async def wait_for_calls(call, number):
-    async with asyncio.timeout(20):
-        while len(call.begun) < number:  # noqa: ASYNC110 (the store answers in a thread)
-            await asyncio.sleep(0.01)
-
-
 async def test_two_questions_about_one_history_are_not_asked_at_once(held):
     call, summarizer = held
     summarizer.start(order(call, covers=4))
     summarizer.start(order(call, covers=5))
     summarizer.start(order(call, covers=4, identity=replace(IDENTITY, head="of another agent")))
-    await wait_for_calls(call, 2)
+    await until(lambda: len(call.begun) == 2)
     call.allowed.set()
     assert await summarizer.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
     assert call.begun == [4, 4]
@@ -143,7 +138,7 @@ async def test_a_call_goes_on_for_the_next_request_if_the_time_of_the_one_that_w
 async def test_a_call_that_nobody_waits_for_any_more_is_cancelled(held, store):
     call, summarizer = held
     waiting = [asyncio.create_task(summarizer.await_new(order(call), seconds=60)) for _ in range(2)]
-    await wait_for_calls(call, 1)
+    await until(lambda: call.begun)
     for task in waiting:
         assert await store.read_fact(KEY) is not None, "one client is still there"
         task.cancel()
