@@ -75,9 +75,10 @@ class Listeners:
         listeners: dict[str, events.Listener] = {
             "metrics": self.metrics,
             "log": self._log,
-            "hooks": self._hooks,
             "audit": self.audit,
         }
+        if config.hooks:
+            listeners["hooks"] = self._hooks
         if self.exporter is not None:
             listeners["otel"] = self.exporter
         if config.admin.enabled:
