@@ -141,7 +141,7 @@ async def test_an_upstream_that_refuses_to_report_the_usage_of_streams_is_asked_
 
 
 async def test_an_answer_that_ran_out_of_room_is_asked_for_with_twice_as_much_as_far_as_the_model_can():
-    async with asking(in_turn(text_turn("The user").ending("length"), GOOD), longest_answer=150) as (up, call):
+    async with asking(in_turn(text_turn(SUMMARY).ending("length"), GOOD), longest_answer=150) as (up, call):
         assert (await call.run()).verdict.text == SUMMARY
     assert [sent(request)["max_tokens"] for request in up.requests] == [100, 150]
     first, again = (sent(request)["messages"] for request in up.requests)
