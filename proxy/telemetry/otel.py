@@ -260,7 +260,7 @@ class Exporter:
         lost_count = 0
         for at, event in items:
             try:
-                self._spans.add(at, event)  # a span only if it carries a trace (`otel.traces`)
+                self._spans.add(at, event)  # a span only if it carries a trace
             except (ValueError, TypeError):  # of protobuf: words of a client must not cost the spans of others
                 lost_count += 1
         if not self._post_spans(self._spans.release(held_seconds=10.0)):
