@@ -25,7 +25,7 @@ from proxy.events import AdminActed, Listener
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store
 from proxy.store.transcripts.archive import Archive
-from proxy.telemetry.audit import AuditListener
+from proxy.telemetry.audit import AuditLog
 
 Json = dict[str, Any]
 Parameters = ParamSpec("Parameters")
@@ -54,7 +54,7 @@ class AdminContext:
     store: Store
     archive: Archive
     activity_log: ActivityLog
-    audit: AuditListener
+    audit: AuditLog
     emit: Listener
 
 

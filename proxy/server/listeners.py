@@ -69,14 +69,15 @@ class Listeners:
                 for hook in config.hooks
             ]
         )
-        self.audit = audit.AuditListener(audit.AuditLog(state, self.warn))
+        self.audit = audit.AuditLog(state, self.warn)
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
         listeners: dict[str, events.Listener] = {
             "metrics": self.metrics,
             "log": self._log,
-            "hooks": self._hooks,
             "audit": self.audit,
         }
+        if config.hooks:
+            listeners["hooks"] = self._hooks
         if self.exporter is not None:
             listeners["otel"] = self.exporter
         if config.admin.enabled:

@@ -23,6 +23,7 @@ from proxy.store.contract import Store, StoreUnavailable
 from proxy.summary.call import REST_SECONDS, SummaryCall, SummaryOutcome
 
 CLAIM_MARGIN_SECONDS = 5.0
+CACHE_MAX_BYTES = 1024 * 1024
 
 SummaryScope = tuple[str, str]
 """A tenant, and the upstream that makes its summaries."""
@@ -61,9 +62,9 @@ class Summarizer:
         self._emit = emit
         self._pending: dict[str, PendingSummary] = {}
         self._calls = BackgroundTasks(limit=1_000)
-        self._resting = ByteBoundedCache[SummaryScope, float](4 * 1024 * 1024, owner_of=lambda scope: scope[0])
+        self._resting = ByteBoundedCache[SummaryScope, float](CACHE_MAX_BYTES, owner_of=lambda scope: scope[0])
         self._found_claims = ByteBoundedCache[str, tuple[bytes, float]](
-            1024 * 1024, owner_of=lambda key: key.partition("/")[0]
+            CACHE_MAX_BYTES, owner_of=lambda key: key.partition("/")[0]
         )
         """The claims of other workers, and when each was first found."""
 

@@ -55,11 +55,11 @@ def find_incident(event: events.Event) -> Incident | None:
     if line is None or line[0] == "debug":
         return None
     severity, name, fields = line
-    details = {field: value for field, value in fields.items() if field != "conversation"}
+    conversation = fields.pop("conversation", "")
     dollars = 0.0
     if isinstance(event, events.SummaryEnded):
         dollars = _count_microdollars(event) / MICRODOLLARS_PER_DOLLAR
-    return Incident(severity, name, fields.get("conversation", ""), details, dollars)
+    return Incident(severity, name, conversation, fields, dollars)
 
 
 def _count_request(event: events.RequestFinished) -> dict[str, int]:

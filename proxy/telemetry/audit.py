@@ -44,26 +44,31 @@ class MinuteLimit:
 
 
 class AuditLog:
+    """Writes from a thread: a disk that stalls must not stop the event loop."""
+
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.path = folder / FILE
         self._warn = warn
         self._refusals = MinuteLimit(REFUSALS_PER_MINUTE)
+        self._writer = BackgroundWriter("audit", self._write)
 
     def __call__(self, event: events.Event) -> None:
-        """For commands: write at once."""
-        if (line := self.render(event)) is not None:
-            self.write([line])
-
-    def render(self, event: events.Event) -> bytes | None:
         if not isinstance(event, events.AdminActed):
-            return None
+            return
         if event.outcome == "refused" and not self._refusals.allows():
-            return None
+            return
         fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
-        line = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
-        return line.encode("utf-8", "backslashreplace")
+        text = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
+        line = text.encode("utf-8", "backslashreplace")
+        self._writer.put(line, len(line))
 
-    def write(self, lines: Sequence[bytes]) -> int:
+    def flush(self) -> None:
+        self._writer.flush(FLUSH_SECONDS)
+
+    def close(self) -> None:
+        self._writer.close(FLUSH_SECONDS)
+
+    def _write(self, lines: Sequence[bytes]) -> int:
         """Return how many lines could not be written."""
         unwritable = 0
         for line in lines:
@@ -101,24 +106,6 @@ def give_to_folder_owner(file: int, folder: Path) -> None:
         owner = folder.stat()
         with suppress(PermissionError):  # a network disk may refuse
             os.fchown(file, owner.st_uid, owner.st_gid)
-
-
-class AuditListener:
-    """Writes from a thread: a disk that stalls must not stop the event loop."""
-
-    def __init__(self, log: AuditLog) -> None:
-        self._log = log
-        self._writer = BackgroundWriter("audit", log.write)
-
-    def __call__(self, event: events.Event) -> None:
-        if (line := self._log.render(event)) is not None:
-            self._writer.put(line, len(line))
-
-    def flush(self) -> None:
-        self._writer.flush(FLUSH_SECONDS)
-
-    def close(self) -> None:
-        self._writer.close(FLUSH_SECONDS)
 
 
 def read_newest(path: Path, limit: int) -> list[dict[str, Any]]:

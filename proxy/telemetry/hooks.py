@@ -66,8 +66,6 @@ class Hooks:
         self._hooks = hooks
 
     def __call__(self, event: events.Event) -> None:
-        if not self._hooks:
-            return
         payload = make_payload(event)
         if payload is None:
             return

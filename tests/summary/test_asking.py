@@ -8,7 +8,7 @@ import pytest
 
 from proxy.config import Upstream as Settings
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.summary.call import SummaryCall
+from proxy.summary.call import SummaryCall, choose_bound_name
 from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import redaction
 from tests.support.messages import body, parse_request, user
@@ -53,6 +53,7 @@ async def test_a_good_answer_is_the_summary_with_its_cost():
     assert (outcome.cost.tries, outcome.cost.read, outcome.cost.cached) == (1, 900, 700)
     (request,) = up.requests
     assert sent(request)["max_tokens"] == RULES.summary.max_tokens
+    assert "stream_options" not in sent(request)
 
 
 async def test_headers_of_the_clients_own_request_are_left_out():
@@ -87,7 +88,7 @@ async def test_another_refusal_is_asked_again_in_another_way():
         outcome = await call.run()
     assert outcome.verdict.text
     assert outcome.cost.tries == 2
-    assert up.requests[0].body != up.requests[1].body
+    assert len(sent(up.requests[0])["messages"]) > len(sent(up.requests[1])["messages"]) == 1
 
 
 async def test_a_refused_bound_is_lowered_to_what_the_upstream_allows():
@@ -108,6 +109,17 @@ async def test_a_bound_of_another_name_is_used_if_the_upstream_asks_for_it():
     assert sent(up.requests[1])["max_completion_tokens"] == 100
 
 
+def test_reasoning_models_bound_their_answers_by_another_name():
+    models = ("o3-mini", "openai/gpt-5", "gpt-4o", "llama-3")
+    assert [choose_bound_name(model) == "max_completion_tokens" for model in models] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("reply", "why"), [(refuse("no", 200), "refused"), (answer(b"<html>"), "cut-off")])
+async def test_an_error_in_an_answer_of_status_200_is_a_refusal_and_an_unreadable_one_is_cut_off(reply, why):
+    async with asking(reply) as (_, call):
+        assert (await call.run()).verdict.why == why
+
+
 async def test_a_model_that_does_not_answer_is_a_timeout():
     async with asking(hang()) as (up, call):
         outcome = await call.run()
@@ -119,7 +131,7 @@ async def test_a_model_that_does_not_answer_is_a_timeout():
 async def test_a_summary_is_streamed_as_the_client_streams_unless_the_policy_says_no(streams):
     async with asking(GOOD, replace(RULES.summary, stream=streams), stream=True) as (up, call):
         assert (await call.run()).cost.read == 900
-    assert bool(sent(up.requests[0]).get("stream")) is streams
+    assert bool(sent(up.requests[0]).get("stream")) is ("stream_options" in sent(up.requests[0])) is streams
 
 
 async def test_an_upstream_that_refuses_to_report_the_usage_of_streams_is_asked_for_it_once():
@@ -129,7 +141,7 @@ async def test_an_upstream_that_refuses_to_report_the_usage_of_streams_is_asked_
 
 
 async def test_an_answer_that_ran_out_of_room_is_asked_for_with_twice_as_much_as_far_as_the_model_can():
-    async with asking(in_turn(text_turn("The user").ending("length"), GOOD), longest_answer=150) as (up, call):
+    async with asking(in_turn(text_turn(SUMMARY).ending("length"), GOOD), longest_answer=150) as (up, call):
         assert (await call.run()).verdict.text == SUMMARY
     assert [sent(request)["max_tokens"] for request in up.requests] == [100, 150]
     first, again = (sent(request)["messages"] for request in up.requests)

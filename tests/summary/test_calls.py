@@ -19,6 +19,7 @@ from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import Redaction
 from tests.support.messages import body, parse_request, user
+from tests.support.proxy_client import until
 
 IDENTITY = Identity("t", [b"link %d" % number for number in range(9)], "up/gpt-4")
 KEY = IDENTITY.summary_key(4)
@@ -89,27 +90,22 @@ def order(call, covers=4, identity=IDENTITY):
     return SummaryOrder(replace(call, question=replace(call.question, covers=covers)), identity, "p", 60.0)
 
 
-async def wait_for_calls(call, number):
-    async with asyncio.timeout(20):
-        while len(call.begun) < number:  # noqa: ASYNC110 (the store answers in a thread)
-            await asyncio.sleep(0.01)
-
-
 async def test_two_questions_about_one_history_are_not_asked_at_once(held):
     call, summarizer = held
     summarizer.start(order(call, covers=4))
     summarizer.start(order(call, covers=5))
     summarizer.start(order(call, covers=4, identity=replace(IDENTITY, head="of another agent")))
-    await wait_for_calls(call, 2)
+    await until(lambda: len(call.begun) == 2)
     call.allowed.set()
     assert await summarizer.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
     assert call.begun == [4, 4]
 
 
 async def test_a_summary_is_kept_for_other_workers(held, store):
-    call, summarizer = held
+    (call, _), emitted = held, []
     call.allowed.set()
-    assert await summarizer.await_new(order(call), seconds=20) == Summary(4, "All is well.")
+    assert await Summarizer(store, emitted.append).await_new(order(call), 20) == Summary(4, "All is well.")
+    assert [(event.outcome, event.tries) for event in emitted] == [("made", 1)]
     other = Summarizer(store, lambda _: None)
     assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
     assert await other.await_new(order(call), seconds=20) == Summary(4, "All is well.")
@@ -118,13 +114,15 @@ async def test_a_summary_is_kept_for_other_workers(held, store):
 
 @pytest.mark.parametrize(("why", "failures"), [("language", 2), ("auth", None)])
 async def test_a_failure_is_counted_and_one_of_the_upstream_only_gives_it_a_rest(held, store, why, failures):
-    call, summarizer = held
+    (call, _), emitted = held, []
+    summarizer = Summarizer(store, emitted.append)
     call.allowed.set()
     asked = replace(order(replace(call, verdict=Verdict(why=why))), failures=1)
     assert await summarizer.await_new(asked, seconds=20) is None
     value = await store.read_fact(KEY)
     assert (value and SummaryCandidate.from_bytes(value).failures) == failures
     assert summarizer.is_resting(asked.scope) is (failures is None)
+    assert [event.outcome for event in emitted] == [why]
     other = Summarizer(store, lambda _: None)
     assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) is None
 
@@ -140,7 +138,7 @@ async def test_a_call_goes_on_for_the_next_request_if_the_time_of_the_one_that_w
 async def test_a_call_that_nobody_waits_for_any_more_is_cancelled(held, store):
     call, summarizer = held
     waiting = [asyncio.create_task(summarizer.await_new(order(call), seconds=60)) for _ in range(2)]
-    await wait_for_calls(call, 1)
+    await until(lambda: call.begun)
     for task in waiting:
         assert await store.read_fact(KEY) is not None, "one client is still there"
         task.cancel()

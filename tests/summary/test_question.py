@@ -13,7 +13,7 @@ from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.summary import Summary, SummaryReply, Verdict
-from proxy.summary.question import AGAIN, CLIP_CHARACTERS, UNDERSTOOD, Question, list_tries
+from proxy.summary.question import AGAIN, CLIP_CHARACTERS, NOTES, UNDERSTOOD, Question, list_tries
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, user
@@ -137,6 +137,12 @@ def test_every_retold_question_fits():
 def test_a_transcript_is_used_where_the_policy_wants_one():
     ways = put(None, call="transcript")[1]
     assert [(each.aligned, each.again) for each in ways] == [(False, False), (False, True)] * 3
+
+
+def test_a_transcript_may_be_cut_after_so_many_characters():
+    whole, cut = (put(None, call="transcript", input_chars=chars)[1][0] for chars in (0, 4_000))
+    steps, first_steps = (question_text(way).partition("<transcript>\n")[2] for way in (whole, cut))
+    assert first_steps.partition("\n</transcript>")[0] == steps[:4_000]
 
 
 def test_of_long_results_the_beginning_and_the_end_are_retold():
@@ -293,6 +299,17 @@ def test_a_transcript_tells_them_as_they_were():
     for way in list_tries(question, None, estimate_tokens):
         assert question_text(way).count("0 line_0 told\n") == sum(message.is_bulk for message in question.old)
         assert "[Shortened by" not in question_text(way)
+        assert "characters left out …]" in question_text(way)
+
+
+def test_before_results_are_shortened_the_model_is_asked_for_short_notes_on_them():
+    worker = Worker(replace(STRIDES, summary=replace(SHORT, notes=50), trigger_tokens=10**6))
+    for steps in range(1, 9):
+        considered = worker.considers(work(steps))
+        worker.send(work(steps))
+    question = considered.question
+    assert (question.label, question.rules.max_tokens, question.originals) == (NOTES, 50, {})
+    assert "at most 20 words" in question.instruction
 
 
 def test_the_newest_half_of_the_target_is_not_asked_about():
@@ -307,6 +324,17 @@ def test_compaction_by_name_covers_all_but_the_kept_messages():
     assert forced.covers >= asked.covers
     kept = replace(RULES, keep=Keep(tokens=100, groups=1))
     assert need(OVER, kept, force=True).question.covers == len(OVER) - 2
+
+
+def test_another_focus_is_asked_about_all_that_the_summary_covers_in_the_original():
+    told = "The parser is mended; part 3 of the flags is next, says the plan."
+    kept = replace(RULES, keep=Keep(tokens=100, groups=1))
+    worker = Worker(kept, Facts(force=True, focus="the flags"), model=told)
+    worker.send(OVER)
+    worker.facts, worker.rules = Facts(force=True, focus="the tests"), replace(RULES, keep=Keep(groups=8))
+    question = worker.considers(OVER).question
+    assert (question.covers, question.earlier) == (len(OVER) - 2, "")
+    assert BIG in question.old[2].text
 
 
 def test_it_weighs_what_goes_and_not_what_stays_beside_it():

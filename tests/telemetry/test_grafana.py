@@ -32,15 +32,3 @@ def test_every_metric_it_asks_for_is_there_with_these_labels():
 def test_every_metric_is_on_it():
     shown = {series.name for expression in EXPRESSIONS for series, _ in asked_for(expression)}
     assert SERIES.keys() - shown == set()
-
-
-def test_no_panel_lies_on_another():
-    places = [panel["gridPos"] for panel in BOARD["panels"]]
-    cells = [
-        (x, y)
-        for place in places
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from contextlib import suppress
 
 import pytest
 
@@ -10,21 +9,14 @@ from proxy.events import BreakerOpened, CompactionStarted
 from proxy.telemetry.hooks import Hook, Hooks, Receiver
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import SMALL, WIDE, WORK, metric
-from tests.support.proxy_client import log_of
-from tests.support.scripted_upstream import Upstream, answer, close, hang, raw, text_turn
+from tests.support.proxy_client import log_of, until
+from tests.support.scripted_upstream import Upstream, answer, close, hang, pause, raw, text_turn
 
 OPENED = BreakerOpened("c0ffee", "default")
 
 
 def make_hooks(url, warn, seconds=5.0):
     return Hooks([Hook(("breaker-opened",), Receiver("hook", url, seconds, warn))])
-
-
-async def until(true, seconds=10.0):
-    async with asyncio.timeout(seconds):
-        while not (found := true()):  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(0.02)
-    return found
 
 
 async def complaint(url, seconds=5.0):
@@ -73,27 +65,8 @@ async def test_a_refusal_is_reported_without_the_path_and_a_redirect_is_not_foll
 
 
 async def test_a_url_that_answers_byte_by_byte_is_left_when_its_time_is_up():
-    ended = asyncio.Event()
-
-    async def trickle(_, writer):
-        with suppress(ConnectionError):
-            writer.write(b"HTTP/1.1 200 OK\r\nx: ")
-            for _ in range(100):
-                await asyncio.sleep(0.1)
-                writer.write(b"a")
-                await writer.drain()
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-        ended.set()
-
-    server = await asyncio.start_server(trickle, "127.0.0.1", 0)
-    async with server:
-        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        began = time.monotonic()
-        assert await complaint(address, seconds=0.5) == "hook 127.0.0.1 failed: TimeoutError"
-        assert time.monotonic() - began < 5
-        await ended.wait()
+    async with Upstream(raw(b"HTTP/1.1 200 OK\r\nx: ", *[pause(0.1), b"a"] * 100)) as slow:
+        assert await complaint(slow.origin, seconds=0.5) == "hook 127.0.0.1 failed: TimeoutError"
 
 
 async def test_after_an_invalid_answer_the_next_event_is_still_delivered():

@@ -63,12 +63,3 @@ def test_the_order_of_a_line_is_time_level_name_and_fields(capfd):
     first, second = lines_of(capfd)
     assert list(first) == ["timestamp", "level", "event", "why"]
     assert (second["level"], second["event"]) == ("info", "store-back")
-
-
-def test_a_level_leaves_out_lower_ones(capfd):
-    log = Log("warning", "json")
-    log(events.StoreRecovered("all is well"))
-    log(events.StoreFailed("the disk is full"))
-    log.close()
-    (line,) = lines_of(capfd)
-    assert line["event"] == "store-failed"

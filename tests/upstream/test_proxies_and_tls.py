@@ -1,8 +1,7 @@
-"""The ways to an upstream and to the proxy: through an HTTP proxy, past certificates, over TLS."""
+"""The ways to an upstream: through an HTTP proxy, and over TLS with certificates."""
 
 import asyncio
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -11,8 +10,7 @@ import pytest
 import trustme
 
 from tests.support import http_client
-from tests.support.proxy_client import ask, chat, fault_of, request
-from tests.support.running_proxy import free_port
+from tests.support.proxy_client import ask, chat, fault_of
 from tests.support.scripted_upstream import Upstream, text_turn
 
 
@@ -85,23 +83,16 @@ def authority(tmp_path_factory):
     return Authority(ca, str(folder / "ca.pem"), str(folder / "client.pem"))
 
 
-async def test_https_proxy_is_the_way_to_an_https_upstream(serve, authority):
+@pytest.mark.parametrize("around", [{}, {"NO_PROXY": "example.com,127.0.0.1"}])
+async def test_an_https_proxy_is_the_way_to_an_https_upstream_unless_no_proxy_leads_past_it(serve, authority, around):
     config = {"upstreams": [{"ca_file": authority.file, "window": 1}]}
     async with Upstream(text_turn("Hi"), tls=authority.server()) as up, tunnel() as way:
-        async with serve(up.url, config=config, environment={"HTTPS_PROXY": way.url}) as proxy:
+        async with serve(up.url, config=config, environment={"HTTPS_PROXY": way.url, **around}) as proxy:
             assert (await ask(proxy, chat())).status == 200
-        assert way.asked[0].start.decode() == f"CONNECT {up.origin.removeprefix('https://')} HTTP/1.1"
-        assert way.asked[0].first("proxy-authorization").startswith("Basic ")
         assert up.requests[0].header("proxy-authorization") is None
-
-
-async def test_no_proxy_leads_past_the_https_proxy(serve, authority):
-    config = {"upstreams": [{"ca_file": authority.file, "window": 1}]}
-    async with Upstream(text_turn("Hi"), tls=authority.server()) as up, tunnel() as way:
-        around = {"HTTPS_PROXY": way.url, "NO_PROXY": "example.com,127.0.0.1"}
-        async with serve(up.url, config=config, environment=around) as proxy:
-            assert (await ask(proxy, chat())).status == 200
-        assert not way.asked
+        asked = [(head.start.decode(), head.first("proxy-authorization")[:6]) for head in way.asked]
+        connect = f"CONNECT {up.origin.removeprefix('https://')} HTTP/1.1"
+        assert asked == ([] if around else [(connect, "Basic ")])
 
 
 async def test_a_proxy_that_refuses_is_named_and_its_password_is_not(serve, authority):
@@ -136,38 +127,3 @@ async def test_a_client_certificate_is_shown_to_an_upstream_that_asks(serve, aut
         assert reply.status == 502
         fault_of(reply)
         assert len(up.requests) == 1
-
-
-@pytest.mark.seconds
-async def test_the_listener_uses_tls_if_it_has_a_certificate(authority, tmp_path):
-    leaf = authority.ca.issue_cert("127.0.0.1")
-    leaf.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    leaf.private_key_pem.write_to_path(tmp_path / "key.pem")
-    listen = f"{{tls_cert: {tmp_path}/cert.pem, tls_key: {tmp_path}/key.pem}}"
-    (tmp_path / "proxy.yaml").write_text(f"listen: {listen}\nupstreams: [{{window: 1}}]\n")
-    port = free_port()
-    trusting = ssl.create_default_context(cafile=authority.file)
-
-    async def ask_over_tls() -> http_client.Answer | None:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
-        except OSError:
-            return None
-        with closing(writer):
-            writer.write(request(body=chat()))
-            return await http_client.read_answer(reader)
-
-    async with Upstream(text_turn("Hi")) as up:
-        options = ["--port", str(port), "--upstream", up.url, "--config", "proxy.yaml"]
-        with (tmp_path / "out").open("wb") as out:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "proxy", "serve", *options, cwd=tmp_path, env={}, stdout=out
-            )
-        try:
-            while (reply := await ask_over_tls()) is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        finally:
-            process.terminate()
-            code = await process.wait()
-        assert (reply.status, code) == (200, 0)
-        assert f'"url":"https://127.0.0.1:{port}"' in (tmp_path / "out").read_text()
