@@ -84,8 +84,10 @@ class SavedConversation:
             files: list[BinaryIO] = []
             for path in list_files(self.place):
                 with suppress(FileNotFoundError):
-                    files.append(stack.enter_context(path.open("rb")))
-                    files[-1].seek(read_sent(path)[1])
+                    file = stack.enter_context(path.open("rb"))
+                    if self.store is not None:
+                        file.seek(read_sent(path)[1])
+                    files.append(file)
             if self.store is not None:
                 # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
