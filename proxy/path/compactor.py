@@ -125,6 +125,10 @@ class Compactor:
             return None  # it holds the whole history
         return replace(outgoing, decision=Decision("none", HISTORY_ELSEWHERE))
 
+    def may_record(self, outgoing: OutgoingRequest) -> bool:
+        is_kept = outgoing.driver is not None and outgoing.driver.performer.kept is not None
+        return is_kept or (self._services.keeper.everything and outgoing.keeps_originals)
+
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         history = None
         if outgoing.driver is not None:
@@ -136,10 +140,9 @@ class Compactor:
         return self._services.keeper.record_answer(history, answer, ANSWER_FORMATS[outgoing.call.path])
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
-        body, driver = outgoing.call.body, outgoing.driver
-        if not (self._services.keeper.everything and outgoing.keeps_originals) or not isinstance(body, bytes):
+        body, driver, policy = outgoing.call.body, outgoing.driver, ""
+        if not isinstance(body, bytes):
             return None
-        policy = ""
         if driver is not None:
             if driver.identity is not None:
                 return driver.keep_unchanged()

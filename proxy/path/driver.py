@@ -249,7 +249,9 @@ class RequestDriver:
         call = self._call
         if body is not self._request.source:
             call = replace(self._call, body=body)
-        self.own_tools = self._start_own_tools(forwarding, asks_usage=asks_usage)
+        self.own_tools = None
+        if forwarding.conversation is not None:
+            self.own_tools = self._start_own_tools(forwarding, forwarding.conversation, asks_usage=asks_usage)
         extra_tokens = 0
         if self.policy.settings.usage == "client_view":
             extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
@@ -268,11 +270,10 @@ class RequestDriver:
             return rounds.rounds.find_usage(0)
         return None
 
-    def _start_own_tools(self, forwarding: Forwarding, *, asks_usage: bool) -> AnswerRounds | None:
-        conversation, decision = forwarding.conversation, forwarding.decision
-        if conversation is None:
-            return None
-        recall_tool = conversation.rules.recall_tool
+    def _start_own_tools(
+        self, forwarding: Forwarding, conversation: Conversation, *, asks_usage: bool
+    ) -> AnswerRounds | None:
+        decision, recall_tool = forwarding.decision, conversation.rules.recall_tool
         if not (recall_tool or self._offers_compact):
             return None
         forwarded_tools = None

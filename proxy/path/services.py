@@ -237,7 +237,7 @@ class Keeper:
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
         """It is read later, when no request waits for it."""
-        if self.originals is None or not self.everything:
+        if self.originals is None:
             return None
         return self.originals.keep_later(size, read)
 

@@ -111,7 +111,8 @@ class CompactorUnderTest:
     async def accept(self, prepared):
         if prepared.driver is not None:
             await prepared.driver.advance(Opening())
-        await self.compactor.start_recording(prepared, ANSWER)
+        if self.compactor.may_record(prepared):
+            await self.compactor.start_recording(prepared, ANSWER)
 
     async def leave(self):
         await self.services.close()
