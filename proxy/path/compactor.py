@@ -38,10 +38,6 @@ from proxy.wire.http_head import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, He
 from proxy.wire.json_body import Prefix
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 
-HISTORY_ELSEWHERE = "history-elsewhere"
-WHOLE_HISTORY_ASKED = "whole-history-asked"
-THREAD_PATHS = (MESSAGES_PATH, COUNT_TOKENS_PATH)
-
 
 class Compactor:
     def __init__(self, services: Services) -> None:
@@ -111,7 +107,7 @@ class Compactor:
             new_bytes = body[: prefix.start] + body[prefix.stop :]
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
-        if call.path in THREAD_PATHS and not reason:
+        if call.path in (MESSAGES_PATH, COUNT_TOKENS_PATH) and not reason:
             thread_use = find_thread_use(new_bytes)
         if not thread_use:
             if not reason:
@@ -120,10 +116,10 @@ class Compactor:
         client = find_thread_client(call.headers)
         if client is not None and thread_use in client.refused and may_act and call.path == MESSAGES_PATH:
             answer = LocalAnswer(JSON, render_thread_refusal(client, call.request_id), client.status)
-            return replace(outgoing, decision=Decision("none", WHOLE_HISTORY_ASKED), answer=answer)
+            return replace(outgoing, decision=Decision("none", "whole-history-asked"), answer=answer)
         if client is not None and thread_use == "create":
             return None  # it holds the whole history
-        return replace(outgoing, decision=Decision("none", HISTORY_ELSEWHERE))
+        return replace(outgoing, decision=Decision("none", "history-elsewhere"))
 
     def may_record(self, outgoing: OutgoingRequest) -> bool:
         is_kept = outgoing.driver is not None and outgoing.driver.performer.kept is not None

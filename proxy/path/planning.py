@@ -29,19 +29,11 @@ from proxy.summary.question import Question, build_note_question, find_question,
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
-# How far over its limit a view may grow until a summary is there, if the window is not known.
-SUMMARY_OVERSHOOT_RATIO = 1.1
-# A model is asked only about a prefix that was forwarded before, so a history must be looked at one request earlier:
-# from this share of the size at which a model would be asked.
-NOTICE_SHARE = 0.9
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
 NO_SUMMARY = "no-summary"
 OVERFLOW_RETRY = "overflow_retry"
 SUMMARY_PENDING = "summary-pending"
-NOTES_PENDING = "notes-pending"
-NOTES_PATIENCE_RATIO = 2
-SUMMARY_NO_GAIN = "summary-no-gain"
 BREAKER_OPEN = "breaker-open"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
 REPEATED_BLOCK_SHARE = 0.3
@@ -95,7 +87,8 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
     limits = rules.limits(facts)
     soon = 1.0
     if rules.summary.enabled:
-        soon = rules.summary.prepare * NOTICE_SHARE
+        # A model is asked only about a prefix that was forwarded before: a history is looked at one request earlier.
+        soon = rules.summary.prepare * 0.9
     # Only a history that is followed has a count by the upstream, and that may be far over ours.
     error = count_error if rules.trusts_usage else 1.0
     thresholds = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
@@ -179,11 +172,11 @@ def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
     if not (rules.summary.notes and may_ask(rules, state.facts)):
         return stride
     # With a cold cache the question would be read at full price.
-    is_in_time = not cold and attempt.freed < NOTES_PATIENCE_RATIO * required_tokens
+    is_in_time = not cold and attempt.freed < 2 * required_tokens
     question = None
     if is_in_time:
         question = build_note_question(state, draft, attempt.freed)
-    current = _keep_view(state, size, NOTES_PENDING)
+    current = _keep_view(state, size, "notes-pending")
     return NeedSummary(question, current, stride, stride, urgent=False, is_about_notes=True)
 
 
@@ -296,14 +289,14 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
     if facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return replace(plan, reason=BREAKER_OPEN)
     if may_ask(rules, facts):
-        return replace(plan, reason=SUMMARY_NO_GAIN)
+        return replace(plan, reason="summary-no-gain")
     return plan
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
     """The next request may no longer fit."""
     usable = state.facts.usable_tokens
-    room = limit * SUMMARY_OVERSHOOT_RATIO
+    room = limit * 1.1
     if usable is not None:
         room = (limit + usable) / 2
     return not state.rules.summary.ahead or size > room

@@ -46,8 +46,6 @@ SHORTENED_REFUSED = "shortened-refused"
 REFUSED_VIEWS_MAX = 2
 """After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
 FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
-GUESSED_SHARE = 0.5  # of the refused size, if the refusal states no limit
-LARGEST_RETRY_SHARE = 0.9  # of the refused size: then, less than a tenth gone is no try
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
@@ -120,8 +118,8 @@ def _shorten_history(
     if fault.limit is None:
         size = round(counted_tokens * ratio)
         return Cure(
-            int(size * LARGEST_RETRY_SHARE),
-            int(size * GUESSED_SHARE),
+            int(size * 0.9),  # less than a tenth gone is no try
+            int(size * 0.5),
             ratio=ratio,
             learned=make_learned_limit(size, "input"),
         )

@@ -34,19 +34,15 @@ ROUNDS_MAX = 8
 """Rounds that may follow the first; in the last of them the tools are not offered."""
 RECALLS_MAX = 64
 """Recalls of one request that are answered: each may go through the whole history."""
-RECALLED_MAX_BYTES = 256 * 1024
-RECALLED_BYTES_WITHOUT_WINDOW = 64 * 1024
-ROOM_SHARE = 0.5
-"""The share of the free part of the window that recalls may fill: an answer has to follow them."""
-BYTES_PER_TOKEN = 3
 COMPACTED_ALREADY = "Nothing more was compacted: this is done once in an answer."
 
 
 def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
+    """In bytes. Recalls may fill half of the free part of the window: an answer has to follow them."""
     if usable_tokens is None:
-        return RECALLED_BYTES_WITHOUT_WINDOW
-    free = max(0, usable_tokens - taken_tokens)
-    return min(RECALLED_MAX_BYTES, int(free * ROOM_SHARE) * BYTES_PER_TOKEN)
+        return 64 * 1024
+    free_tokens = max(0, usable_tokens - taken_tokens)
+    return min(256 * 1024, free_tokens // 2 * 3)
 
 
 def list_tools(

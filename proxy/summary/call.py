@@ -10,8 +10,9 @@ from http import HTTPStatus
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.history.messages import read_message
 from proxy.history.request import Request
+from proxy.lru import ByteBoundedCache
 from proxy.models.names import plain_name
-from proxy.path.request_context import UsageRefusals, WindowScope, make_window_scope
+from proxy.path.request_context import WindowScope, make_window_scope
 from proxy.shorten.economics import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import SummaryReply, Verdict
@@ -113,7 +114,7 @@ class SummaryCall:
     """No credential of the client may reach it."""
     room: int | None = None
     longest_answer: int | None = None
-    usage_refusals: UsageRefusals | None = None
+    usage_refusals: ByteBoundedCache[WindowScope, bool] | None = None
     """None: streams are not asked for usage."""
 
     @property
@@ -178,7 +179,7 @@ class SummaryCall:
                 cost = cost.plus(NOT_REPORTED)
                 answer, refusal = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
                 if refusal is None:
-                    self.usage_refusals.add(self._scope)
+                    self.usage_refusals[self._scope] = True
         except ProxyError as fault:
             why = "unreachable"
             if isinstance(fault, UpstreamTimeout):
