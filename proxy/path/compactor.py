@@ -140,9 +140,9 @@ class Compactor:
         if not isinstance(body, bytes):
             return None
         if driver is not None:
-            if driver.identity is not None:
-                return driver.keep_unchanged()
             policy = driver.policy.rules.label
+            if driver.identity is not None:
+                return self._services.keeper.keep(driver.identity, driver.request, policy)
         secret = await self._services.secret.get()
         tenant, name = find_tenant(outgoing.call, secret), outgoing.options.conversation
         read = partial(read_history, body, tenant, name, secret, policy, requests=REQUEST_FORMATS[outgoing.call.path])
