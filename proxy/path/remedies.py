@@ -162,7 +162,7 @@ def plan_without_reasoning(state: ConversationState) -> Plan | None:
     bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
-    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size()
+    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size
     return Plan(
         view=head + new_state.view,
         tools=new_state.tools,

@@ -129,7 +129,7 @@ def may_ask(rules: Rules, facts: Facts) -> bool:
     return rules.summary.enabled and facts.can_summarize and is_due
 
 
-def find_question(state: ConversationState, size: int, limit: int) -> Question | None:
+def find_question(state: ConversationState, limit: int) -> Question | None:
     """None if the answer would not be worth its price. Half of the target stays as it is."""
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
@@ -152,11 +152,11 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     ledger = replace(draft, goal=goal).bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
     gain = weight - rules.summary.max_tokens - ledger
     extra_tokens = state.count_tokens(state.body[facts.failed_summary_covers : covers])
-    min_tokens = int(size * rules.min_progress)
+    min_tokens = int(state.size * rules.min_progress)
     if (
         gain < min_tokens
-        or size - gain > limit
-        or (facts.failed_summary_covers and extra_tokens < size * MIN_NEW_SHARE)
+        or state.size - gain > limit
+        or (facts.failed_summary_covers and extra_tokens < state.size * MIN_NEW_SHARE)
     ):
         return None
     return build_question(state, draft, covers, weight)
