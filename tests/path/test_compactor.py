@@ -298,8 +298,8 @@ async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, mo
 
 async def test_a_history_that_goes_on_is_read_from_where_it_was_known(compactor_under_test):
     first, second = await compactor_under_test.send(WORK), await compactor_under_test.prepares([*WORK, *user("Go on.")])
-    known = first.driver._request.messages
-    assert all(map(is_, second.driver._request.messages, known))
+    known = first.driver.request.messages
+    assert all(map(is_, second.driver.request.messages, known))
 
 
 async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat(compactor_under_test):
@@ -307,8 +307,8 @@ async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat
     talk = [*user("Go on. " * 300), *assistant("Well. " * 300)] * 5
     first = await compactor_under_test.send(talk, path="/messages", max_tokens=10)
     second = await compactor_under_test.prepares([*talk, *user("And now?")])
-    known = first.driver._request.messages
-    assert not any(map(is_, second.driver._request.messages, known))
+    known = first.driver.request.messages
+    assert not any(map(is_, second.driver.request.messages, known))
 
 
 async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(compactor_under_test, monkeypatch):
