@@ -189,7 +189,7 @@ class Gateway:
             or "{model}" in first.base_url
             or any(attachment.model != "*" for attachment in config.attachments)
         )
-        self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
+        self._only_upstream = None if self._model_decides else first
         self.clients = {
             settings.name: _keep_or_open(settings, kept_clients or {}, emit) for settings in config.upstreams
         }
