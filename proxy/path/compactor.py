@@ -192,9 +192,9 @@ async def _prepare_count(
 ) -> OutgoingRequest:
     """Counting creates and keeps nothing, which is not told as if compaction was off."""
     counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
-    counted = await make_driver(outgoing, request, policy=counting).start()
-    decision = counted.decision
+    outgoing_count = await make_driver(outgoing, request, policy=counting).start()
+    decision = outgoing_count.decision
     is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
     if decision is not None and decision.outcome == "off" and not is_off:
         decision = replace(decision, outcome="none")
-    return replace(counted, decision=decision, driver=None, keeps_originals=False)
+    return replace(outgoing_count, decision=decision, driver=None, keeps_originals=False)

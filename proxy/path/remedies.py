@@ -32,7 +32,7 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.planning import OVERFLOW_RETRY, NeedSummary, Plan
-from proxy.path.remember import begin, give_up_summary, learn_window, load_memory, report_end
+from proxy.path.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import Calibration, LearnedLimit, Window, is_plausible, make_learned_limit
 from proxy.shorten.pipeline import Draft, run
@@ -259,26 +259,27 @@ def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
     return Forwarding(conversation.describe(plan), conversation)
 
 
-def _identify(gather: Gather, first: Forwarding) -> Actions[Forwarding | None]:
-    """The refused request with its conversation and a plan; None if nothing may be changed."""
+def _identify(gather: Gather, first: Forwarding) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
+    """None if nothing may be changed."""
     conversation = first.conversation or Conversation.of(gather())
     if conversation.observes or not conversation.rules.new_blocks:
         return None
     if conversation.identity is not None:
-        return first
+        return first, *get_plan(first)
     context = conversation.context
     yield CountTokens(context.pieces)
     conversation = yield from load_memory(conversation, 0)
     size = sum(map(conversation.count_with(conversation.memory.calibration), context.pieces))
-    return Forwarding(conversation.describe(plan_untouched(context.request, size)), conversation)
+    plan = plan_untouched(context.request, size)
+    return Forwarding(conversation.describe(plan), conversation), conversation, plan
 
 
 def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[Forwarding | None]:
     """A block without it is stored: else it would be refused again next turn."""
-    refused = yield from _identify(gather, first)
-    if refused is None or refused.conversation is None or refused.decision.plan is None:
+    request_and_plan = yield from _identify(gather, first)
+    if request_and_plan is None:
         return None
-    conversation, refused_plan = refused.conversation, refused.decision.plan
+    forwarding, conversation, refused_plan = request_and_plan
     facts = Facts(nominal_tokens=conversation.window.usable_tokens(), prices=conversation.context.prices)
     calibration = Calibration(conversation.memory.calibration.ratio)
     state = conversation.build_state(facts, calibration, conversation.rules)
@@ -295,25 +296,26 @@ def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[For
             tokens_without_block=refused_plan.tokens_without_block,
             reports=refused_plan.reports + plan.reports,
         )
-    retry = yield from begin(replace(refused, decision=conversation.describe(plan), was_refused=True))
+    retry = yield from begin(replace(forwarding, decision=conversation.describe(plan), was_refused=True))
     if retry is not None:
         yield from report_end(retry.decision)
     return retry
 
 
 def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
-    refused = yield from _identify(gather, first)
-    if refused is None or refused.conversation is None or refused.decision.plan is None:
+    request_and_plan = yield from _identify(gather, first)
+    if request_and_plan is None:
         return None
-    conversation, request = refused.conversation, refused.conversation.context.request
+    forwarding, conversation, refused_plan = request_and_plan
+    request = conversation.context.request
     limit, window = limit_of(refusal, request.max_output), conversation.window
     if limit is not None:
         yield from learn_window(conversation, limit)
         window = conversation.narrow(limit.window())
-    counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused.decision.plan))))
+    counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.memory.calibration.ratio
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
-        retry = replace(refused, was_refused=True, learned=cure.learned)
+        retry = replace(forwarding, was_refused=True, learned=cure.learned)
         if cure.most_tokens is None:
             return _bound_answer(retry, cure)
         plan = _plan_cure(cure, conversation, window)
@@ -341,16 +343,16 @@ def _plan_cure(cure: Cure, conversation: Conversation, window: Window, summary: 
 
 
 def _use_cure(retry: Forwarding, conversation: Conversation, cure: Cure, window: Window) -> Actions[Forwarding | None]:
-    begun = yield from begin(retry)
-    if begun is None:
+    forwarding = yield from begin(retry)
+    if forwarding is None:
         return None
     summary = yield from _await_summary(conversation, cure, window)
     if summary is not None:
         plan_with_summary = _plan_cure(cure, conversation, window, summary)
         if plan_with_summary is not None:
-            begun = replace(begun, decision=conversation.describe(plan_with_summary))
-    yield from report_end(begun.decision)
-    return _bound_answer(begun, cure)
+            forwarding = replace(forwarding, decision=conversation.describe(plan_with_summary))
+    yield from report_end(forwarding.decision)
+    return _bound_answer(forwarding, cure)
 
 
 def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:

@@ -191,7 +191,7 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
         return next_forwarding
@@ -206,7 +206,7 @@ def report_end(decision: Decision) -> Actions[None]:
 
 def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:
     """The table's duty. None: without its original the history may not be forwarded."""
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding
     originals, is_new_block = conversation.context.originals, plan.action == "created"
@@ -226,7 +226,7 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
 def remember(forwarding: Forwarding) -> Actions[None]:
     if not _is_identified(forwarding):
         return
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     if conversation.is_observed and plan.action != "none" and conversation.context.originals is not Originals.OFF:
         # Nothing is lost. The admin pages show how each message would have been shortened.
         yield KeepOriginals(Writing.HAND_OVER, conversation)
@@ -240,7 +240,7 @@ def remember(forwarding: Forwarding) -> Actions[None]:
 
 def store_written(forwarding: Forwarding) -> Actions[bool]:
     """False: its original must be written, and is not."""
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     # The history of a caller that was unknown until now, shortened for the first time, is written here.
     if (yield from _write_original(forwarding, is_known_caller=True)) is None:
         return False
@@ -272,7 +272,7 @@ def learn_window(conversation: Conversation, limit: LearnedLimit) -> Actions[Non
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
     if not _is_identified(forwarding):
         return
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     if plan.block is None or plan.block.summary is None:
         return
     summary, before = plan.block.summary, conversation.memory.block
@@ -286,7 +286,7 @@ def _is_identified(forwarding: Forwarding) -> bool:
     return forwarding.conversation is not None and forwarding.conversation.identity is not None
 
 
-def _read(forwarding: Forwarding) -> tuple[Conversation, Plan]:
+def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
     conversation, plan = forwarding.conversation, forwarding.decision.plan
     if conversation is None or plan is None:
         raise ValueError("nothing was decided yet")
