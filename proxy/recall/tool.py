@@ -179,12 +179,15 @@ def render_match(match: Match) -> str:
     return " ".join(match.text[start : match.stop + 60].split())
 
 
+TOOL = RECALL.name
+
+
 def render_handle(start: int, stop: int) -> str:
     """How the model calls the tool for `body[start:stop]`."""
     numbers = f"{start + 1}"
     if stop > start + 1:
         numbers = f"{start + 1}-{stop}"
-    return f'{RECALL.name} with messages "{numbers}"'
+    return f'{TOOL} with messages "{numbers}"'
 
 
 _RANGE = re.compile(r"\D{0,20}(\d{1,9})(?:\s{0,3}(?:-|\u2013|\.\.|to)\s{0,3}(\d{1,9}))?\D{0,5}")
