@@ -453,3 +453,27 @@ async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_lo
         note.send(None)
 
     assert compactor_under_test.store.times("write_fact") >= 1
+
+
+async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_policy(
+    compactor_under_test, monkeypatch
+):
+    parse, bodies = chat_format.ChatFormat.parse, []
+
+    def note(requests, source, prefix=None):
+        bodies.append(source)
+        return parse(requests, source, prefix)
+
+    monkeypatch.setattr(chat_format.ChatFormat, "parse", note)
+    rollouts = {"a": 50, "b": 100}
+    choice = PolicyChoice(tuple((share, CompiledPolicy.compile(name, SMALL)) for name, share in rollouts.items()))
+    policies = []
+    for task in range(8):
+        for steps in (15, 16):
+            sent = body([*user(f"Task {task}."), *reading(steps)[2:]])
+            asked = Call("POST", "/chat/completions", "", (KEY,), sent)
+            prepared = await compactor_under_test.compactor.prepare(asked, sent, compactor_under_test.client, choice)
+            policies.append(prepared.decision.policy)
+    assert policies[::2] == policies[1::2]
+    assert {*policies} == {"a", "b"}
+    assert len(bodies) == len(policies)
