@@ -156,9 +156,6 @@ def place_of(path, node):
     return f"proxy/{path}:{getattr(node, 'lineno', node)}"
 
 
-# --- layers -----------------------------------------------------------------------------------------------------------
-
-
 def test_every_part_has_a_layer():
     parts = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name != "__pycache__"} - NOT_CODE
     assert parts == {part.partition(".")[0] for part in LAYER}
@@ -205,9 +202,6 @@ def test_only_the_lab_imports_the_lab():
     assert wrong == []
 
 
-# --- libraries and purity ---------------------------------------------------------------------------------------------
-
-
 def test_a_library_is_imported_in_its_place_only():
     wrong = [
         f"{place_of(path, line)} {module}"
@@ -232,9 +226,6 @@ def test_pure_parts_import_nothing_that_does_io(part, allowed):
 
 def test_the_core_imports_the_standard_library_only():
     assert {module.partition(".")[0] for module in PURE} <= sys.stdlib_module_names
-
-
-# --- rules for every module -------------------------------------------------------------------------------------------
 
 
 ENVIRONMENT = {"os.environ", "os.getenv", "os.environb", "os.putenv"}
@@ -333,9 +324,6 @@ def test_no_name_is_vague():
         if isinstance(node, ast.ClassDef)
     ]
     assert [(path, word) for path, word in words if {*word.lower().split("_")} & VAGUE or word.endswith("Mixin")] == []
-
-
-# --- sizes ------------------------------------------------------------------------------------------------------------
 
 
 OTHER_PROGRAMS = {"node_modules", ".venv", "site-packages"}

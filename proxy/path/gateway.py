@@ -272,7 +272,7 @@ class Gateway:
 
     def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
         settings = self.config.otel
-        if settings.endpoint and settings.traces:
+        if settings.endpoint:
             parent = find_header(headers, TRACE_HEADER)
             record.trace = continue_trace(parent, token_hex(32), settings.sample)
         return record.trace

@@ -204,7 +204,7 @@ class ActionPerformer:
         services = self._services
         services.accepted.add(self.scope.caller)
         if refused_usage_option:
-            services.usage_refusals[self.scope] = True
+            services.usage_refusals.add(self.scope)
         if len(self._request.source) >= WORTHWHILE_BYTES:
             services.known_requests.add(self.scope.caller, self._request, self._prefix)
 

@@ -225,6 +225,19 @@ class ModelProfiles:
         return profile
 
 
+class UsageRefusals:
+    """Their streams are not asked for usage again. Of each caller apart: an error may quote a request."""
+
+    def __init__(self) -> None:
+        self._refused = ByteBoundedCache[WindowScope, bool](256 * 1024, owner_of=find_caller)
+
+    def add(self, scope: WindowScope) -> None:
+        self._refused[scope] = True
+
+    def __contains__(self, scope: WindowScope) -> bool:
+        return scope in self._refused
+
+
 class LearnedWindows:
     """The store keeps the same for a day, per credential."""
 

@@ -84,7 +84,7 @@ class AnswerRounds:
         self._room_bytes = room_bytes
         self._compact = compact
         self._emit = emit
-        self.rounds: Rounds = answers.start_rounds(tools, stream=False)
+        self.rounds: Rounds = answers.ROUNDS(tools, stream=False)
         self.number = 0
         self.accepted: CompactedHistory | None = None
         self.base_number = 0
@@ -111,7 +111,7 @@ class AnswerRounds:
     ) -> tuple[Reply | LocalAnswer, AsyncGenerator[bytes] | None]:
         """The chunks of all rounds are a stream as it comes; None: those of the answer, once it is there."""
         self._call, self._record, self._ask, self._fail_open = call, record, ask, fail_open
-        self.rounds = self._answers.start_rounds(self._tools, stream=watch is not None)
+        self.rounds = self._answers.ROUNDS(self._tools, stream=watch is not None)
         if watch is not None:
             return reply, self._stream(reply, watch)
         if find_encoding(reply.headers):

@@ -24,9 +24,8 @@ from proxy.path.request_context import (
     AcceptedCallers,
     LearnedWindows,
     ModelProfiles,
+    UsageRefusals,
     WindowProbe,
-    WindowScope,
-    find_caller,
 )
 from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
@@ -348,8 +347,7 @@ class Services:
         self.profiles = ModelProfiles(self.tokenizers)
         self.known_requests = KnownRequests()
         self.warning_counts = WarningCounts()
-        self.usage_refusals = ByteBoundedCache[WindowScope, bool](256 * 1024, owner_of=find_caller)
-        """Streams that are not asked for usage again. Of each caller apart: an error may quote a request."""
+        self.usage_refusals = UsageRefusals()
 
     async def close(self) -> None:
         await self.window_probe.close()

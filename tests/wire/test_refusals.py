@@ -27,9 +27,6 @@ def classify_sentence(sentence, status=400, **error):
     return classify(status, (), json.dumps({"error": {"message": sentence, **error}}).encode())
 
 
-# --- what is known -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_every_known_refusal_is_classified_with_its_figures(name):
     known = OVERFLOWS[name]
@@ -47,9 +44,6 @@ def test_however_it_is_wrapped_it_says_the_same(name):
     bodies = [json.dumps(each).encode() for each in wrapped] + [value["error"]["message"].encode()]
     assert {classify(known.status, known.headers, body) for body in bodies} == {plain}
     assert classify(known.status, (("Content-Encoding", "gzip"),), gzip.compress(known.body)) == plain
-
-
-# --- what is not ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("meant", "sentence"), TUNED)
@@ -73,9 +67,6 @@ def test_figures_agree_whatever_the_thousands_are_written_with():
 
 
 NUMERALS = [("213044", "200000"), ("213,044", "200,000"), ("213_044", "200_000")]
-
-
-# --- the traps -----------------------------------------------------------------------------------
 
 
 def test_a_count_that_stopped_one_past_the_limit_is_not_believed():
@@ -174,8 +165,6 @@ def test_reading_takes_no_time_however_hostile_the_body():
 def test_a_body_too_long_for_an_error_is_none():
     assert classify_sentence("prompt is too long: 213044 tokens > 200000 maximum. " + "x" * BODY_MAX_BYTES) is None
 
-
-# --- what is not said at all ---------------------------------------------------------------------
 
 ANSWER = b'{"choices":[{"message":{"content":"Go on."},"finish_reason":"stop"}]'
 
