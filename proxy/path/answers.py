@@ -15,7 +15,6 @@ from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.http_head import Headers
 
-UNCHANGED = "none"
 JSON: Headers = (("content-type", "application/json"),)
 EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
 
@@ -58,7 +57,7 @@ def report_compaction(decision: Decision, focus: str) -> str:
     text = f"Nothing to compact: of {plan.tokens_before:,} tokens nothing more can go."
     if plan.reason == NO_SUMMARY:
         text = "Nothing was compacted."
-    if plan.action != UNCHANGED:
+    if plan.action != "none":
         steps = ", ".join(f"{report.step} -{report.saved:,}" for report in plan.reports if report.saved > 0)
         text = f"Compacted: {plan.tokens_before:,} -> {plan.tokens_after:,} tokens{f' ({steps})' if steps else ''}."
     if plan.reason == NO_SUMMARY:

@@ -38,10 +38,6 @@ from proxy.wire.http_head import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, He
 from proxy.wire.json_body import Prefix
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 
-HISTORY_ELSEWHERE = "history-elsewhere"
-WHOLE_HISTORY_ASKED = "whole-history-asked"
-THREAD_PATHS = (MESSAGES_PATH, COUNT_TOKENS_PATH)
-
 
 class Compactor:
     def __init__(self, services: Services) -> None:
@@ -111,7 +107,7 @@ class Compactor:
             new_bytes = body[: prefix.start] + body[prefix.stop :]
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
-        if call.path in THREAD_PATHS and not reason:
+        if call.path in (MESSAGES_PATH, COUNT_TOKENS_PATH) and not reason:
             thread_use = find_thread_use(new_bytes)
         if not thread_use:
             if not reason:
@@ -120,10 +116,14 @@ class Compactor:
         client = find_thread_client(call.headers)
         if client is not None and thread_use in client.refused and may_act and call.path == MESSAGES_PATH:
             answer = LocalAnswer(JSON, render_thread_refusal(client, call.request_id), client.status)
-            return replace(outgoing, decision=Decision("none", WHOLE_HISTORY_ASKED), answer=answer)
+            return replace(outgoing, decision=Decision("none", "whole-history-asked"), answer=answer)
         if client is not None and thread_use == "create":
             return None  # it holds the whole history
-        return replace(outgoing, decision=Decision("none", HISTORY_ELSEWHERE))
+        return replace(outgoing, decision=Decision("none", "history-elsewhere"))
+
+    def may_record(self, outgoing: OutgoingRequest) -> bool:
+        is_kept = outgoing.driver is not None and outgoing.driver.performer.kept is not None
+        return is_kept or (self._services.keeper.everything and outgoing.keeps_originals)
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         history = None
@@ -136,14 +136,13 @@ class Compactor:
         return self._services.keeper.record_answer(history, answer, ANSWER_FORMATS[outgoing.call.path])
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
-        body, driver = outgoing.call.body, outgoing.driver
-        if not (self._services.keeper.everything and outgoing.keeps_originals) or not isinstance(body, bytes):
+        body, driver, policy = outgoing.call.body, outgoing.driver, ""
+        if not isinstance(body, bytes):
             return None
-        policy = ""
         if driver is not None:
-            if driver.identity is not None:
-                return driver.keep_unchanged()
             policy = driver.policy.rules.label
+            if driver.identity is not None:
+                return self._services.keeper.keep(driver.identity, driver.request, policy)
         secret = await self._services.secret.get()
         tenant, name = find_tenant(outgoing.call, secret), outgoing.options.conversation
         read = partial(read_history, body, tenant, name, secret, policy, requests=REQUEST_FORMATS[outgoing.call.path])
@@ -193,9 +192,9 @@ async def _prepare_count(
 ) -> OutgoingRequest:
     """Counting creates and keeps nothing, which is not told as if compaction was off."""
     counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
-    counted = await make_driver(outgoing, request, policy=counting).start()
-    decision = counted.decision
+    outgoing_count = await make_driver(outgoing, request, policy=counting).start()
+    decision = outgoing_count.decision
     is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
     if decision is not None and decision.outcome == "off" and not is_off:
         decision = replace(decision, outcome="none")
-    return replace(counted, decision=decision, driver=None, keeps_originals=False)
+    return replace(outgoing_count, decision=decision, driver=None, keeps_originals=False)

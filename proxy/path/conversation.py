@@ -240,11 +240,7 @@ class Conversation:
     def window_keys(self, tenant: str) -> tuple[str, str]:
         return make_window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
 
-    def is_near_limit(self, size: int) -> bool:
-        return planning.is_near_limit(size, self.rules, self.gather_request_facts(self.window))
-
     def may_need_summary(self, size: int) -> bool:
-        """If not, summaries are not looked up."""
         if self.observes:
             return False
         facts = self.gather_request_facts(self.narrow(self.context.local_window))
@@ -366,7 +362,9 @@ class Conversation:
     def _asks_usage(self, plan: Plan) -> bool:
         if not self.context.may_ask_usage or self.observes or not self.rules.new_blocks:
             return False
-        return plan.action != "none" or self.is_near_limit(plan.tokens_after)
+        if plan.action != "none":
+            return True
+        return planning.is_near_limit(plan.tokens_after, self.rules, self.gather_request_facts(self.window))
 
 
 def list_forwarded_pieces(plan: Plan) -> list[bytes]:

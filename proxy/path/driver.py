@@ -24,10 +24,10 @@ from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import ROOMY_WINDOW_TOKENS, CompiledPolicy, RequestOptions
-from proxy.path.rounds import AnswerRounds, CompactedHistory, find_room, list_tools
+from proxy.path.rounds import AnswerRounds, CompactedHistory, find_room
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
+from proxy.recall.tool import COMPACT, RECALL, offer_tool
 from proxy.shorten.block import LookUp
-from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
@@ -92,8 +92,7 @@ class RequestDriver:
         self.policy = policy
         self._services = services
         self._call = call
-        self._request = request
-        self._client = client
+        self.request = request
         self._outgoing = outgoing
         self._prefix = prefix
         self._offers_compact = offers_compact
@@ -102,7 +101,6 @@ class RequestDriver:
         self.performer = ActionPerformer(
             services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )
-        self._scope = self.performer.scope
         self.is_small = self._can_be_left_alone(outgoing.options)
         self._life = run(self.performer.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
@@ -118,7 +116,7 @@ class RequestDriver:
     def _new_work(self) -> int:
         if self.is_small:
             return 0
-        source = self._request.source
+        source = self.request.source
         return estimate_work(source if self._prefix is None else source[self._prefix.stop :])
 
     @property
@@ -132,10 +130,10 @@ class RequestDriver:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
             return False
         window = self.performer.profile.window
-        limit, reserve = window.input or window.total, self._request.max_output or 0
+        limit, reserve = window.input or window.total, self.request.max_output or 0
         is_roomy = limit is None or limit - reserve >= ROOMY_WINDOW_TOKENS
-        is_learned = self._services.learned.hints.get(self._scope) is not None
-        return is_roomy and not is_learned and not self.policy.may_act_on(self._request.source)
+        is_learned = self._services.learned.hints.get(self.performer.scope) is not None
+        return is_roomy and not is_learned and not self.policy.may_act_on(self.request.source)
 
     async def start(self) -> OutgoingRequest:
         step = await self.advance(None)
@@ -205,7 +203,7 @@ class RequestDriver:
             if isinstance(action, HEAVY_AFTER):
                 work = self._new_work
             if is_heavy or isinstance(action, Rewrite):
-                work = estimate_work(self._request.source)
+                work = estimate_work(self.request.source)
             is_own = life is self._life
             self._is_advancing = self._is_advancing or is_own
             if work and needs_thread(work):
@@ -235,21 +233,23 @@ class RequestDriver:
         return await asyncio.shield(self._stretch)
 
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
-        decision, asks_usage, body = forwarding.decision, False, self._request.source
+        decision, asks_usage, body = forwarding.decision, False, self.request.source
         if decision.plan is not None:
-            write = partial(_write_body, self._format, self._request, decision)
+            write = partial(_write_body, self._format, self.request, decision)
             body, asks_usage = await self._run_apart(self._new_work, write)
         if decision.plan is not None:
             self.performer.sent_body = body
         if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
-            add_marks = partial(self._format.add_marks, body, self._request.model)
+            add_marks = partial(self._format.add_marks, body, self.request.model)
             body = await self._run_apart(estimate_work(body), add_marks)
         if decision.removes_reasoning:
             body = await self._run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
         call = self._call
-        if body is not self._request.source:
+        if body is not self.request.source:
             call = replace(self._call, body=body)
-        self.own_tools = self._start_own_tools(forwarding, asks_usage=asks_usage)
+        self.own_tools = None
+        if forwarding.conversation is not None:
+            self.own_tools = self._start_own_tools(forwarding, forwarding.conversation, asks_usage=asks_usage)
         extra_tokens = 0
         if self.policy.settings.usage == "client_view":
             extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
@@ -268,24 +268,25 @@ class RequestDriver:
             return rounds.rounds.find_usage(0)
         return None
 
-    def _start_own_tools(self, forwarding: Forwarding, *, asks_usage: bool) -> AnswerRounds | None:
-        conversation, decision = forwarding.conversation, forwarding.decision
-        if conversation is None:
-            return None
-        recall_tool = conversation.rules.recall_tool
-        if not (recall_tool or self._offers_compact):
-            return None
-        forwarded_tools = None
+    def _start_own_tools(
+        self, forwarding: Forwarding, conversation: Conversation, *, asks_usage: bool
+    ) -> AnswerRounds | None:
+        decision, recall_tool = forwarding.decision, conversation.rules.recall_tool
+        tools, offered_tools, forwarded_tools = dict[str, bytes](), self.request.tools, b""
         if decision.plan is not None and decision.rewrites:
-            forwarded_tools = decision.plan.tools
-        tools = list_tools(
-            self._answers, self._request.tools, forwarded_tools, recall_tool, offers_compact=self._offers_compact
-        )
+            forwarded_tools = decision.plan.tools or b""
+        has_recall = recall_tool != b"" and recall_tool in forwarded_tools
+        if self._offers_compact:
+            tools[COMPACT.name] = self._answers.COMPACT_TOOL
+            # A history that is left alone offers no recalls, but it may be compacted in the midst of the answer.
+            has_recall |= offer_tool(offered_tools, recall_tool, RECALL.name) is not offered_tools
+        if has_recall:
+            tools[RECALL.name] = self._answers.RECALL_TOOL
         if not tools:
             return None
         compact_history = partial(self._compact_for_model, forwarding, asks_usage=asks_usage)
         return AnswerRounds(
-            self._request.body,
+            self.request.body,
             self._answers,
             tools=tools,
             room_bytes=self._find_room(conversation, decision),
@@ -294,7 +295,7 @@ class RequestDriver:
         )
 
     def _find_room(self, conversation: Conversation, decision: Decision) -> int:
-        return find_room(conversation.window.usable_tokens(self._request.max_output), decision.tokens_after)
+        return find_room(conversation.window.usable_tokens(self.request.max_output), decision.tokens_after)
 
     def _find_forwarded_tokens(self) -> int | None:
         rounds = self.own_tools
@@ -321,13 +322,13 @@ class RequestDriver:
             return report, None
         block = decision.plan.block
         decision = replace(decision, max_answer_tokens=forwarding.decision.max_answer_tokens, asks_usage=asks_usage)
-        write = partial(_write_body, self._format, self._request, decision)
+        write = partial(_write_body, self._format, self.request, decision)
         body, _ = await self._run_apart(self._new_work, write)
         new_forwarding = replace(new_forwarding, decision=decision)
         return report, CompactedHistory(
             body=body,
             room_bytes=self._find_room(conversation, decision),
-            binds_reasoning=block.reasoning_until > len(self._request.body),
+            binds_reasoning=block.reasoning_until > len(self.request.body),
             decision=decision,
             accept=partial(self._adopt, new_forwarding, body),
             reject=partial(self._reject, new_forwarding),
@@ -340,11 +341,6 @@ class RequestDriver:
     async def _reject(self, new_forwarding: Forwarding, status: int) -> None:
         if status in INVALID_STATUSES:
             await self._drive(give_up_summary(new_forwarding))
-
-    def keep_unchanged(self) -> SubmittedHistory | None:
-        if self.identity is None:
-            return None
-        return self._services.keeper.keep(self.identity, self._request, self.policy.rules.label)
 
 
 def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:

@@ -144,9 +144,12 @@ class IncomingRequest(Protocol[R_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamCalls:
+class Exchange:
+    """A request under way: its upstream, its record, and the replies and notes that end with it."""
+
     client: Client
     model: str | None
+    record: RequestFinished
     owned: ExitStack = field(default_factory=ExitStack)
 
     async def send(self, call: Call) -> Reply:
@@ -186,7 +189,7 @@ class Gateway:
             or "{model}" in first.base_url
             or any(attachment.model != "*" for attachment in config.attachments)
         )
-        self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
+        self._only_upstream = None if self._model_decides else first
         self.clients = {
             settings.name: _keep_or_open(settings, kept_clients or {}, emit) for settings in config.upstreams
         }
@@ -216,13 +219,17 @@ class Gateway:
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admission = self._admit(request, query, record)
             call = await self._read(request, path, query, admission, record)
-            calls = self._route(call, record)
-            outgoing = await self._prepare(call, calls, record)
+            exchange = self._route(call, record)
+            outgoing = await self._prepare(call, exchange)
+            if outgoing.answer is not None:
+                note_decision(outgoing.decision, record)
+                headers = render_decision(outgoing.decision, record.request_id)
+                return await request.deliver(RelayedAnswer(outgoing.answer, headers, None), self.config.listen, record)
             # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
             # whatever point the client left: while its answer is relayed, or while the store still hears that the
             # upstream accepted the call.
-            with calls.owned:
-                answer = await self._answer(outgoing, calls, record)
+            with exchange.owned:
+                answer = await self._answer(outgoing, exchange)
                 return await request.deliver(answer, self.config.listen, record)
 
     def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
@@ -270,7 +277,7 @@ class Gateway:
             record.trace = continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
-    def _route(self, call: Call, record: RequestFinished) -> UpstreamCalls:
+    def _route(self, call: Call, record: RequestFinished) -> Exchange:
         """ProxyError: no upstream serves this model, or the caller may not use it so."""
         model = None
         if self._model_decides and isinstance(call.body, bytes):
@@ -285,24 +292,24 @@ class Gateway:
             )
         self._authenticator.check_spending(settings, call.caller, call.headers)
         record.upstream = settings.name
-        return UpstreamCalls(self.clients[settings.name], model)
+        return Exchange(self.clients[settings.name], model, record)
 
-    async def _prepare(self, call: Call, calls: UpstreamCalls, record: RequestFinished) -> OutgoingRequest:
+    async def _prepare(self, call: Call, exchange: Exchange) -> OutgoingRequest:
         if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
-            return OutgoingRequest(call, self._decide_relayed(call))
-        caller = call.caller
-        occasion = Occasion(caller.team, caller.key_id, calls.model or "", calls.client.settings.name, caller.tag)
+            return OutgoingRequest(call, self._decide_relayed(call), keeps_originals=False)
+        caller, client, record = call.caller, exchange.client, exchange.record
+        occasion = Occasion(caller.team, caller.key_id, exchange.model or "", client.settings.name, caller.tag)
         choice = self._policies.select(occasion)
         if call.path == COMPACT_PATH:
-            return await self._compactor.compact(call, call.body, calls.client, choice)
+            return await self._compactor.compact(call, call.body, client, choice)
         fallback = OutgoingRequest(call, Decision("failed-open"))
-        prepare = self._compactor.prepare(call, call.body, calls.client, choice)
+        prepare = self._compactor.prepare(call, call.body, client, choice)
         outgoing = await self._fail_open(prepare, fallback, record)
         if outgoing.driver is not None:
             record.model = outgoing.driver.model
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
         if not record.model and call.path != COUNT_TOKENS_PATH:
-            record.model = (calls.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
+            record.model = (exchange.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
@@ -313,41 +320,35 @@ class Gateway:
             self._emit(events.PathNotCompacted(call.path))
         return Decision("none", "path-not-compacted")
 
-    async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
-        if outgoing.answer is None:
-            return await self._ask(outgoing, calls, record)
-        note_decision(outgoing.decision, record)
-        return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
-
-    async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
+    async def _answer(self, outgoing: OutgoingRequest, exchange: Exchange) -> RelayedAnswer:
+        record, driver, tap = exchange.record, outgoing.driver, None
         record.sent_at = perf_counter()
-        reply = await calls.send(outgoing.call)
+        reply = await exchange.send(outgoing.call)
         record.headers_at = perf_counter()
-        driver, tap = outgoing.driver, None
         if driver is not None:
-            outgoing, reply, tap = await self._follow(driver, outgoing, reply, calls, record)
+            outgoing, reply, tap = await self._follow(driver, outgoing, reply, exchange)
         elif not reply.is_good:
-            retry = self._retry_bypassed(outgoing, reply, calls, record)
+            retry = self._retry_bypassed(outgoing, reply, exchange)
             outgoing, reply = await self._fail_open(retry, (outgoing, reply), record)
         note_decision(outgoing.decision, record)
         own_tools = driver.own_tools if driver is not None else None
         if own_tools is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
         decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)
-        if not reply.is_good or decision is None or not _is_compacted(outgoing.call.method, outgoing.call.path):
+        if not reply.is_good or decision is None:
             return RelayedAnswer(reply, render_decision(decision, record.request_id), watch)
         if tap is not None:
             tap.watch = watch
-        recording = await self._fail_open(self._compactor.start_recording(outgoing, reply.headers), None, record)
-        if recording is not None:
+        if self._compactor.may_record(outgoing):
             if tap is None:
                 tap = ResponseTap(None, watch)
-                calls.owned.callback(tap.end)
-            tap.recording = recording
+                exchange.owned.callback(tap.end)
+            start_recording = self._compactor.start_recording(outgoing, reply.headers)
+            tap.recording = await self._fail_open(start_recording, None, record)
         answer: Reply | LocalAnswer = reply
         chunks = None
         if own_tools is not None:
-            ask, fail_open = partial(self._ask_round, calls), partial(self._fail_open, record=record)
+            ask, fail_open = partial(self._ask_round, exchange), partial(self._fail_open, record=record)
             answer, chunks = await own_tools.join(
                 outgoing.call, reply, watch, record=record, ask=ask, fail_open=fail_open
             )
@@ -356,8 +357,8 @@ class Gateway:
         usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
         return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter, chunks)
 
-    async def _ask_round(self, calls: UpstreamCalls, call: Call) -> tuple[Reply, Refusal | None]:
-        reply = await calls.send(call)
+    async def _ask_round(self, exchange: Exchange, call: Call) -> tuple[Reply, Refusal | None]:
+        reply = await exchange.send(call)
         await reply.decompress(ANSWER_MAX_BYTES)
         return reply, await _read_refusal(reply, call)
 
@@ -366,11 +367,15 @@ class Gateway:
         driver: RequestDriver,
         outgoing: OutgoingRequest,
         reply: Reply,
-        calls: UpstreamCalls,
-        record: RequestFinished,
+        exchange: Exchange,
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
         """A tap follows the answer if the turn is noted."""
-        hold_seconds, sent, tap = self.config.listen.heartbeat_seconds, [(outgoing, reply)], None
+        record, hold_seconds, sent, tap = (
+            exchange.record,
+            self.config.listen.heartbeat_seconds,
+            [(outgoing, reply)],
+            None,
+        )
         opening = await _read_opening(reply, outgoing.call, hold_seconds, number=0)
         fallback = Deliver(Forwarding(LEFT_ALONE), opening)
         while True:
@@ -378,7 +383,7 @@ class Gateway:
             if opening.is_good and outgoing.decision is not None and outgoing.decision.plan is not None:
                 # The turn is noted from here on, even if the client leaves in the next await.
                 tap = ResponseTap(partial(self._start_note, driver, record))
-                calls.owned.callback(tap.end)
+                exchange.owned.callback(tap.end)
             if opening.is_good:
                 fallback = Deliver(Forwarding(LEFT_ALONE), opening)
             step: OutgoingRequest | Deliver = fallback
@@ -388,7 +393,7 @@ class Gateway:
                 break
             outgoing, opening = step, Opening(is_good=False)
             with suppress(ProxyError):
-                reply = await calls.send(outgoing.call)
+                reply = await exchange.send(outgoing.call)
                 sent.append((outgoing, reply))
                 opening = await _read_opening(reply, outgoing.call, hold_seconds, number=len(sent) - 1)
         outgoing, reply = sent[step.opening.number]
@@ -398,10 +403,10 @@ class Gateway:
         return outgoing, reply, tap
 
     async def _retry_bypassed(
-        self, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
+        self, outgoing: OutgoingRequest, reply: Reply, exchange: Exchange
     ) -> tuple[OutgoingRequest, Reply]:
         """If the upstream refuses its signed reasoning, send it once more without: no other remedy."""
-        refusal = None
+        record, refusal = exchange.record, None
         if outgoing.decision is not None and outgoing.decision.outcome == "bypassed":
             refusal = await _read_refusal(reply, outgoing.call)
         if refusal is None:
@@ -411,7 +416,7 @@ class Gateway:
             bare_call = await remove_reasoning_of(outgoing.call)
         if bare_call is not outgoing.call:
             with suppress(ProxyError):
-                retry = await calls.send(bare_call)
+                retry = await exchange.send(bare_call)
                 await _read_refusal(retry, bare_call, self.config.listen.heartbeat_seconds)
                 record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
                 has_helped = retry.is_good
@@ -421,7 +426,7 @@ class Gateway:
                     reply, retry = retry, reply
                 retry.close()  # of no more use, and the answer may take minutes
         if refusal.kind != "usage-option":
-            upstream = calls.client.settings.name
+            upstream = exchange.client.settings.name
             self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
         return outgoing, reply
 

@@ -39,10 +39,6 @@ from proxy.wire.token_counts import read_usage
 if TYPE_CHECKING:
     from proxy.store.transcripts.writer import SubmittedHistory
 
-UNKNOWN_WINDOW_REQUESTS = 2
-RECOUNT_ANSWER_TOKENS = 16
-TAG_MAX_CHARS = 64
-NAME_MAX_CHARS = 200
 MODEL_MAX_CHARS = 128
 
 
@@ -244,7 +240,7 @@ class ActionPerformer:
 
     async def _recount(self) -> int:
         requests = REQUEST_FORMATS[self._call.path]
-        max_tokens = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
+        max_tokens = 16 + self._request.least_thinking
         body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)
         try:
             answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
@@ -255,7 +251,8 @@ class ActionPerformer:
     def warn_of_unknown_window(self) -> None:
         """At the second request: the first one has only started the probe that may find the window."""
         upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
-        if self._services.warning_counts.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
+        requests = self._services.warning_counts.count(f"window {upstream} {model}")
+        if requests == 2:  # noqa: PLR2004 (the second)
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
     def _announce_beginning(self, action: actions.BeginCompaction) -> None:
@@ -316,7 +313,7 @@ class ActionPerformer:
                 link=turn.link,
                 team=caller.team,
                 key=caller.key_id,
-                tag=caller.tag[:TAG_MAX_CHARS],
+                tag=caller.tag[:64],
                 model=self._request.model[:MODEL_MAX_CHARS],
                 upstream=upstream,
                 policy=decision.policy,
@@ -341,7 +338,7 @@ class ActionPerformer:
 
     def _redact_name(self, name: str) -> str:
         """Some clients put a key in."""
-        return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
+        return name and self._services.redaction.of_text(name)[0][:200]
 
 
 def _with_span(call: Call) -> Call:

@@ -29,19 +29,11 @@ from proxy.summary.question import Question, build_note_question, find_question,
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
-# How far over its limit a view may grow until a summary is there, if the window is not known.
-SUMMARY_OVERSHOOT_RATIO = 1.1
-# A model is asked only about a prefix that was forwarded before, so a history must be looked at one request earlier:
-# from this share of the size at which a model would be asked.
-NOTICE_SHARE = 0.9
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
 NO_SUMMARY = "no-summary"
 OVERFLOW_RETRY = "overflow_retry"
 SUMMARY_PENDING = "summary-pending"
-NOTES_PENDING = "notes-pending"
-NOTES_PATIENCE_RATIO = 2
-SUMMARY_NO_GAIN = "summary-no-gain"
 BREAKER_OPEN = "breaker-open"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
 REPEATED_BLOCK_SHARE = 0.3
@@ -95,7 +87,8 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
     limits = rules.limits(facts)
     soon = 1.0
     if rules.summary.enabled:
-        soon = rules.summary.prepare * NOTICE_SHARE
+        # A model is asked only about a prefix that was forwarded before: a history is looked at one request earlier.
+        soon = rules.summary.prepare * 0.9
     # Only a history that is followed has a count by the upstream, and that may be far over ours.
     error = count_error if rules.trusts_usage else 1.0
     thresholds = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
@@ -113,17 +106,16 @@ def decide(state: ConversationState) -> Plan | NeedSummary:
 
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
     """None: a look at the new messages does not show that no block is due."""
-    size = state.size()
-    is_side_question = _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
+    is_side_question = _fits(state) and not state.facts.force and is_aside(state.body, state.rules.asides)
     if not state.rules.new_blocks or is_side_question:
-        return _keep_view(state, size)
+        return _keep_view(state)
     if state.facts.force:
         return None
-    limit_and_reason = state.find_exceeded_limit(size)
+    limit_and_reason = state.find_exceeded_limit()
     if limit_and_reason is not None:
-        if not _may_wait(state, size, limit_and_reason[0]):
+        if not _may_wait(state, limit_and_reason[0]):
             return None
-        return _keep_view(state, size, SUMMARY_PENDING)
+        return _keep_view(state, SUMMARY_PENDING)
     required_tokens = _count_least(state)
     is_due = (
         state.count_request() >= required_tokens
@@ -132,18 +124,18 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
     )
     if is_due:
         return None
-    return _keep_view(state, size)
+    return _keep_view(state)
 
 
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
-    size, facts = state.size(), state.facts
-    limit_and_reason = state.find_exceeded_limit(size)
+    facts = state.facts
+    limit_and_reason = state.find_exceeded_limit()
     # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
     if facts.insists or (facts.force and limit_and_reason is None):
-        return _plan_forced(state, size, size if limit_and_reason is None else limit_and_reason[0])
+        return _plan_forced(state, state.size if limit_and_reason is None else limit_and_reason[0])
     if limit_and_reason is None:
-        return _plan_stride(state, size)
-    return _plan_fold(state, size, *limit_and_reason)
+        return _plan_stride(state)
+    return _plan_fold(state, *limit_and_reason)
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
@@ -151,39 +143,38 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     rules, facts = state.rules, state.facts
     if not (rules.new_blocks and rules.summary.ahead) or facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return None
-    size = state.size()
     if state.newer_summary is not None or state.awaits_summary or is_aside(state.body, rules.asides):
         return None
-    if not is_near_limit(size, rules, facts):
+    if not is_near_limit(state.size, rules, facts):
         return None
     limit, reason = rules.limits(facts)[0]
     attempt = clear_old(state, state.draft(rules.keep), reason)
-    if size - attempt.freed <= max(rules.find_goal(limit), limit * CLEARED_SHARE):
+    if state.size - attempt.freed <= max(rules.find_goal(limit), limit * CLEARED_SHARE):
         return None
-    return find_question(state, size, limit)
+    return find_question(state, limit)
 
 
-def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
+def _plan_stride(state: ConversationState) -> Plan | NeedSummary:
     rules, cold, required_tokens = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
     if bound_saving(rules.when_full, draft) < required_tokens:
-        return _keep_view(state, size)
+        return _keep_view(state)
     attempt = clear_old(state, draft, "cold" if cold else "stride")
     if attempt.freed < required_tokens:
-        return _keep_view(state, size)
+        return _keep_view(state)
     if not cold:
         payback = economics.estimate_payback(state.view, attempt.state.view, state.count, state.facts.prices)
         if payback > rules.horizon:
-            return _keep_view(state, size)
-    stride = replace(_use_block(state, attempt, size), threshold_tokens=required_tokens)
+            return _keep_view(state)
+    stride = replace(_use_block(state, attempt), threshold_tokens=required_tokens)
     if not (rules.summary.notes and may_ask(rules, state.facts)):
         return stride
     # With a cold cache the question would be read at full price.
-    is_in_time = not cold and attempt.freed < NOTES_PATIENCE_RATIO * required_tokens
+    is_in_time = not cold and attempt.freed < 2 * required_tokens
     question = None
     if is_in_time:
         question = build_note_question(state, draft, attempt.freed)
-    current = _keep_view(state, size, NOTES_PENDING)
+    current = _keep_view(state, "notes-pending")
     return NeedSummary(question, current, stride, stride, urgent=False, is_about_notes=True)
 
 
@@ -196,7 +187,7 @@ def plan_stride_with_notes(state: ConversationState, covers: int, notes: str) ->
     attempt = Attempt("cleared", new_state, state.count_view() - new_state.count_view(), reports)
     if attempt.freed <= 0:
         return None
-    return replace(_use_block(state, attempt, state.size()), threshold_tokens=_count_least(state))
+    return replace(_use_block(state, attempt), threshold_tokens=_count_least(state))
 
 
 def _is_cold(state: ConversationState) -> bool:
@@ -209,82 +200,82 @@ def _count_least(state: ConversationState) -> int:
     return state.rules.find_clearing(state.facts.prices)
 
 
-def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Plan | NeedSummary:
-    against = _find_objection(state, size)
+def _plan_fold(state: ConversationState, limit: int, reason: str) -> Plan | NeedSummary:
+    against = _find_objection(state)
     if against is not None:
-        return _keep_view(state, size, against)
-    required_tokens = max(1, _count_required(state, size, limit))
-    if _count_reachable(state) < (required_tokens if _fits(state, size) else 1):
-        return _keep_view(state, size, "floor")
-    attempt = find_best_attempt(state, size, limit, reason)
+        return _keep_view(state, against)
+    required_tokens = max(1, _count_required(state, limit))
+    if _count_reachable(state) < (required_tokens if _fits(state) else 1):
+        return _keep_view(state, "floor")
+    attempt = find_best_attempt(state, limit, reason)
     # What neither frees much nor makes the request fit would break the cache for a request that is refused anyway.
-    makes_it_fit = not _fits(state, size) and _fits(state, size - attempt.freed)
+    makes_it_fit = not _fits(state) and _fits(state, attempt.freed)
     is_enough = makes_it_fit or (
-        attempt.freed >= required_tokens and not _is_useless(state, size, size - attempt.freed, limit)
+        attempt.freed >= required_tokens and not _is_useless(state, state.size - attempt.freed, limit)
     )
     if is_enough and attempt.way != "folded":
-        return _use_block(state, attempt, size)
-    without_model = _keep_view(state, size, "floor")
+        return _use_block(state, attempt)
+    without_model = _keep_view(state, "floor")
     if is_enough:
-        without_model = _use_block(state, attempt, size)
-    return _plan_summary_first(state, without_model, size, limit)
+        without_model = _use_block(state, attempt)
+    return _plan_summary_first(state, without_model, limit)
 
 
-def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | NeedSummary:
-    if _fits(state, size) and _is_repeated_force(state):
-        return _keep_view(state, size)
+def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
+    if _fits(state) and _is_repeated_force(state):
+        return _keep_view(state)
     summary_attempt = summarize_forced(state, limit)
-    if summary_attempt is not None and _fits(state, size - summary_attempt.freed):
-        return _use_block(state, summary_attempt, size)
+    if summary_attempt is not None and _fits(state, summary_attempt.freed):
+        return _use_block(state, summary_attempt)
     facts = state.facts
-    attempt = find_best_attempt(state, size, limit, "forced")
-    without_model = _keep_view(state, size, "floor")
+    attempt = find_best_attempt(state, limit, "forced")
+    without_model = _keep_view(state, "floor")
     if attempt.freed > 0:
-        without_model = _use_block(state, attempt, size)
+        without_model = _use_block(state, attempt)
     is_awaited = state.awaits_summary and not facts.insists
     question = None
     if not is_awaited:
-        question = find_question(state, size, limit)
+        question = find_question(state, limit)
     if question is None and not is_awaited:
         if facts.summary_failed:
-            return _plan_without_summary(state, size, without_model)
+            return _plan_without_summary(state, without_model)
         return without_model
     return NeedSummary(
-        question, _keep_view(state, size), without_model, _plan_without_summary(state, size, without_model), urgent=True
+        question, _keep_view(state), without_model, _plan_without_summary(state, without_model), urgent=True
     )
 
 
-def _plan_without_summary(state: ConversationState, size: int, without_model: Plan) -> Plan:
-    if not _fits(state, size):
+def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan:
+    if not _fits(state):
         return without_model
     if state.facts.force:
         attempt = clear_old(state, state.draft(state.rules.keep), "forced")
         if attempt.freed > 0:
-            return replace(_use_block(state, attempt, size), reason=NO_SUMMARY)
-    return _keep_view(state, size, NO_SUMMARY)
+            return replace(_use_block(state, attempt), reason=NO_SUMMARY)
+    return _keep_view(state, NO_SUMMARY)
 
 
-def _fits(state: ConversationState, size: int) -> bool:
-    return state.facts.usable_tokens is None or size <= state.facts.usable_tokens
+def _fits(state: ConversationState, freed_tokens: int = 0) -> bool:
+    return state.facts.usable_tokens is None or state.size - freed_tokens <= state.facts.usable_tokens
 
 
-def _find_objection(state: ConversationState, size: int) -> str | None:
-    if not _fits(state, size):
+def _find_objection(state: ConversationState) -> str | None:
+    if not _fits(state):
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return BREAKER_OPEN
     return state.short_by or None
 
 
-def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
+def _plan_summary_first(state: ConversationState, without_model: Plan, limit: int) -> Plan | NeedSummary:
     question = None
     if not state.awaits_summary:
-        question = find_question(state, size, limit)
-    if_call_fails = _plan_without_summary(state, size, without_model)
+        question = find_question(state, limit)
+    if_call_fails = _plan_without_summary(state, without_model)
     if question is None and not state.awaits_summary:
         return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
-    urgent = _is_urgent(state, size, limit)
-    return NeedSummary(question, _keep_view(state, size), without_model, if_call_fails, urgent)
+    urgent = _is_urgent(state, limit)
+    return NeedSummary(question, _keep_view(state), without_model, if_call_fails, urgent)
 
 
 def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
@@ -296,23 +287,23 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
     if facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return replace(plan, reason=BREAKER_OPEN)
     if may_ask(rules, facts):
-        return replace(plan, reason=SUMMARY_NO_GAIN)
+        return replace(plan, reason="summary-no-gain")
     return plan
 
 
-def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
+def _is_urgent(state: ConversationState, limit: int) -> bool:
     """The next request may no longer fit."""
     usable = state.facts.usable_tokens
-    room = limit * SUMMARY_OVERSHOOT_RATIO
+    room = limit * 1.1
     if usable is not None:
         room = (limit + usable) / 2
-    return not state.rules.summary.ahead or size > room
+    return not state.rules.summary.ahead or state.size > room
 
 
-def _may_wait(state: ConversationState, size: int, limit: int) -> bool:
+def _may_wait(state: ConversationState, limit: int) -> bool:
     """A model is writing the summary that is due, and there is room until it is there."""
     is_due = state.awaits_summary and state.newer_summary is None
-    return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, size, limit)
+    return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, limit)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
@@ -323,16 +314,16 @@ def _is_repeated_force(state: ConversationState) -> bool:
     return state.has_block and state.block.reason == "forced" and covers <= state.block.covers and is_same
 
 
-def _count_required(state: ConversationState, size: int, limit: int) -> int:
+def _count_required(state: ConversationState, limit: int) -> int:
     """A block that follows another must bring the view well under the limit, or every turn would make one."""
-    min_tokens = int(size * state.rules.min_progress)
+    min_tokens = int(state.size * state.rules.min_progress)
     again = state.has_block and state.block.reason in WINDOW_REASONS
     if again:
         return max(min_tokens, limit - int(limit * ENOUGH_SHARE))
     return min_tokens
 
 
-def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:
+def _is_useless(state: ConversationState, after: int, limit: int) -> bool:
     """One of many blocks in a row, because the remaining part is over the limit by itself, is useless.
 
     It must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
@@ -340,8 +331,8 @@ def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> 
     if after <= limit or not (state.has_block and state.block.reason in WINDOW_REASONS):
         return False
     usable = state.facts.usable_tokens
-    makes_it_fit = usable is not None and after <= usable < size
-    return not makes_it_fit and size - after < size * REPEATED_BLOCK_SHARE
+    makes_it_fit = usable is not None and after <= usable < state.size
+    return not makes_it_fit and state.size - after < state.size * REPEATED_BLOCK_SHARE
 
 
 def _count_reachable(state: ConversationState) -> int:
@@ -349,19 +340,19 @@ def _count_reachable(state: ConversationState) -> int:
     return state.count_tokens(filter(draft.may_fold, draft.middle))
 
 
-def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
+def _keep_view(state: ConversationState, reason: str = "") -> Plan:
     """Only the first time an always-step acts, the opening block is made here."""
     is_untouched = state.is_untouched
     is_opening = not state.has_block and not is_untouched
     stored_state = state.with_opening_block() if is_opening else state
-    before = size + state.count_body() - state.count_view()
+    before = state.size + state.count_body() - state.count_view()
     return Plan(
         view=state.request.messages if is_untouched else state.request.head + stored_state.view,
         tools=stored_state.tools,
         action="none" if is_untouched else "created" if is_opening else "applied",
         reason=OPENING_REASON if is_opening else reason,
         tokens_before=before,
-        tokens_after=size,
+        tokens_after=state.size,
         block=stored_state.block if is_opening else None,
         tokens_without_block=before,
         link=stored_state.link if is_opening else b"",
@@ -369,21 +360,21 @@ def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
     )
 
 
-def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Plan:
+def _use_block(state: ConversationState, attempt: Attempt) -> Plan:
     new_state = attempt.state
     return Plan(
         view=new_state.request.head + new_state.view,
         tools=new_state.tools,
         action="created",
         reason=new_state.block.reason,
-        tokens_before=size + state.count_body() - state.count_view(),
-        tokens_after=max(0, size - attempt.freed),  # an upstream may count far less than we do
+        tokens_before=state.size + state.count_body() - state.count_view(),
+        tokens_after=max(0, state.size - attempt.freed),  # an upstream may count far less than we do
         block=new_state.block,
         shared=len(new_state.request.head) + count_shared(state.view, new_state.view),
         link=new_state.link,
         view_id=new_state.view_id,
         reports=attempt.reports,
-        tokens_without_block=size,
+        tokens_without_block=state.size,
         turns=_find_covered_turns(state, new_state.block.covers),
     )
 

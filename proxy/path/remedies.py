@@ -32,11 +32,11 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.planning import OVERFLOW_RETRY, NeedSummary, Plan
-from proxy.path.remember import begin, give_up_summary, learn_window, load_memory, report_end
+from proxy.path.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import Calibration, LearnedLimit, Window, is_plausible, make_learned_limit
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.rules import Facts
 from proxy.shorten.state import REASONING_REFUSED, ConversationState
 from proxy.shorten.summary import Summary
 
@@ -46,8 +46,6 @@ SHORTENED_REFUSED = "shortened-refused"
 REFUSED_VIEWS_MAX = 2
 """After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
 FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
-GUESSED_SHARE = 0.5  # of the refused size, if the refusal states no limit
-LARGEST_RETRY_SHARE = 0.9  # of the refused size: then, less than a tenth gone is no try
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
@@ -57,31 +55,14 @@ LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history 
 
 @dataclass(frozen=True, slots=True)
 class Cure:
+    """Of a request that is too long."""
+
     most_tokens: int | None = None
-    """In the upstream's tokens; None: its length is not the trouble."""
+    """In the upstream's tokens; None: the history is not the trouble."""
     window_tokens: int | None = None
-    strip_signed: bool = False
     ratio: float = 1.0
     most_answer_tokens: int | None = None
     learned: LearnedLimit | None = None
-
-    @property
-    def changes_history(self) -> bool:
-        return self.strip_signed or self.most_tokens is not None
-
-    def harden(self, rules: Rules) -> Rules:
-        if self.strip_signed:
-            return rules
-        return rules.for_overflow()
-
-    def __call__(self, state: ConversationState) -> Plan | None:
-        if self.strip_signed:
-            return _without_reasoning(state)
-        plan = planning.choose_without_model(planning.decide(state))
-        fits = plan.action != "none" and self.most_tokens is not None and plan.tokens_after <= self.most_tokens
-        if not fits:
-            return None
-        return replace(plan, reason=OVERFLOW_RETRY)
 
 
 def find_cures(
@@ -95,7 +76,7 @@ def find_cures(
     if cure is None:
         return
     yield cure
-    for divisor in ANSWER_DIVISORS[1:] if cure.most_answer_tokens is not None and cure.changes_history else ():
+    for divisor in ANSWER_DIVISORS[1:] if cure.most_answer_tokens is not None and cure.most_tokens is not None else ():
         if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
             yield _shorten_history(fault, counted_tokens, ratio, max_output, divisor)
 
@@ -104,8 +85,6 @@ def find_cure(
     fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Cure | None:
     """We count `counted_tokens`, the upstream about `ratio` times that; `max_output` is the client's bound."""
-    if fault.kind == "signature":
-        return Cure(strip_signed=True, ratio=ratio)
     if fault.kind == "output":
         cure = _shorten_answer(fault, round(counted_tokens * ratio), max_output)
         room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
@@ -139,8 +118,8 @@ def _shorten_history(
     if fault.limit is None:
         size = round(counted_tokens * ratio)
         return Cure(
-            int(size * LARGEST_RETRY_SHARE),
-            int(size * GUESSED_SHARE),
+            int(size * 0.9),  # less than a tenth gone is no try
+            int(size * 0.5),
             ratio=ratio,
             learned=make_learned_limit(size, "input"),
         )
@@ -175,15 +154,15 @@ def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
     return Plan(request.messages, request.tools, "none", reason, size, size)
 
 
-def _without_reasoning(state: ConversationState) -> Plan | None:
-    """Under a block: else it would be refused again next turn. Some upstreams demand unsigned reasoning back."""
+def plan_without_reasoning(state: ConversationState) -> Plan | None:
+    """Some upstreams demand unsigned reasoning back."""
     head, view = state.request.head, state.view
     unsigned_starts = frozenset(message.start for message in view if not message.signed)
     draft = Draft(head, view, tools=state.tools, fixed=unsigned_starts, origin=state.body, count=state.count)
     bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
-    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size()
+    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size
     return Plan(
         view=head + new_state.view,
         tools=new_state.tools,
@@ -234,10 +213,9 @@ def _list_remedies(gather: Gather, first: Forwarding, refusal: Refusal | None) -
         return [_send_untouched(first)]
     if refusal.kind == "usage-option":
         return [_drop_usage_option(first)]
-    remedies = [_change_history(gather, first, refusal)]
     if refusal.kind == "signature":
-        remedies.append(_remove_reasoning(first))
-    return remedies
+        return [_remove_reasoning_by_block(gather, first), _remove_reasoning(first)]
+    return [_shorten(gather, first, refusal)]
 
 
 def _drop_usage_option(first: Forwarding) -> Actions[Forwarding | None]:
@@ -281,44 +259,73 @@ def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
     return Forwarding(conversation.describe(plan), conversation)
 
 
-def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
+def _identify(gather: Gather, first: Forwarding) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
+    """None if nothing may be changed."""
     conversation = first.conversation or Conversation.of(gather())
     if conversation.observes or not conversation.rules.new_blocks:
         return None
-    if conversation.identity is None:
-        first = yield from _look_closer(conversation)
-        conversation = first.conversation or conversation
-    refused_plan = first.decision.plan
-    if refused_plan is None:
+    if conversation.identity is not None:
+        return first, *get_plan(first)
+    context = conversation.context
+    yield CountTokens(context.pieces)
+    conversation = yield from load_memory(conversation, 0)
+    size = sum(map(conversation.count_with(conversation.memory.calibration), context.pieces))
+    plan = plan_untouched(context.request, size)
+    return Forwarding(conversation.describe(plan), conversation), conversation, plan
+
+
+def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[Forwarding | None]:
+    """A block without it is stored: else it would be refused again next turn."""
+    request_and_plan = yield from _identify(gather, first)
+    if request_and_plan is None:
         return None
+    forwarding, conversation, refused_plan = request_and_plan
+    facts = Facts(nominal_tokens=conversation.window.usable_tokens(), prices=conversation.context.prices)
+    calibration = Calibration(conversation.memory.calibration.ratio)
+    state = conversation.build_state(facts, calibration, conversation.rules)
+    if refused_plan.block is not None:
+        # Only its reasoning was refused: the rest of the new block stays, or the next request would do it again.
+        state = state.with_block(refused_plan.block, has_block=True)
+    plan = plan_without_reasoning(state)
+    if plan is None:
+        return None
+    if refused_plan.block is not None:
+        plan = replace(
+            plan,
+            tokens_before=refused_plan.tokens_before,
+            tokens_without_block=refused_plan.tokens_without_block,
+            reports=refused_plan.reports + plan.reports,
+        )
+    retry = yield from begin(replace(forwarding, decision=conversation.describe(plan), was_refused=True))
+    if retry is not None:
+        yield from report_end(retry.decision)
+    return retry
+
+
+def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
+    request_and_plan = yield from _identify(gather, first)
+    if request_and_plan is None:
+        return None
+    forwarding, conversation, refused_plan = request_and_plan
     request = conversation.context.request
-    limit = limit_of(refusal, request.max_output)
-    window = conversation.window
+    limit, window = limit_of(refusal, request.max_output), conversation.window
     if limit is not None:
         yield from learn_window(conversation, limit)
         window = conversation.narrow(limit.window())
     counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.memory.calibration.ratio
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
-        if not cure.changes_history:
-            return _bound_answer(replace(first, was_refused=True, learned=cure.learned), cure)
-        plan = _apply(cure, conversation, refused_plan, window)
+        retry = replace(forwarding, was_refused=True, learned=cure.learned)
+        if cure.most_tokens is None:
+            return _bound_answer(retry, cure)
+        plan = _plan_cure(cure, conversation, window)
         if plan is not None:
-            return (yield from _use_cure(first, conversation, cure, plan, window))
+            retry = replace(retry, decision=conversation.describe(plan))
+            return (yield from _use_cure(retry, conversation, cure, window))
     return None
 
 
-def _look_closer(conversation: Conversation) -> Actions[Forwarding]:
-    context = conversation.context
-    yield CountTokens(context.pieces)
-    conversation = yield from load_memory(conversation, 0)
-    size = sum(map(conversation.count_with(conversation.memory.calibration), context.pieces))
-    return Forwarding(conversation.describe(plan_untouched(context.request, size)), conversation)
-
-
-def _apply(
-    cure: Cure, conversation: Conversation, refused_plan: Plan, window: Window, summary: Summary | None = None
-) -> Plan | None:
+def _plan_cure(cure: Cure, conversation: Conversation, window: Window, summary: Summary | None = None) -> Plan | None:
     """None if the cure does not help. `window`: narrowed by this refusal."""
     if cure.learned is not None:
         window = conversation.narrow(cure.learned.window())
@@ -328,37 +335,24 @@ def _apply(
         prices=conversation.context.prices,
         summary=summary,
     )
-    state = conversation.build_state(facts, Calibration(cure.ratio), cure.harden(conversation.rules))
-    if not cure.strip_signed or refused_plan.block is None:
-        return cure(state)
-    # Only its reasoning was refused: the rest of the new block stays, or the next request would do it again.
-    plan = cure(state.with_block(refused_plan.block, has_block=True))
-    if plan is None:
+    state = conversation.build_state(facts, Calibration(cure.ratio), conversation.rules.for_overflow())
+    plan = planning.choose_without_model(planning.decide(state))
+    if plan.action == "none" or cure.most_tokens is None or plan.tokens_after > cure.most_tokens:
         return None
-    return replace(
-        plan,
-        tokens_before=refused_plan.tokens_before,
-        tokens_without_block=refused_plan.tokens_without_block,
-        reports=refused_plan.reports + plan.reports,
-    )
+    return replace(plan, reason=OVERFLOW_RETRY)
 
 
-def _use_cure(
-    first: Forwarding, conversation: Conversation, cure: Cure, plan: Plan, window: Window
-) -> Actions[Forwarding | None]:
-    decision = conversation.describe(plan)
-    retry = yield from begin(
-        replace(first, decision=decision, conversation=conversation, was_refused=True, learned=cure.learned)
-    )
-    if retry is None:
+def _use_cure(retry: Forwarding, conversation: Conversation, cure: Cure, window: Window) -> Actions[Forwarding | None]:
+    forwarding = yield from begin(retry)
+    if forwarding is None:
         return None
     summary = yield from _await_summary(conversation, cure, window)
-    if summary is not None and first.decision.plan is not None:
-        plan_with_summary = _apply(cure, conversation, first.decision.plan, window, summary)
+    if summary is not None:
+        plan_with_summary = _plan_cure(cure, conversation, window, summary)
         if plan_with_summary is not None:
-            retry = replace(retry, decision=conversation.describe(plan_with_summary))
-    yield from report_end(retry.decision)
-    return _bound_answer(retry, cure)
+            forwarding = replace(forwarding, decision=conversation.describe(plan_with_summary))
+    yield from report_end(forwarding.decision)
+    return _bound_answer(forwarding, cure)
 
 
 def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
@@ -371,7 +365,7 @@ def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
 
 def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Actions[Summary | None]:
     """If the policy has a request over its trigger wait for one."""
-    if conversation.rules.summary.ahead or cure.strip_signed or not (yield CanSummarize(conversation)):
+    if conversation.rules.summary.ahead or not (yield CanSummarize(conversation)):
         return None
     facts = replace(
         conversation.gather_facts(can_summarize=True),

@@ -62,7 +62,6 @@ from proxy.shorten.marked_history import count_all
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
 from proxy.shorten.state import WINDOW_REASONS
 
-MAX_LOOK_UPS = 8
 BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
 SMALLEST_WINDOW_TOKENS = 2_048
@@ -172,7 +171,7 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
     context, identity, memory = conversation.context, conversation.identified, conversation.memory
     keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
     keys.remove(memory.block_key)
-    for _ in range(MAX_LOOK_UPS):
+    for _ in range(8):
         look_up = LookUp(blocks=keys)
         values: FoundValues | None = yield look_up
         other_memory = Memory.read(values, look_up, identity, context.prior, context.read_block)
@@ -192,7 +191,7 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
         return next_forwarding
@@ -207,7 +206,7 @@ def report_end(decision: Decision) -> Actions[None]:
 
 def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:
     """The table's duty. None: without its original the history may not be forwarded."""
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding
     originals, is_new_block = conversation.context.originals, plan.action == "created"
@@ -227,7 +226,7 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
 def remember(forwarding: Forwarding) -> Actions[None]:
     if not _is_identified(forwarding):
         return
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     if conversation.is_observed and plan.action != "none" and conversation.context.originals is not Originals.OFF:
         # Nothing is lost. The admin pages show how each message would have been shortened.
         yield KeepOriginals(Writing.HAND_OVER, conversation)
@@ -241,7 +240,7 @@ def remember(forwarding: Forwarding) -> Actions[None]:
 
 def store_written(forwarding: Forwarding) -> Actions[bool]:
     """False: its original must be written, and is not."""
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     # The history of a caller that was unknown until now, shortened for the first time, is written here.
     if (yield from _write_original(forwarding, is_known_caller=True)) is None:
         return False
@@ -273,7 +272,7 @@ def learn_window(conversation: Conversation, limit: LearnedLimit) -> Actions[Non
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
     if not _is_identified(forwarding):
         return
-    conversation, plan = _read(forwarding)
+    conversation, plan = get_plan(forwarding)
     if plan.block is None or plan.block.summary is None:
         return
     summary, before = plan.block.summary, conversation.memory.block
@@ -287,7 +286,7 @@ def _is_identified(forwarding: Forwarding) -> bool:
     return forwarding.conversation is not None and forwarding.conversation.identity is not None
 
 
-def _read(forwarding: Forwarding) -> tuple[Conversation, Plan]:
+def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
     conversation, plan = forwarding.conversation, forwarding.decision.plan
     if conversation is None or plan is None:
         raise ValueError("nothing was decided yet")
@@ -298,9 +297,6 @@ LASTING_REQUESTS = 5
 """A block that needs the next one within fewer requests than this was of no use."""
 SILENT_CUT_MIN_TOKENS = 2_000
 """Below, markup drowns the difference between our count and the upstream's."""
-SILENT_CUT_SHARE = 0.5
-AHEAD_STRIDE_SHARE = 1 / 16
-"""A share of the limit: each time a history near its limit has grown by this, the next summary is planned."""
 
 
 def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
@@ -365,11 +361,7 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
     # Some servers report only the uncached part as prompt tokens, as Anthropic does: that is no cut.
     # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
     read = max(_find_prompt_tokens(delivery), delivery.usage.cached or 0)
-    return (
-        bool(delivery.usage.prompt)
-        and counted_tokens >= SILENT_CUT_MIN_TOKENS
-        and read < counted_tokens * SILENT_CUT_SHARE
-    )
+    return bool(delivery.usage.prompt) and counted_tokens >= SILENT_CUT_MIN_TOKENS and read < counted_tokens / 2
 
 
 def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:
@@ -488,10 +480,10 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
 
 
 def _was_planned(conversation: Conversation, anchor: Anchor, facts: Facts) -> bool:
-    """Planning goes over the whole history, so it is not done again for every few tokens more."""
+    """Planning goes over the whole history: it is done again when that has grown by a sixteenth of its limit."""
     rules, last = conversation.rules, conversation.memory.last
     if last is None or last.anchor.view_id != anchor.view_id or not (last.anchor.tokens and anchor.tokens):
         return False
-    stride = max(1, int(rules.limits(facts)[0][0] * AHEAD_STRIDE_SHARE))
+    stride = max(1, rules.limits(facts)[0][0] // 16)
     is_same = last.anchor.tokens // stride == anchor.tokens // stride
     return is_same and planning.is_near_limit(last.anchor.tokens, rules, facts)

@@ -56,19 +56,15 @@ class RequestOptions:
         return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))
 
 
-SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
-
-
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
     """As its client names it: in a header, else in the body. For the activity log only."""
-    names = (find_header(headers, name) for name in SESSION_HEADERS)
+    session_headers = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
+    names = (find_header(headers, name) for name in session_headers)
     return options.conversation or next(filter(None, names), name_in_body)
 
 
 ANONYMOUS = "anonymous"
 TENANT_BYTES = 12
-# One of these, and no other credential, is hashed alone.
-_HASHED_ALONE = frozenset({"authorization", "api-key", "x-api-key"})
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
@@ -78,7 +74,7 @@ def find_tenant(call: Call, secret: bytes) -> str:
     credentials = make_identity(call)
     if not credentials:
         return ANONYMOUS
-    if len(credentials) == 1 and credentials[0][0] in _HASHED_ALONE:
+    if len(credentials) == 1 and credentials[0][0] in ("authorization", "api-key", "x-api-key"):
         return blake2b(_encode_text(credentials[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
     digest = blake2b(key=secret, digest_size=TENANT_BYTES, person=b"credentials")
     for text in (text for pair in credentials for text in pair):
@@ -97,7 +93,6 @@ def _encode_text(text: str) -> bytes:
 
 ROOMY_WINDOW_TOKENS = 4 * LOOK_UP_MIN_TOKENS
 """With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up."""
-CACHED_SELECTIONS_MAX = 1_000
 CACHED_CHARS_MAX = 256
 NO_CLIENTS: Mapping[str, Client] = MappingProxyType({})
 
@@ -134,7 +129,7 @@ class PolicySelector:
         self._config = config
         self._clients = clients
         self._compiled: dict[tuple[str, str], CompiledPolicy] = {}
-        self._cached = lru_cache(maxsize=CACHED_SELECTIONS_MAX)(self._select)
+        self._cached = lru_cache(maxsize=1_000)(self._select)
 
     def select(self, occasion: Occasion) -> PolicyChoice:
         is_short = len(occasion.model) + len(occasion.tag) <= CACHED_CHARS_MAX
@@ -164,7 +159,6 @@ def compute_rollout_position(request: Request | None, tenant: str, key: bytes, c
 
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
 """For each kind of memory here: some ten thousand callers with models of ordinary names."""
-PROFILES_MAX_BYTES = 1024 * 1024
 
 
 class WindowScope(NamedTuple):
@@ -214,7 +208,7 @@ class ModelProfile:
 class ModelProfiles:
     def __init__(self, tokenizers: Tokenizers) -> None:
         self._tokenizers = tokenizers
-        self._profiles = ByteBoundedCache[tuple[str, int | None, str, str], ModelProfile](PROFILES_MAX_BYTES)
+        self._profiles = ByteBoundedCache[tuple[str, int | None, str, str], ModelProfile](1024 * 1024)
 
     def find(self, settings: Upstream, model: str, estimator: Estimator) -> ModelProfile:
         key = settings.name, settings.window, model, estimator
@@ -231,14 +225,11 @@ class ModelProfiles:
         return profile
 
 
-USAGE_REFUSALS_MAX_BYTES = 256 * 1024
-
-
 class UsageRefusals:
     """Their streams are not asked for usage again. Of each caller apart: an error may quote a request."""
 
     def __init__(self) -> None:
-        self._refused = ByteBoundedCache[WindowScope, bool](USAGE_REFUSALS_MAX_BYTES, owner_of=find_caller)
+        self._refused = ByteBoundedCache[WindowScope, bool](256 * 1024, owner_of=find_caller)
 
     def add(self, scope: WindowScope) -> None:
         self._refused[scope] = True
@@ -263,7 +254,6 @@ class LearnedWindows:
 
 
 PROBE_INTERVAL_SECONDS = 3600.0
-PROBES_AT_ONCE_MAX = 100
 PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
 
@@ -277,7 +267,7 @@ class WindowProbe:
         self._learned = learned
         self._windows = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
         self._probed_at = ByteBoundedCache[WindowScope, float](REMEMBERED_MAX_BYTES, owner_of=find_caller)
-        self._probing = BackgroundTasks(PROBES_AT_ONCE_MAX)
+        self._probing = BackgroundTasks(100)
 
     def find(self, scope: WindowScope) -> Window | None:
         return self._windows.get(scope)

@@ -23,7 +23,7 @@ from proxy.path.conversation import Decision
 from proxy.path.performer import note_decision
 from proxy.path.remedies import INVALID_STATUSES
 from proxy.path.services import run_apart
-from proxy.recall.tool import COMPACT, PENDING, RECALL, EarlierMessages, offer_tool, read_focus
+from proxy.recall.tool import COMPACT, PENDING, RECALL, EarlierMessages, read_focus
 from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, withdraw_own_tools
@@ -34,40 +34,15 @@ ROUNDS_MAX = 8
 """Rounds that may follow the first; in the last of them the tools are not offered."""
 RECALLS_MAX = 64
 """Recalls of one request that are answered: each may go through the whole history."""
-RECALLED_MAX_BYTES = 256 * 1024
-RECALLED_BYTES_WITHOUT_WINDOW = 64 * 1024
-ROOM_SHARE = 0.5
-"""The share of the free part of the window that recalls may fill: an answer has to follow them."""
-BYTES_PER_TOKEN = 3
 COMPACTED_ALREADY = "Nothing more was compacted: this is done once in an answer."
 
 
 def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
+    """In bytes. Recalls may fill half of the free part of the window: an answer has to follow them."""
     if usable_tokens is None:
-        return RECALLED_BYTES_WITHOUT_WINDOW
-    free = max(0, usable_tokens - taken_tokens)
-    return min(RECALLED_MAX_BYTES, int(free * ROOM_SHARE) * BYTES_PER_TOKEN)
-
-
-def list_tools(
-    answers: AnswerFormat,
-    offered_tools: bytes | None,
-    forwarded_tools: bytes | None,
-    recall_tool: bytes,
-    *,
-    offers_compact: bool,
-) -> dict[str, bytes]:
-    """The proxy's own tools that a request may call, by name. `forwarded`: its tools as they leave; `recall_tool`: may
-    be empty.
-    """
-    tools = dict[str, bytes]()
-    if offers_compact:
-        tools[COMPACT.name] = answers.COMPACT_TOOL
-    # A history that is left alone offers no recalls, but it may be compacted in the midst of the answer.
-    may_be_offered = offers_compact and offer_tool(offered_tools, recall_tool, RECALL.name) is not offered_tools
-    if may_be_offered or (recall_tool and recall_tool in (forwarded_tools or b"")):
-        tools[RECALL.name] = answers.RECALL_TOOL
-    return tools
+        return 64 * 1024
+    free_tokens = max(0, usable_tokens - taken_tokens)
+    return min(256 * 1024, free_tokens // 2 * 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,13 @@ from proxy.history.request import Request
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Tokenizers
 from proxy.path.conversation import Writing
-from proxy.path.request_context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals, WindowProbe
+from proxy.path.request_context import (
+    AcceptedCallers,
+    LearnedWindows,
+    ModelProfiles,
+    UsageRefusals,
+    WindowProbe,
+)
 from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.transcripts.files import History
@@ -32,23 +38,20 @@ from proxy.wire.http_head import Headers, find_encoding, find_header
 from proxy.wire.json_body import Prefix, count_stable, find_prefix
 from proxy.wire.redaction import Redaction
 
-BYTES_PER_ELEMENT = 100
 LARGE_WORK_BYTES = 256 * 1024
 """More is done in a thread: 250 kB of text, or a thousand short messages."""
 HUGE_WORK_BYTES = 8 * 1024 * 1024
-WAITING_MAX = 256
-"""Pieces of work that may wait for a thread; each request has one at a time."""
 
 Result = TypeVar("Result")
 
 
 def estimate_work(source: bytes) -> int:
     """In bytes of plain text that are as much work: commas separate messages, parts, calls and members alike."""
-    return len(source) + BYTES_PER_ELEMENT * source.count(b",")
+    return len(source) + 100 * source.count(b",")
 
 
 class Lane:
-    def __init__(self, name: str, threads: int, most_waiting: int = WAITING_MAX) -> None:
+    def __init__(self, name: str, threads: int, most_waiting: int = 256) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._most_unfinished = threads + most_waiting
         self._unfinished = 0
@@ -85,11 +88,8 @@ async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = Tr
     return await (_LARGE if work <= HUGE_WORK_BYTES else _HUGE).run(act)
 
 
-KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
-BYTES_PER_MESSAGE = 1_000
-"""Memory for the values of a message and all that was computed of it, besides its bytes, which are there twice."""
 
 REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
 
@@ -107,7 +107,7 @@ class KnownRequests:
     change any more: a gateway may be one caller with thousands of conversations.
     """
 
-    def __init__(self, most_bytes: int = KNOWN_REQUESTS_MAX_BYTES) -> None:
+    def __init__(self, most_bytes: int = 256 * 1024 * 1024) -> None:
         self._requests = ByteBoundedCache[Key, tuple[Request, ...]](
             most_bytes,
             owner_of=lambda key: key[0],
@@ -155,7 +155,8 @@ def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
 
 def _weigh(request: Request) -> int:
     copies = 5 if request.wire else 2
-    return copies * len(request.source) + BYTES_PER_MESSAGE * len(request.messages)
+    # A thousand bytes for the values of a message and all that was computed of it.
+    return copies * len(request.source) + 1_000 * len(request.messages)
 
 
 def _key_of(caller: int, request: Request) -> Key | None:
@@ -177,8 +178,6 @@ def _sample(source: bytes, start: int, depth: int) -> bytes:
 REQUIRED_TIMEOUT_SECONDS = 5.0
 WRITE_TIMEOUT_SECONDS = 2.0
 """If it goes on unfolded instead."""
-FAILING_TIMEOUT_SECONDS = 0.2
-"""While the disk is known to fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +209,7 @@ class Keeper:
         if history is None or writing is Writing.HAND_OVER:
             return history, True
         must = writing is Writing.WRITE_OR_REFUSE
-        seconds = WRITE_TIMEOUT_SECONDS if self.is_writable else FAILING_TIMEOUT_SECONDS
+        seconds = WRITE_TIMEOUT_SECONDS if self.is_writable else 0.2
         is_written = await self._wait(history.done, REQUIRED_TIMEOUT_SECONDS if must else seconds)
         if must and not is_written:
             raise TranscriptsUnavailable(
@@ -237,7 +236,7 @@ class Keeper:
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
         """It is read later, when no request waits for it."""
-        if self.originals is None or not self.everything:
+        if self.originals is None:
             return None
         return self.originals.keep_later(size, read)
 
@@ -273,10 +272,7 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
 
 SECRET_CHECK_SECONDS = 1.0
 NOTHING_REDACTED = Redaction()
-CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
-BLOCK_BYTES_PER_STORED_BYTE = 4
 BLOCK_SAMPLE_BYTES = 256
-WARNED_MAX_BYTES = 2 * 1024 * 1024
 
 
 class StoreSecret:
@@ -300,7 +296,7 @@ class WarningCounts:
     """A warning is given at one of several occasions only."""
 
     def __init__(self) -> None:
-        self._seen = ByteBoundedCache[str, int](WARNED_MAX_BYTES)
+        self._seen = ByteBoundedCache[str, int](2 * 1024 * 1024)
 
     def count(self, occasion: str) -> int:
         number = (self._seen.get(occasion) or 0) + 1
@@ -311,12 +307,12 @@ class WarningCounts:
 class BlockCache:
     """That of a long conversation has a hundred kilobytes and comes back every turn. Locked: threads share it."""
 
-    def __init__(self, most_bytes: int = CACHED_BLOCKS_MAX_BYTES) -> None:
+    def __init__(self, most_bytes: int = 128 * 1024 * 1024) -> None:
         # Found by their ends and compared: to hash a hundred kilobytes takes twenty times as long.
         self._blocks = ByteBoundedCache[tuple[int, int, bytes, bytes], tuple[bytes, Block]](
             most_bytes,
             owner_of=lambda key: key[0],
-            weigh=lambda key, _: BLOCK_BYTES_PER_STORED_BYTE * key[1],
+            weigh=lambda key, _: 4 * key[1],
         )
         self._lock = Lock()
 

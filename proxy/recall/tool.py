@@ -85,7 +85,6 @@ def read_focus(arguments: str) -> str:
 
 
 T = TypeVar("T")
-CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60
 SEARCHED_CHARACTERS = 200
 
 
@@ -176,8 +175,8 @@ def find_line(message: Message, match: Match) -> int:
 
 
 def render_match(match: Match) -> str:
-    start = max(0, match.start - CONTEXT_BEFORE_CHARACTERS)
-    return " ".join(match.text[start : match.stop + CONTEXT_AFTER_CHARACTERS].split())
+    start = max(0, match.start - 40)
+    return " ".join(match.text[start : match.stop + 60].split())
 
 
 TOOL = RECALL.name
@@ -194,7 +193,6 @@ def render_handle(start: int, stop: int) -> str:
 _RANGE = re.compile(r"\D{0,20}(\d{1,9})(?:\s{0,3}(?:-|\u2013|\.\.|to)\s{0,3}(\d{1,9}))?\D{0,5}")
 HITS_MAX = 100
 LEAST_BYTES = 200
-NO_ROOM = "There is no room in the context for this text: ask for a few lines of one message, or search."
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ class EarlierMessages:
 
     def answer(self, arguments: str, room_bytes: int) -> str:
         if room_bytes < LEAST_BYTES:
-            return NO_ROOM
+            return "There is no room in the context for this text: ask for a few lines of one message, or search."
         values = _read_arguments(arguments)
         range_text, pattern = values.get("messages"), values.get("search")
         numbers: tuple[int, int] | None = (1, len(self.body))

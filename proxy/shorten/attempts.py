@@ -34,23 +34,23 @@ class Attempt:
     reports: tuple[StepReport, ...]
 
 
-def find_best_attempt(state: ConversationState, size: int, limit: int, reason: str) -> Attempt:
+def find_best_attempt(state: ConversationState, limit: int, reason: str) -> Attempt:
     """Return the first attempt that reaches the target (well under the limit if it loses something), else the best."""
     goal = state.rules.find_goal(limit, reason)
     attempts: list[Attempt] = []
-    for attempt in _make_attempts(state, size, goal, reason, attempts):
+    for attempt in _make_attempts(state, goal, reason, attempts):
         attempts.append(attempt)
         target = limit * ENOUGH_SHARE
         if attempt.way == "cleared":
             target = max(goal, limit * CLEARED_SHARE)
-        if size - attempt.freed <= target:
+        if state.size - attempt.freed <= target:
             break
     best = max(attempts, key=attrgetter("freed"))
     for is_wordless in (False, True):
-        if _makes_it_fit(state, size, best):
+        if _makes_it_fit(state, best):
             return best
         draft = replace(state.draft(DEEPEST), bare=True, wordless=is_wordless)
-        best = max(best, _fold_oldest(state, draft, reason, size - goal, goal), key=attrgetter("freed"))
+        best = max(best, _fold_oldest(state, draft, reason, state.size - goal, goal), key=attrgetter("freed"))
     return best
 
 
@@ -58,24 +58,22 @@ def clear_old(state: ConversationState, draft: Draft, reason: str) -> Attempt:
     return _build_attempt("cleared", state, *run(state.rules.when_full, draft), reason)
 
 
-def _makes_it_fit(state: ConversationState, size: int, attempt: Attempt) -> bool:
+def _makes_it_fit(state: ConversationState, attempt: Attempt) -> bool:
     usable_tokens = state.facts.usable_tokens
-    return usable_tokens is None or size - attempt.freed <= usable_tokens
+    return usable_tokens is None or state.size - attempt.freed <= usable_tokens
 
 
-def _make_attempts(
-    state: ConversationState, size: int, goal: int, reason: str, earlier: Sequence[Attempt]
-) -> Iterator[Attempt]:
+def _make_attempts(state: ConversationState, goal: int, reason: str, earlier: Sequence[Attempt]) -> Iterator[Attempt]:
     policy_keep = state.rules.keep
     quarter = replace(policy_keep, tokens=policy_keep.tokens // 4)
     for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
-        if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in earlier):
+        if keep is DEEPEST and any(_makes_it_fit(state, attempt) for attempt in earlier):
             return  # the policy's `keep` is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:
             yield from _use_summary(state, reason, goal)
-        yield _fold_oldest(state, draft, reason, size - goal, goal)
+        yield _fold_oldest(state, draft, reason, state.size - goal, goal)
 
 
 def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:

@@ -14,7 +14,7 @@ Two ideas make the file (the theory of operation is in `proxy/history/__init__.p
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import takewhile
 from math import inf
 from operator import is_
@@ -185,6 +185,7 @@ class ConversationState(MarkedHistory):
 
     # Sizes
 
+    @cached_property
     def size(self) -> int:
         """The tokens of the request: the upstream's count of an earlier one plus the new ones, or our count."""
         anchor = self.facts.anchor
@@ -207,9 +208,9 @@ class ConversationState(MarkedHistory):
     def count_view(self) -> int:
         return self.calibration.calibrate(count_all(self.columns, self.view, self.estimate))
 
-    def find_exceeded_limit(self, size: int) -> tuple[int, str] | None:
+    def find_exceeded_limit(self) -> tuple[int, str] | None:
         limits = self.rules.limits(self.facts)
-        if not limits or size <= limits[0][0]:
+        if not limits or self.size <= limits[0][0]:
             return None
         return limits[0]
 

@@ -123,12 +123,12 @@ def may_ask(rules: Rules, facts: Facts) -> bool:
     return rules.summary.enabled and facts.can_summarize and is_due
 
 
-def find_question(state: ConversationState, size: int, limit: int) -> Question | None:
+def find_question(state: ConversationState, limit: int) -> Question | None:
     """None if the answer would not be worth its price. Half of the target stays as it is."""
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
         return None
-    tokens = max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
+    size, tokens = state.size, max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
     # Another focus than that of the current summary: its facts are in the originals only.
     covered_before, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state

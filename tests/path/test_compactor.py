@@ -111,7 +111,8 @@ class CompactorUnderTest:
     async def accept(self, prepared):
         if prepared.driver is not None:
             await prepared.driver.advance(Opening())
-        await self.compactor.start_recording(prepared, ANSWER)
+        if self.compactor.may_record(prepared):
+            await self.compactor.start_recording(prepared, ANSWER)
 
     async def leave(self):
         await self.services.close()
@@ -297,8 +298,8 @@ async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, mo
 
 async def test_a_history_that_goes_on_is_read_from_where_it_was_known(compactor_under_test):
     first, second = await compactor_under_test.send(WORK), await compactor_under_test.prepares([*WORK, *user("Go on.")])
-    known = first.driver._request.messages
-    assert all(map(is_, second.driver._request.messages, known))
+    known = first.driver.request.messages
+    assert all(map(is_, second.driver.request.messages, known))
 
 
 async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat(compactor_under_test):
@@ -306,8 +307,8 @@ async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat
     talk = [*user("Go on. " * 300), *assistant("Well. " * 300)] * 5
     first = await compactor_under_test.send(talk, path="/messages", max_tokens=10)
     second = await compactor_under_test.prepares([*talk, *user("And now?")])
-    known = first.driver._request.messages
-    assert not any(map(is_, second.driver._request.messages, known))
+    known = first.driver.request.messages
+    assert not any(map(is_, second.driver.request.messages, known))
 
 
 async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(compactor_under_test, monkeypatch):
@@ -452,3 +453,27 @@ async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_lo
         note.send(None)
 
     assert compactor_under_test.store.times("write_fact") >= 1
+
+
+async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_policy(
+    compactor_under_test, monkeypatch
+):
+    parse, bodies = chat_format.ChatFormat.parse, []
+
+    def note(requests, source, prefix=None):
+        bodies.append(source)
+        return parse(requests, source, prefix)
+
+    monkeypatch.setattr(chat_format.ChatFormat, "parse", note)
+    rollouts = {"a": 50, "b": 100}
+    choice = PolicyChoice(tuple((share, CompiledPolicy.compile(name, SMALL)) for name, share in rollouts.items()))
+    policies = []
+    for task in range(8):
+        for steps in (15, 16):
+            sent = body([*user(f"Task {task}."), *reading(steps)[2:]])
+            asked = Call("POST", "/chat/completions", "", (KEY,), sent)
+            prepared = await compactor_under_test.compactor.prepare(asked, sent, compactor_under_test.client, choice)
+            policies.append(prepared.decision.policy)
+    assert policies[::2] == policies[1::2]
+    assert {*policies} == {"a", "b"}
+    assert len(bodies) == len(policies)

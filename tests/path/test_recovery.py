@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
 from proxy.path.actions import Refusal
-from proxy.path.remedies import Cure, find_cure, limit_of
+from proxy.path.remedies import Cure, find_cure, limit_of, plan_without_reasoning
 from proxy.shorten.economics import LearnedLimit
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
@@ -113,7 +113,7 @@ def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
     signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
     asked = request(user("Is it?"), assistant("Yes.", reasoning_details=signed), user("And now?"))
     links = compute_chain(asked, TENANT, KEY)
-    ready = Cure(strip_signed=True)(ConversationState.of(asked, links, None, Rules()))
+    ready = plan_without_reasoning(ConversationState.of(asked, links, None, Rules()))
     assert ready.view_id == ConversationState.of(asked, links, ready.block, Rules()).view_id != b""
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from proxy.recall import tool as recall
-from proxy.recall.tool import COMPACT, RECALL, TOOL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
+from proxy.recall.tool import COMPACT, RECALL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.fold import Stretch
 from proxy.shorten.pipeline import Draft
@@ -132,17 +132,17 @@ def test_a_recall_without_room_is_cut_at_a_line_and_says_so():
 
 def test_the_recall_tool_comes_after_the_others_with_unchanged_bytes():
     tools = json.dumps([tool("Read"), tool("Bash")]).encode()
-    offered = offer_tool(tools, DEFINITION, TOOL)
+    offered = offer_tool(tools, DEFINITION, RECALL.name)
     assert json.loads(offered) == [*json.loads(tools), json.loads(DEFINITION)]
     assert withdraw_tool(offered, DEFINITION) == tools
-    assert offer_tool(offered, DEFINITION, TOOL) == offered
+    assert offer_tool(offered, DEFINITION, RECALL.name) == offered
 
 
 @pytest.mark.parametrize(
     "tools", [None, b"null", b"[ ]", json.dumps([tool(f"t{number}") for number in range(TOOLS_MAX)]).encode()]
 )
 def test_the_tool_is_not_offered_alone_nor_beside_too_many(tools):
-    assert offer_tool(tools, DEFINITION, TOOL) == tools
+    assert offer_tool(tools, DEFINITION, RECALL.name) == tools
 
 
 def test_a_shortened_result_says_how_to_recall_it():
@@ -150,19 +150,19 @@ def test_a_shortened_result_says_how_to_recall_it():
     draft = Draft((), body, recalls=True)
     for step in (ClearResults(), ClipOutput(over=500)):
         text = step(draft).middle[2].text
-        assert f'{TOOL} with messages "3"' in text
+        assert f'{RECALL.name} with messages "3"' in text
         assert ask(messages=re.search(r'messages "(\d+)"', text)[1]) == LONG
     bare = ClearResults(template="[Previous: used {tool}]")(draft).middle[2].text
-    assert bare == f'[Previous: used Read] [Call {TOOL} with messages "3" for the full text.]'
+    assert bare == f'[Previous: used Read] [Call {RECALL.name} with messages "3" for the full text.]'
     stretch = Stretch(body[1:4], body[1:4], body[0], body[4], last=True, recalls=True, first=1)
     (note,) = [each for each in stretch.notes("What was done.") if "What was done." in each.text]
-    assert f'{TOOL} with messages "2-4"' in note.text
+    assert f'{RECALL.name} with messages "2-4"' in note.text
 
 
 def test_without_the_tool_no_placeholder_mentions_it():
     draft = Draft((), HISTORY.body)
-    assert TOOL not in ClearResults()(draft).middle[2].text
-    assert TOOL not in ClipOutput(over=500)(draft).middle[2].text
+    assert RECALL.name not in ClearResults()(draft).middle[2].text
+    assert RECALL.name not in ClipOutput(over=500)(draft).middle[2].text
 
 
 @pytest.mark.parametrize("tool", [RECALL, COMPACT])

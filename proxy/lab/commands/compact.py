@@ -318,7 +318,7 @@ def _apply_steps(
             shorter, (report,) = run((step,), draft)
             reports.append(replace(report, cause=_find_cause(step, draft, report)))
             draft = shorter
-        remaining_tokens = state.size() - sum(report.saved for report in reports)
+        remaining_tokens = state.size - sum(report.saved for report in reports)
         is_large = window.tokens is not None and remaining_tokens > window.tokens * SUMMARIZE_OVER_SHARE
         if strategy.step == SUMMARY or (strategy.step == AUTO and is_large):
             draft, (report,) = run((_ask_summary(state, draft, asking),), draft)
@@ -358,7 +358,7 @@ def _drop_turns(state: ConversationState, numbers: Collection[int]) -> Outcome:
 
 
 def _outcome_of(state: ConversationState, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
-    before = state.size()
+    before = state.size
     after = before - sum(report.saved for report in reports)
     return Outcome(state.request, shorter.view, shorter.tools, before, after, reason, reports)
 
