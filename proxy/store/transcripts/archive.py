@@ -84,10 +84,10 @@ class SavedConversation:
             files: list[BinaryIO] = []
             for path in list_files(self.place):
                 with suppress(FileNotFoundError):
-                    file = stack.enter_context(path.open("rb"))
+                    part = stack.enter_context(path.open("rb"))
                     if self.store is not None:
-                        file.seek(read_sent(path)[1])
-                    files.append(file)
+                        part.seek(read_sent(path)[1])
+                    files.append(part)
             if self.store is not None:
                 # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
