@@ -122,8 +122,6 @@ PREFIX = "cp/1"
 BLOCK, FACT = "promise", "fact"
 """Kinds, as parts of keys. Blocks were called promises."""
 
-Lists = Sequence[Sequence[str]]
-
 
 class RedisStore:
     """`clock` is for tests; without it the server's clock counts, so replicas agree."""

@@ -46,7 +46,6 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
-QUIET_SECONDS = 300.0  # longer than the longest pause between two tries
 
 
 class RareReports:
@@ -233,9 +232,8 @@ class Uploads:
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or FIRST_PAUSE_SECONDS)
         self._failing_since = self._failing_since or time.monotonic()
         # The text of a disk's fault names a path, so it is no cause.
-        self._failures.add(
-            fault.errno or str(fault), f"transcripts wait in {self._spool}: {fault}", QUIET_SECONDS, is_sliding=True
-        )
+        cause, text = fault.errno or str(fault), f"transcripts wait in {self._spool}: {fault}"
+        self._failures.add(cause, text, quiet_seconds=300.0, is_sliding=True)  # longer than the longest pause
 
 
 def _read_lines(file: BinaryIO, start: int) -> bytes:
