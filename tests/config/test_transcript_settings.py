@@ -45,11 +45,15 @@ def load_settings(tmp_path, values, environ):
 
 
 @pytest.mark.parametrize(
-    ("place", "environ"), [({"dir": "s3://bucket", "key": "env:K"}, {"K": "AKIA"}), ({"dir": "gs://"}, {})]
+    ("place", "problem"),
+    [
+        ({"dir": "s3://bucket", "key": "env:K"}, "transcripts.*`key` is set without `secret`"),
+        ({"dir": "gs://"}, "transcripts.*not a place in an object store"),
+    ],
 )
-def test_an_object_store_that_cannot_be_opened_is_reported_at_start(tmp_path, place, environ):
-    with pytest.raises(InvalidConfig, match="transcripts"):
-        load_settings(tmp_path, {"transcripts": place}, environ)
+def test_an_object_store_that_cannot_be_opened_is_reported_at_start(tmp_path, place, problem):
+    with pytest.raises(InvalidConfig, match=problem):
+        load_settings(tmp_path, {"transcripts": place}, {"K": "AKIA"})
 
 
 def test_without_a_key_the_credentials_are_those_of_a_role(tmp_path):
