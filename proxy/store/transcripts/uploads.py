@@ -201,6 +201,7 @@ class Uploads:
             self._note_success()
             if not replace_sent(path, file.fileno(), (name, start), (name, end)):
                 return
+            self.waiting_bytes -= len(lines)
             start = end
             lines = _read_lines(file, start)
 
