@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from proxy import assembly
 from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
@@ -199,37 +200,34 @@ def _run(act: Act, args: argparse.Namespace) -> int:
 
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
-    rows = []
-    for first, last, transcript in sorted(map(_date, source.archive.read_each(read_transcript)), key=itemgetter(1)):
-        conversation = transcript.saved
-        values: dict[str, str | int] = {
-            "conversation": conversation.name,
-            "tenant": transcript.tenant,
-            "first": first,
-            "last": last,
-            "messages": len(transcript.messages),
-            "answers": len(transcript.answers),
-            "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
-            "bytes": conversation.bytes,
-        }
-        if args.json:
-            print(json.dumps(values))  # noqa: T201
-            continue
-        values["conversation"] = conversation.short_name
-        values["first"] = first[:SHORT_CHARACTERS]
-        values["last"] = last[:SHORT_CHARACTERS]
-        values["bytes"] = format_bytes(conversation.bytes)
-        rows.append(tuple(values.values()))
-    if rows:
-        print(format_table(_LIST_HEAD, rows))  # noqa: T201
-    elif not args.json:
+    rows = [_describe(source, transcript) for transcript in source.archive.read_each(read_transcript)]
+    rows.sort(key=itemgetter("last"))
+    if args.json:
+        for row in rows:
+            print(json.dumps(row))  # noqa: T201
+    elif rows:
+        for row in rows:
+            for name in ("conversation", "first", "last"):
+                row[name] = row[name][:SHORT_CHARACTERS]
+            row["bytes"] = format_bytes(row["bytes"])
+        print(format_table(_LIST_HEAD, [tuple(row.values()) for row in rows]))  # noqa: T201
+    else:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
 
 
-def _date(transcript: Transcript) -> tuple[str, str, Transcript]:
+def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any]:
     times = [line.seen for line in transcript.lines] or [""]
-    return min(times), max(times), transcript
+    return {
+        "conversation": transcript.saved.name,
+        "tenant": transcript.tenant,
+        "first": min(times),
+        "last": max(times),
+        "messages": len(transcript.messages),
+        "answers": len(transcript.answers),
+        "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
+        "bytes": transcript.saved.bytes,
+    }
 
 
 def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
