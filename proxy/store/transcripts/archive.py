@@ -244,8 +244,8 @@ class Transcript:
     def leaves(self) -> list[str]:
         """Return the links that nothing follows, the newest first."""
         followed_links = {line.after for line in self.messages.values()}
-        leaves = [line for line in self.messages.values() if line.at not in followed_links]
-        return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
+        newest_first = sorted(self.messages.values(), key=lambda line: line.seen, reverse=True)
+        return [line.at for line in newest_first if line.at not in followed_links]
 
     def path(self, leaf: str) -> list[MessageLine]:
         path, seen_at, at = [], set(), leaf

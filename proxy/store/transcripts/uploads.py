@@ -169,8 +169,12 @@ class Uploads:
 
     def _count_waiting(self) -> dict[Path, int]:
         """Return the unsent bytes of each file that has some."""
-        waiting = {path: stat.st_size - read_sent(path)[1] for path, stat in self._list_files()}
-        return {path: size for path, size in waiting.items() if size}
+        waiting = {}
+        for path, stat in self._list_files():
+            unsent_bytes = stat.st_size - read_sent(path)[1]
+            if unsent_bytes:
+                waiting[path] = unsent_bytes
+        return waiting
 
     def _send(self) -> None:
         """The first failure ends it for now."""
