@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 from proxy import assembly
 from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
@@ -181,32 +182,35 @@ def _run(act: Act, args: argparse.Namespace) -> int:
 
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
-    rows = []
-    for first, last, transcript in sorted(map(_date, source.archive.read_each(read_transcript)), key=itemgetter(1)):
-        conversation = transcript.saved
-        counts = {
-            "messages": len(transcript.messages),
-            "answers": len(transcript.answers),
-            "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
-        }
-        if args.json:
-            head = {"conversation": conversation.name, "tenant": transcript.tenant, "first": first, "last": last}
-            options.print_json({**head, **counts, "bytes": conversation.bytes})
-            continue
-        times = (first[:SHORT_CHARACTERS], last[:SHORT_CHARACTERS])
-        size = format_bytes(conversation.bytes)
-        rows.append((conversation.short_name, transcript.tenant, *times, *counts.values(), size))
-    if rows:
+    rows = [_describe(source, transcript) for transcript in source.archive.read_each(read_transcript)]
+    rows.sort(key=itemgetter("last"))
+    if args.json:
+        for row in rows:
+            options.print_json(row)
+    elif rows:
+        for row in rows:
+            for name in ("conversation", "first", "last"):
+                row[name] = row[name][:SHORT_CHARACTERS]
+            row["bytes"] = format_bytes(row["bytes"])
         columns = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
-        print(format_table(columns, rows))  # noqa: T201
-    elif not args.json:
+        print(format_table(columns, [tuple(row.values()) for row in rows]))  # noqa: T201
+    else:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
 
 
-def _date(transcript: Transcript) -> tuple[str, str, Transcript]:
+def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any]:
     times = [line.seen for line in transcript.lines] or [""]
-    return min(times), max(times), transcript
+    return {
+        "conversation": transcript.saved.name,
+        "tenant": transcript.tenant,
+        "first": min(times),
+        "last": max(times),
+        "messages": len(transcript.messages),
+        "answers": len(transcript.answers),
+        "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
+        "bytes": transcript.saved.bytes,
+    }
 
 
 def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:

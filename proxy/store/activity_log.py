@@ -19,6 +19,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
 from proxy.store.contract import StoreUnavailable, SystemClock, ignore
@@ -63,12 +65,15 @@ create table if not exists minute_counts (
     minute integer not null, name text not null, team text not null, many integer not null,
     primary key (minute, name, team)) without rowid;
 """
-_NOT_STORED = {
-    TurnEnded: {"request_id"},
-    RequestFinished: {"client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"},
-}
-_TURN_COLUMNS, _REQUEST_COLUMNS = (
-    tuple(name for name in kind.__struct_fields__ if name not in left_out) for kind, left_out in _NOT_STORED.items()
+
+
+def _list_columns(kind: type[msgspec.Struct], *not_stored: str) -> tuple[str, ...]:
+    return tuple(name for name in kind.__struct_fields__ if name not in not_stored)
+
+
+_TURN_COLUMNS = _list_columns(TurnEnded, "request_id")
+_REQUEST_COLUMNS = _list_columns(
+    RequestFinished, "client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"
 )
 _turn_values, _request_values = attrgetter(*_TURN_COLUMNS), attrgetter(*_REQUEST_COLUMNS)
 ROWS_PER_STATEMENT = 64

@@ -15,9 +15,8 @@ from typing import TypeVar
 from proxy.store.contract import StoreUnavailable
 
 T = TypeVar("T")
-SHARED_MEMORY_LEAST_BYTES = 32 * 1024
+SHARED_MEMORY_PIECE_BYTES = 32 * 1024
 """SQLite maps the file `-shm` in pieces of this size (https://sqlite.org/walformat.html)."""
-SHARED_MEMORY_BYTES = 1024 * 1024
 BROKEN_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 Prepare = Callable[[sqlite3.Connection], None]
@@ -88,9 +87,9 @@ class DatabaseFile:
         Never open it: closing it would release SQLite's own locks (https://sqlite.org/howtocorrupt.html).
         """
         with suppress(OSError):
-            if self._shared_memory.stat().st_size < SHARED_MEMORY_LEAST_BYTES:
+            if self._shared_memory.stat().st_size < SHARED_MEMORY_PIECE_BYTES:
                 os.truncate(self._shared_memory, 0)
-                os.truncate(self._shared_memory, SHARED_MEMORY_BYTES)
+                os.truncate(self._shared_memory, 32 * SHARED_MEMORY_PIECE_BYTES)
 
     def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
         """Keep the broken file for inspection, unless another process was quicker."""

@@ -122,8 +122,6 @@ PREFIX = "cp/1"
 BLOCK, FACT = "promise", "fact"
 """Kinds, as parts of keys. Blocks were called promises."""
 
-Lists = Sequence[Sequence[str]]
-
 
 class RedisStore:
     """`clock` is for tests; without it the server's clock counts, so replicas agree."""
@@ -152,9 +150,7 @@ class RedisStore:
         lists = (blocks, facts, *fact_lists)
         if not any(lists):
             return (None,) * len(lists)
-        kinds = (BLOCK, *(FACT for _ in lists[1:]))
-        server_lists = [[self._key(kind, key) for key in keys] for kind, keys in zip(kinds, lists, strict=True)]
-        packed_lists = map(msgspec.msgpack.encode, server_lists)
+        packed_lists = [self._pack(BLOCK, blocks), *(self._pack(FACT, keys) for keys in lists[1:])]
         reply = await self._client.run(
             FIND_FIRST, [], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *packed_lists
         )
@@ -219,6 +215,9 @@ class RedisStore:
 
     def _key(self, kind: str, key: str) -> str:
         return f"{PREFIX}/{kind}/{key}"
+
+    def _pack(self, kind: str, keys: Sequence[str]) -> bytes:
+        return msgspec.msgpack.encode([self._key(kind, key) for key in keys])
 
     def _read_found(self, keys: Sequence[str], entry: object) -> Found | None:
         match entry:

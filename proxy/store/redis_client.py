@@ -31,8 +31,6 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from proxy.config.state_url import StateUrl
 from proxy.store.contract import StoreUnavailable
 
-PROMOTED_ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN"}
-"""Errors after which another server may have taken the name: open all connections again."""
 CHECK_SERVER = "check `state.url` and that the server runs"
 _CLUSTER = "this server is part of a Cluster: name one that is not"
 _RIGHTS = "this user lacks a right: docs/shared-state.md lists them"
@@ -203,7 +201,7 @@ class GuardedClient:
         except ResponseError as refusal:
             kind = find_kind(refusal)
             why = describe_refusal(kind)
-            if kind not in PROMOTED_ELSEWHERE:
+            if kind not in ("READONLY", "LOADING", "MASTERDOWN"):  # else another server may have taken the name
                 raise StoreUnavailable(f"{self.url} {why}") from None
         except TimeoutError:
             why = f"connection or reply timed out after {self._timeout} s; {CHECK_SERVER}"

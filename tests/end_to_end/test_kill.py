@@ -165,7 +165,6 @@ def assert_nothing_lost(run: KillRun) -> None:
     reports = [verify(one, key) for one in transcripts(run.place / "state" / "originals")]
     assert [fault for report in reports for fault in report.faults] == []
     assert sum(report.derived for report in reports) > 0
-    assert not any(report.other_key for report in reports)
     assert run.seen["lossy"] > 0
     assert run.seen["again"] > 0, "no kill hit anybody"
 

@@ -8,12 +8,6 @@ async def find_block(store, *keys):
     return block
 
 
-async def test_a_block_is_found_again(store_kind):
-    store = store_kind.store()
-    assert await store.put_block("team-a/h1", b"block") == b"block"
-    assert await find_block(store, "team-a/h1") == Found("team-a/h1", b"block")
-
-
 async def test_without_a_block_nothing_is_found(store_kind):
     store = store_kind.store()
     await store.put_block("team-a/h1", b"block")

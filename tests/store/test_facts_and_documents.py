@@ -39,14 +39,6 @@ async def test_block_and_fact_come_from_one_look_up(store_kind):
     assert found == (Found("t/h2", b"block"), Found("t/usage/h4", b"newer"))
 
 
-async def test_facts_and_blocks_of_one_name_are_two_things(store_kind):
-    store = store_kind.store()
-    await store.write_fact("t/h1", b"fact", seconds=60)
-    assert await find_block(store, "t/h1") is None
-    await store.put_block("t/h1", b"block")
-    assert await store.read_fact("t/h1") == b"fact"
-
-
 @pytest.mark.seconds
 async def test_facts_are_bounded_by_bytes_without_touching_blocks(bounded_kind):
     store = bounded_kind.store()

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,6 @@ from proxy.recall import tool as recall
 from proxy.store.transcripts.files import (
     CURRENT,
     REST_SECONDS,
-    SUFFIX,
     AnswerLine,
     HeadLine,
     MessageLine,
@@ -39,11 +39,8 @@ if TYPE_CHECKING:
     from proxy.store.transcripts.bucket import Bucket
 
 DAY_SECONDS = 24 * 3600.0
-SETTLED_SECONDS = 2 * REST_SECONDS
 READ_AHEAD_MAX = 8
-NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
-REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
 
 
@@ -115,7 +112,7 @@ class SavedConversation:
             if _measure(self.place)[1] > self.written_at:
                 return 0
             # Renamed first: a process that is killed half way leaves no conversation with a hole.
-            removed_folder = self.place.with_name(REMOVED + self.place.name)
+            removed_folder = self.place.with_name(f".removed-{self.place.name}")
             shutil.rmtree(removed_folder, ignore_errors=True)
             self.place.rename(removed_folder)
         finally:
@@ -176,7 +173,7 @@ class Archive:
         """The longest idle one first."""
         # A process may rely on objects that were written within this time (see files.py). A file that is dated later
         # than now was written while the clock was ahead: on a disk it may go.
-        settled_seconds = SETTLED_SECONDS if self.store else -math.inf
+        settled_seconds = 2 * REST_SECONDS if self.store else -math.inf
         expired_conversations, total = [], 0
         for conversation in self.newest_first():
             total += conversation.bytes
@@ -227,7 +224,7 @@ def _list_transcripts(store: "Bucket", name: str, tenant: str) -> Iterator[Store
         for item in store.list_objects(folder, after=start):
             if not item.name.startswith(start):
                 break
-            if item.name.endswith(SUFFIX) and len(item.name.split("/")) == NAME_PARTS_COUNT:
+            if re.fullmatch(r"[^/]+/[^/]+/[^/]+\.jsonl", item.name):
                 yield item
 
 
@@ -249,8 +246,8 @@ class Transcript:
     def leaves(self) -> list[str]:
         """Return the links that nothing follows, the newest first."""
         followed_links = {line.after for line in self.messages.values()}
-        leaves = [line for line in self.messages.values() if line.at not in followed_links]
-        return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
+        newest_first = sorted(self.messages.values(), key=lambda line: line.seen, reverse=True)
+        return [line.at for line in newest_first if line.at not in followed_links]
 
     def path(self, leaf: str) -> list[MessageLine]:
         path, seen_at, at = [], set(), leaf

@@ -32,8 +32,6 @@ _CAUSES = (
 )
 
 _CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
-_TRY_AGAIN = "nothing to set here; it is tried again"
-_TEMPORARY = ("408", "429", "5")  # beginnings of statuses
 
 
 class Bucket:
@@ -92,7 +90,9 @@ def _diagnose(text: str) -> tuple[str, str]:
         status, code = status_match[1], ""
         if code_match := _CODE.search(text):
             code = code_match[1]
-        advice = _TRY_AGAIN if status.startswith(_TEMPORARY) else _CHECK
+        advice = _CHECK
+        if status.startswith(("408", "429", "5")):
+            advice = "nothing to set here; it is tried again"
         return f"answers {status} {code}".rstrip(), advice
     if any(sign in text for sign in ("redirect", "Unable to extract metadata", "Got invalid")):
         return "returned a response that is not an object store's", _CHECK

@@ -179,8 +179,6 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
 
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
-OPEN_TRIES = 8
-"""Tries to open a file whose folder other processes remove."""
 REST_SECONDS = 3600.0
 REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
 BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
@@ -361,14 +359,14 @@ def open_locked(path: Path, flags: int) -> int:
 
 
 def _open_to_append(folder: Path) -> int:
-    tries = 0
+    remaining_tries = 8
     while True:
         try:
             make_folder(folder)
             return open_locked(folder / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:  # the folder may be removed, with the last file in it, at this moment
-            tries += 1
-            if tries == OPEN_TRIES:
+            remaining_tries -= 1
+            if not remaining_tries:
                 raise
 
 

@@ -46,7 +46,6 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
-QUIET_SECONDS = 300.0  # longer than the longest pause between two tries
 
 
 class RareReports:
@@ -170,8 +169,12 @@ class Uploads:
 
     def _count_waiting(self) -> dict[Path, int]:
         """Return the unsent bytes of each file that has some."""
-        waiting = {path: stat.st_size - read_sent(path)[1] for path, stat in self._list_files()}
-        return {path: size for path, size in waiting.items() if size}
+        waiting = {}
+        for path, stat in self._list_files():
+            unsent_bytes = stat.st_size - read_sent(path)[1]
+            if unsent_bytes:
+                waiting[path] = unsent_bytes
+        return waiting
 
     def _send(self) -> None:
         """The first failure ends it for now."""
@@ -202,6 +205,7 @@ class Uploads:
             self._note_success()
             if not replace_sent(path, file.fileno(), (name, start), (name, end)):
                 return
+            self.waiting_bytes -= len(lines)
             start = end
             lines = _read_lines(file, start)
 
@@ -233,9 +237,8 @@ class Uploads:
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or FIRST_PAUSE_SECONDS)
         self._failing_since = self._failing_since or time.monotonic()
         # The text of a disk's fault names a path, so it is no cause.
-        self._failures.add(
-            fault.errno or str(fault), f"transcripts wait in {self._spool}: {fault}", QUIET_SECONDS, is_sliding=True
-        )
+        cause, text = fault.errno or str(fault), f"transcripts wait in {self._spool}: {fault}"
+        self._failures.add(cause, text, quiet_seconds=300.0, is_sliding=True)  # longer than the longest pause
 
 
 def _read_lines(file: BinaryIO, start: int) -> bytes:
