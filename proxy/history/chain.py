@@ -27,8 +27,6 @@ from proxy.history import splice
 from proxy.history.messages import Message
 from proxy.history.request import Request
 
-CHAIN_VERSION = b"c1"
-"""It must change with the canonical form."""
 LINK_BYTES = 20
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
@@ -156,7 +154,7 @@ def compute_link(link: bytes, message: Message, secret: bytes) -> bytes:
 
 
 def _compute_origin(request: Request, tenant: str, secret: bytes, conversation: str) -> bytes:
-    content = CHAIN_VERSION
+    content = b"c1"  # the version of the canonical form
     for name in (tenant, request.user, conversation):
         name_bytes = name.encode("utf-8", "surrogatepass")
         content += len(name_bytes).to_bytes(8, "big") + name_bytes
