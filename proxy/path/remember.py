@@ -451,7 +451,7 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
     last, body, links = conversation.memory.last, conversation.context.request.body, conversation.identified.links
     start = find_last_assistant(body) or 0
     if last is not None:
-        if economics.is_cold(now - last.forwarded_at, conversation.context.prices):
+        if economics.is_cold(now - last.forwarded_at):
             return 0
         if last.anchor.link in links:
             start = links.index(last.anchor.link)

@@ -20,7 +20,6 @@ from proxy.shorten.pipeline import Count
 class Prices:
     read: float = 0.1
     write: float = 1.25
-    lifetime: float = 300.0
     cliffs: tuple[int, ...] = ()
     ends_only: bool = False
     """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
@@ -59,8 +58,12 @@ def find_share_worth_clearing(prices: Prices) -> float:
     return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / 9.0))
 
 
-def is_cold(idle_seconds: float | None, prices: Prices) -> bool:
-    return idle_seconds is not None and idle_seconds > prices.lifetime
+def is_cold(idle_seconds: float | None) -> bool:
+    """Whether the upstream has forgotten the prefix: five minutes after its last use.
+
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    """
+    return idle_seconds is not None and idle_seconds > 300  # noqa: PLR2004
 
 
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]

@@ -84,10 +84,6 @@ class MarkedHistory:
         )
 
     @property
-    def is_short(self) -> bool:
-        return self.short_by != ""
-
-    @property
     def short_by(self) -> str:
         """The setting by which the conversation is too short to be compacted by choice; else empty."""
         rules, body = self.rules, self.body
