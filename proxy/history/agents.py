@@ -10,12 +10,6 @@ from typing import Any, Literal
 
 from proxy.history.messages import ToolCall
 
-ASKING = (
-    *("askuser*", "*ask_user*", "ask_followup_question", "ask_human*", "request_user_input", "question"),
-    *("ask_questions", "*askquestion*"),
-)
-"""Tools that ask a person. Others with such a name ask a model or a search."""
-
 
 @dataclass(frozen=True, slots=True)
 class StateTool:
@@ -25,6 +19,8 @@ class StateTool:
     examples: str
     is_folded: bool = False
     """The newest results stay when results are cleared, but not beside a fold."""
+    asks: bool = False
+    """It asks a person. Others with such a name ask a model or a search."""
 
 
 STATE_TOOLS = (
@@ -40,15 +36,15 @@ STATE_TOOLS = (
     StateTool("task_tracker", "task_tracker (OpenHands)"),
     StateTool("new_task", "new_task (Cline)"),
     StateTool("update_plan", "update_plan (Codex)"),
-    StateTool("askuser*", "AskUserQuestion (Claude Code)"),
-    StateTool("*ask_user*", "ask_user (Gemini CLI)"),
-    StateTool("ask_followup_question", "ask_followup_question (Cline)"),
-    StateTool("ask_human*", "ask_human (LangGraph)"),
-    StateTool("request_user_input", "request_user_input (Codex)"),
-    StateTool("question", "question (opencode)"),
+    StateTool("askuser*", "AskUserQuestion (Claude Code)", asks=True),
+    StateTool("*ask_user*", "ask_user (Gemini CLI)", asks=True),
+    StateTool("ask_followup_question", "ask_followup_question (Cline)", asks=True),
+    StateTool("ask_human*", "ask_human (LangGraph)", asks=True),
+    StateTool("request_user_input", "request_user_input (Codex)", asks=True),
+    StateTool("question", "question (opencode)", asks=True),
     StateTool("ask", "Ask (j-cli)"),
-    StateTool("*ask_questions*", "ask_questions (Copilot)"),
-    StateTool("*askquestion*", "vscode_askQuestions (Copilot), AskQuestion (Cursor)"),
+    StateTool("*ask_questions*", "ask_questions (Copilot)", asks=True),
+    StateTool("*askquestion*", "vscode_askQuestions (Copilot), AskQuestion (Cursor)", asks=True),
     StateTool("*memory*", "save_memory (Gemini CLI)", is_folded=True),
     StateTool("*plan_mode", "exit_plan_mode (Qwen Code)", is_folded=True),
     StateTool("*planmode", "ExitPlanMode (Claude Code), EnterPlanMode (Claude Code)", is_folded=True),
@@ -99,7 +95,7 @@ PATTERNS = (
         ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target"),
     ),
     Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate*"),
-    Pattern("ask", " ".join(ASKING)),
+    Pattern("ask", " ".join(tool.glob for tool in STATE_TOOLS if tool.asks)),
     Pattern("read", _EDITORS, PATHS, ("view", "read", "Line")),
     Pattern(
         "change",
