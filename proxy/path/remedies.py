@@ -34,7 +34,7 @@ from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.planning import OVERFLOW_RETRY, NeedSummary, Plan
 from proxy.path.remember import begin, give_up_summary, learn_window, load_memory, report_end
 from proxy.shorten.clear_results import StripReasoning
-from proxy.shorten.economics import Calibration, LearnedLimit, Window, is_plausible, make_learned_limit
+from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import REASONING_REFUSED, ConversationState
@@ -63,7 +63,7 @@ class Cure:
     strip_signed: bool = False
     ratio: float = 1.0
     most_answer_tokens: int | None = None
-    learned: LearnedLimit | None = None
+    learned: Window | None = None
 
     @property
     def changes_history(self) -> bool:
@@ -142,7 +142,7 @@ def _shorten_history(
             int(size * LARGEST_RETRY_SHARE),
             int(size * GUESSED_SHARE),
             ratio=ratio,
-            learned=make_learned_limit(size, "input"),
+            learned=make_learned_window(size, "input"),
         )
     if fault.covers == "input":
         room, answer = fault.limit, None
@@ -163,12 +163,12 @@ def _shorten_history(
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 
 
-def limit_of(fault: Refusal, max_output: int | None = None) -> LearnedLimit | None:
+def limit_of(fault: Refusal, max_output: int | None = None) -> Window | None:
     if fault.kind == "output" and not (max_output and fault.limit and 2 * max_output <= fault.limit):
         return None
     if fault.kind not in ("input", "output", "tpm-hard"):
         return None
-    return make_learned_limit(fault.limit, fault.covers)
+    return make_learned_window(fault.limit, fault.covers)
 
 
 def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
@@ -296,7 +296,7 @@ def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Acti
     window = conversation.window
     if limit is not None:
         yield from learn_window(conversation, limit)
-        window = conversation.narrow(limit.window())
+        window = conversation.narrow(limit)
     counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.memory.calibration.ratio
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
@@ -321,7 +321,7 @@ def _apply(
 ) -> Plan | None:
     """None if the cure does not help. `window`: narrowed by this refusal."""
     if cure.learned is not None:
-        window = conversation.narrow(cure.learned.window())
+        window = conversation.narrow(cure.learned)
     facts = Facts(
         usable_tokens=cure.window_tokens,
         nominal_tokens=window.usable_tokens(),

@@ -59,7 +59,7 @@ from proxy.shorten.block import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.shorten.economics import LEARNED_SECONDS, LearnedLimit, Usage, is_plausible, price_prompt
+from proxy.shorten.economics import LEARNED_SECONDS, Usage, Window, encode_window, is_plausible, price_prompt
 from proxy.shorten.marked_history import count_all
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
 from proxy.shorten.state import WINDOW_REASONS
@@ -266,10 +266,10 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
             return
 
 
-def learn_window(conversation: Conversation, limit: LearnedLimit) -> Actions[None]:
-    yield NoteLocalWindow(limit.window())
+def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
+    yield NoteLocalWindow(window)
     key = conversation.window_keys(conversation.identified.tenant)[0]
-    yield StoreFact(key, limit.to_bytes(), LEARNED_SECONDS)
+    yield StoreFact(key, encode_window(window), LEARNED_SECONDS)
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:

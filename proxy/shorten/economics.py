@@ -150,32 +150,14 @@ class Window:
 UNKNOWN = Window()
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedLimit:
-    """A limit an upstream stated while refusing a request. The store lets it expire after `LEARNED_SECONDS`."""
-
-    limit: int
-    covers: Covers
-
-    def window(self) -> Window:
-        if self.covers == "total":
-            return Window(total=self.limit, origin="learned")
-        return Window(input=self.limit, origin="learned")
-
-    def to_bytes(self) -> bytes:
-        return json.dumps([1, self.limit, self.covers]).encode()
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "LearnedLimit":
-        _, limit, covers = json.loads(value)
-        return cls(limit, covers)
-
-
-def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
+def make_learned_window(limit: int | None, covers: Covers = "total") -> Window | None:
+    """Make a window of a limit that an upstream stated while refusing a request."""
     # A number outside is not a window but a misread sentence.
     if limit is None or limit not in range(2_048, 10_000_001):
         return None
-    return LearnedLimit(limit, covers)
+    if covers == "total":
+        return Window(total=limit, origin="learned")
+    return Window(input=limit, origin="learned")
 
 
 def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
@@ -187,15 +169,15 @@ def make_window_keys(tenant: str, upstream: str, model: str, credential: str) ->
 
 
 def encode_window(window: Window) -> bytes:
-    return json.dumps([2, window.total, window.input, window.output]).encode()
+    return json.dumps([3, window.total, window.input, window.output, window.origin]).encode()
 
 
 def decode_window(value: bytes) -> Window:
-    version, *sizes = json.loads(value)
-    if version == 1:
-        return LearnedLimit.from_bytes(value).window()
-    total, longest_input, output = sizes
-    return Window(total=total, input=longest_input, output=output, origin="live")
+    """Refuse other formats: a window is learned or asked for again within a day."""
+    version, total, longest_input, output, origin = json.loads(value)
+    if version != 3:  # noqa: PLR2004
+        raise ValueError("a window of another version")
+    return Window(total=total, input=longest_input, output=output, origin=origin)
 
 
 def compute_relative_prices(window: Window) -> Prices:
