@@ -172,7 +172,7 @@ def is_read_only(tool: str) -> bool:
 
 def list_name_words(name: str) -> list[str]:
     """`read` and `file` of `readFile` and of `read_file`."""
-    return [word.lower() for word in _NAME_WORD.findall(name)]
+    return list(map(str.lower, _NAME_WORD.findall(name)))
 
 
 def is_plan_mode(call: ToolCall) -> bool:

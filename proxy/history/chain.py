@@ -75,7 +75,7 @@ def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
     for key in ("content", "tool_calls"):
         parts = unmarked_message.get(key)
         if isinstance(parts, list):
-            unmarked_message[key] = [_drop_markers(part) for part in parts]
+            unmarked_message[key] = list(map(_drop_markers, parts))
     match unmarked_message.get("content"):
         case [{"type": "text", "text": str(text), **other_keys}] if not other_keys:
             unmarked_message["content"] = text

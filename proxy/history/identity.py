@@ -81,7 +81,7 @@ class Identity:
         return f"{self.tenant}/summary/{link.hex()}.{self.head}"
 
     def summary_keys(self) -> list[str]:
-        return [self.summary_key_of(link) for link in reversed(self.links)]
+        return list(map(self.summary_key_of, reversed(self.links)))
 
     def _find_space(self, *, is_observed: bool) -> str:
         if is_observed:

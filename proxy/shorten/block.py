@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
+from itertools import starmap
 from typing import Any, Literal, Protocol, TypeVar
 
 from proxy.designs.one_liners import OneLiners
@@ -101,8 +102,8 @@ class Block:
         value: dict[str, Any] = {
             "format": FORMAT_VERSION,
             "covers": self.covers,
-            "parts": [_write_part(part) for part in self.parts],
-            "always": [step_to_json(step) for step in self.always],
+            "parts": list(map(_write_part, self.parts)),
+            "always": list(map(step_to_json, self.always)),
             "window": self.window,
             "reason": self.reason,
             "policy": self.policy,
@@ -142,8 +143,8 @@ class Block:
             summary = Summary(int(covers), str(text))
         return cls(
             covers=int(value["covers"]),
-            parts=tuple(_read_part(*part) for part in value["parts"]),
-            always=tuple(step_from_json(*step) for step in value["always"]),
+            parts=tuple(starmap(_read_part, value["parts"])),
+            always=tuple(starmap(step_from_json, value["always"])),
             window=_read_size(value["window"]),
             reason=str(value["reason"]),
             policy=str(value["policy"]),

@@ -35,12 +35,15 @@ def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
 def estimate_payback(before: Sequence[Message], after: Sequence[Message], count: Count, prices: Prices) -> float:
     """Return the number of requests after which a rewrite has paid for itself; infinite if it never does."""
     start = count_shared(before, after)
-    raws_before, raws_after = ([message.raw for message in messages] for messages in (before, after))
-    new_tokens = sum(map(count, raws_after[start:]))
-    saved_tokens = sum(map(count, raws_before[start:])) - new_tokens
+
+    def add_up(messages: Sequence[Message]) -> int:
+        return sum(count(message.raw) for message in messages)
+
+    new_tokens = add_up(after[start:])
+    saved_tokens = add_up(before[start:]) - new_tokens
     if prices.ends_only:
         # The rewrite begins after the last block, where no request has ended since that was made.
-        new_tokens += sum(map(count, raws_after[:start]))
+        new_tokens += add_up(after[:start])
     if saved_tokens * prices.read > 0:
         return new_tokens * max(0.0, prices.write - prices.read) / (saved_tokens * prices.read)
     if saved_tokens > 0:
