@@ -18,6 +18,7 @@ The first becomes the second. A text that is not JSON stays. Changing the form c
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
@@ -34,6 +35,8 @@ _MARKER_NAME_PART = b"cache_"
 # The order of keys in which most clients write a message; other keys follow by name.
 _ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
 _RANKS = {key: rank for rank, key in enumerate(_ORDER)}
+# Its quotes are no escaped ones, and the brace behind it is the last of the element: it is a member of the element.
+_LAST_MARKER = re.compile(rb'\s*,\s*"cache_control"\s*:\s*\{\s*"type"\s*:\s*"ephemeral"\s*\}(?=\s*\}\Z)')
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -101,8 +104,13 @@ def _rank_key(key: str) -> tuple[int, str]:
 
 
 def _strip_markers(element: bytes) -> bytes:
+    """Most clients write one, last, which is cut off without a parser."""
     if element[:1] != b"{" or _MARKER_NAME_PART not in element:
         return element
+    if element.count(_MARKER_NAME_PART) == 1:
+        last_member = _LAST_MARKER.search(element)
+        if last_member is not None:
+            return element[: last_member.start()] + element[last_member.end() :]
     return splice.remove_members(element, MARKERS)
 
 
