@@ -8,11 +8,12 @@ looked for that could have been there by then. From both follows the view, as it
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from proxy import assembly
 from proxy.admin.routes import AdminContext, Json, run_in_admin_thread
 from proxy.config import Config
+from proxy.errors import NotFound
 from proxy.history.identity import make_block_key
 from proxy.history.messages import NOTE, Message, find_last_assistant
 from proxy.history.request import Request
@@ -27,20 +28,15 @@ from proxy.store.transcripts.files import MessageLine
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
 
-KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
+Turn = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageStatus:
-    status: str
+    status: Literal["kept", "pinned", "cleared", "folded", "summarised"]
     step: str = ""
     instead: tuple[Message, ...] = ()
     """Several messages that are replaced by one note have the same."""
-
-    @property
-    def is_removed(self) -> bool:
-        """Not forwarded, not even in a shorter form."""
-        return self.status in (FOLDED, SUMMARISED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +45,9 @@ class View:
     messages: tuple[Message, ...]
     block: Block | None
 
-    @property
-    def summary(self) -> str:
-        if self.block is None or self.block.summary is None:
-            return ""
-        return self.block.summary.text
-
 
 def show_without_block(request: Request) -> View:
-    return View((MessageStatus(KEPT),) * len(request.body), request.body, None)
+    return View((MessageStatus("kept"),) * len(request.body), request.body, None)
 
 
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
@@ -68,32 +58,34 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
     )
     if not state.has_block:
         return show_without_block(request)
-    pins = state.pinned_passages
-    statuses = [_find_status(state, index, message, pins) for index, message in enumerate(state.body)]
+    sent_whole = set()
+    replacements: dict[int, list[Message]] = {index: [] for index in range(len(state.body) + 1)}
+    for sent_message in state.view:
+        if not sent_message.literal:
+            sent_whole.add(sent_message.start)
+            continue
+        for index in range(sent_message.start, max(sent_message.stop, sent_message.start + 1)):
+            replacements[index].append(sent_message)
+    statuses = []
+    for index, message in enumerate(state.body):
+        if index not in sent_whole:
+            statuses.append(_find_status(index, replacements[index], block))
+        elif _is_pinned(message, state.pinned_passages):
+            statuses.append(MessageStatus("pinned"))
+        else:
+            statuses.append(MessageStatus("kept"))
     return View(tuple(statuses), state.view, block)
 
 
-def _find_status(state: ConversationState, index: int, message: Message, pins: Sequence[str]) -> MessageStatus:
-    steps = []
-    notes = []
-    for sent_message in state.view:
-        if not sent_message.start <= index < max(sent_message.stop, sent_message.start + 1):
-            continue
-        if not sent_message.literal:
-            if sent_message.start == index:
-                if _is_pinned(message, pins):
-                    return MessageStatus(PINNED)
-                return MessageStatus(KEPT)
-        elif sent_message.made == NOTE:
-            notes.append(sent_message)
-        else:
-            steps.append(sent_message)
+def _find_status(index: int, replacements: list[Message], block: Block) -> MessageStatus:
+    steps = [message for message in replacements if message.made != NOTE]
     if steps:
-        return MessageStatus(CLEARED, steps[0].made, tuple(steps))
-    summary = state.block.summary
-    is_summarised = any(map(is_of_summary, notes)) or (summary is not None and index < summary.covers)
-    status = SUMMARISED if is_summarised else FOLDED
-    return MessageStatus(status, NOTE if notes else "", tuple(notes))
+        return MessageStatus("cleared", steps[0].made, tuple(steps))
+    step = NOTE if replacements else ""
+    is_covered = block.summary is not None and index < block.summary.covers
+    if is_covered or any(map(is_of_summary, replacements)):
+        return MessageStatus("summarised", step, tuple(replacements))
+    return MessageStatus("folded", step, tuple(replacements))
 
 
 def _is_pinned(message: Message, pins: Sequence[str]) -> bool:
@@ -104,9 +96,6 @@ def _is_pinned(message: Message, pins: Sequence[str]) -> bool:
 
 PREVIEW_CHARACTERS = 200
 TITLE_CHARACTERS = 140
-CREATED, OBSERVED = "created", "observed"
-
-Turn = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -125,12 +114,13 @@ class ConversationBranch:
             if role == "user":
                 title = cut_title(text)
                 break
+        block = self.view.block
         statuses = zip(self.request.body, self.view.statuses, strict=True)
         return {
             "title": self._redact(title),
             "at": self.lines[-1].at,
             "block": self._describe_block(),
-            "summary": self._redact(self.view.summary),
+            "summary": self._redact(block.summary.text if block and block.summary else ""),
             "head": [self._redact(role_and_text(line.message)[1]) for line in self.transcript.head_of(self.lines[-1])],
             "pieces": [self._describe_piece(index, *message) for index, message in enumerate(statuses)],
             "why_no_pieces": "",
@@ -174,7 +164,7 @@ class ConversationBranch:
         if not tool and message.calls:
             tool = message.calls[0].name
         bytes_sent = len(message.raw)
-        if status.instead or status.is_removed:
+        if status.instead or status.status in ("folded", "summarised"):
             bytes_sent = sum(len(sent_message.raw) for sent_message in status.instead if sent_message.start == index)
         preview = " ".join(text[: 2 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS]
         return {
@@ -193,24 +183,24 @@ class ConversationBranch:
         return self.redaction.of_text(text)[0]
 
 
-async def open_branch(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> ConversationBranch | str:
-    """Return the branch up to one of these turns, or the reason why it cannot be shown."""
+async def open_branch(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> ConversationBranch:
+    """Return the branch up to one of these turns. NotFound: why it cannot be shown."""
     config = context.config()
     tenant = turn["tenant"]
     transcript = await run_in_admin_thread(find_transcript, context.archive, turn["conversation"], tenant)
     if transcript is None:
-        return _explain_no_messages(config)
+        raise NotFound(_explain_no_messages(config))
     leaf = turn["link"]
     if leaf not in transcript.messages:
         leaf = next(iter(transcript.leaves()), "")
     lines = transcript.path(leaf)
     request = parse_path(lines)
     if request is None or not lines:
-        return "what is kept of this conversation cannot be read as a history"
+        raise NotFound("what is kept of this conversation cannot be read as a history")
     try:
         block, is_observed = await _find_block(context, tenant, lines, _count_links(request, lines, turn, turns))
     except StoreUnavailable as fault:
-        return f"the blocks cannot be read: {fault}"
+        raise NotFound(f"the blocks cannot be read: {fault}") from None
     view = await run_in_admin_thread(_build_view, config, request, lines, block)
     return ConversationBranch(transcript, lines, request, view, is_observed, assembly.build_redaction(config))
 
@@ -226,11 +216,11 @@ def _explain_no_messages(config: Config) -> str:
 
 def _count_links(request: Request, lines: list[MessageLine], turn: Turn, turns: Sequence[Turn]) -> int:
     """Return how many links from the beginning a block could have covered that stood for this turn."""
-    if turn["action"] != OBSERVED and turn["tokens_forwarded"] >= turn["tokens_raw"]:
+    if turn["action"] != "observed" and turn["tokens_forwarded"] >= turn["tokens_raw"]:
         return 0
     maker = turn
     for earlier_turn in turns:
-        if earlier_turn["at"] <= turn["at"] and earlier_turn["action"] == CREATED:
+        if earlier_turn["at"] <= turn["at"] and earlier_turn["action"] == "created":
             maker = earlier_turn
     length = len(lines)
     for number, line in enumerate(lines, 1):
@@ -247,7 +237,7 @@ async def _find_block(
     links = links_of(lines)[:link_count]
     if not links:
         return None, False
-    for space in (tenant, f"{tenant}/{OBSERVED}"):
+    for space in (tenant, f"{tenant}/observed"):
         keys = [make_block_key(space, link) for link in reversed(links)]
         stored_value = (await context.store.find_first(keys))[0]
         if stored_value is not None:

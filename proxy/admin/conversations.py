@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.conversation_branch import ConversationBranch, cut_title, open_branch
+from proxy.admin.conversation_branch import cut_title, open_branch
 from proxy.admin.events_page import INCIDENT_COLUMNS, read_incident
 from proxy.admin.figures import OPEN_SECONDS
 from proxy.admin.request_list import list_names
@@ -28,32 +28,28 @@ from proxy.store.transcripts.files import MessageLine, file_name, list_files, pa
 from proxy.wire.http_head import Caller
 
 TURNS_LIMIT = 2_000
-INDEX_DIGITS_LIMIT = 9
-TITLE_LINES = 40
+# Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
 _LIST = """
-select conversation, tenant, team, user, session, key, model, upstream, tag,
-       policy || '@' || policy_version as policy, first, last, requests, tokens_raw, tokens_forwarded,
-       sums.tokens_would_be, blocks, spent, would_save, paid_all as paid,
-       plain_all - paid_all - spent as saved, round(warm * 1.0 / nullif(read, 0), 4) as cached_share
-from (select conversation as name, tenant as owner, team as owner_team, session as session_name, min(at) as first,
-             max(at) as last, count(*) as requests,
+select conversation, tenant, team, user, session, key, model, upstream, tag, policy, last, requests, tokens_raw,
+       tokens_forwarded, tokens_would_be, blocks, spent, would_save, paid, plain - paid - spent as saved,
+       round(tokens_cached * 1.0 / nullif(tokens_read, 0), 4) as cached_share
+from (select conversation, tenant, team, user, session, key, model, upstream, tag,
+             policy || '@' || policy_version as policy, max(at) as last, count(*) as requests,
              sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded,
-             sum(case when cached_tokens is null then 0 else prompt_tokens end) as read, sum(cached_tokens) as warm,
-             sum(action = 'created') as blocks, sum(paid_dollars) as paid_all, sum(plain_dollars) as plain_all,
              sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
-             sum(paid_dollars - would_be_dollars) as would_save,
+             sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,
+             sum(cached_tokens) as tokens_cached, sum(action = 'created') as blocks, sum(paid_dollars) as paid,
+             sum(plain_dollars) as plain, sum(paid_dollars - would_be_dollars) as would_save,
              case when conversation != '' and max(at) = max(max(at)) over (partition by conversation, tenant, team)
              then (select coalesce(sum(dollars), 0) from incidents where incidents.conversation = turns.conversation)
              else 0 end as spent
       from turns where (:team = '' or team = :team) and (:user = '' or user = :user)
                        and (:session = '' or session = :session)
-      group by conversation, tenant, team, session) as sums
-join turns as newest on newest.conversation = name and newest.tenant = owner and newest.team = owner_team
-                        and newest.session = session_name and newest.at = last
+      group by conversation, tenant, team, session)
 where (:model = '' or model = :model) and (:before = 0 or last < :before)
-      and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || newest.policy || ' ' || tag
-           || ' ' || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
-group by conversation, tenant, team, session order by last desc limit :limit
+      and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || policy || ' ' || tag || ' '
+           || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
+order by last desc limit :limit
 """
 _TURNS = """
 select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
@@ -111,15 +107,16 @@ def _is_open(last: float) -> bool:
 
 
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
-    all_turns, turns, branch = await _look_up(context, request)
+    all_turns, turns, turn = await _look_up(context, request)
+    try:
+        branch = await open_branch(context, turn, all_turns)
+        messages = await run_in_admin_thread(branch.describe)
+    except NotFound as missing:
+        messages = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "why_no_pieces": str(missing)}
     last_turn = turns[-1]
     for turn in turns:
         del turn["tenant"]
     incidents = await run_in_admin_thread(_list_incidents, context.activity_log, last_turn["conversation"])
-    if isinstance(branch, ConversationBranch):
-        messages = await run_in_admin_thread(branch.describe)
-    else:
-        messages = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "why_no_pieces": branch}
     return {
         **{name: last_turn[name] for name in ("conversation", "team", "model", "upstream", "user", "session", "key")},
         "first": turns[0]["at"],
@@ -135,21 +132,17 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
 
 
 async def show_message(context: AdminContext, request: AdminRequest) -> Json:
-    _, _, branch = await _look_up(context, request)
-    if not isinstance(branch, ConversationBranch):
-        raise NotFound(branch)
-    index = request.names["place"]
-    if not (index.isascii() and index.isdigit() and len(index) < INDEX_DIGITS_LIMIT):
-        raise NotFound("the message index is not a number")
-    if int(index) >= len(branch.lines):
-        raise NotFound("message index out of range")
-    return await run_in_admin_thread(branch.describe_message, int(index))
+    all_turns, _, turn = await _look_up(context, request)
+    branch = await open_branch(context, turn, all_turns)
+    place = request.names["place"]
+    indexes = {str(index): index for index in range(len(branch.lines))}
+    if place not in indexes:
+        raise NotFound("there is no message of this index")
+    return await run_in_admin_thread(branch.describe_message, indexes[place])
 
 
-async def _look_up(
-    context: AdminContext, request: AdminRequest
-) -> tuple[list[Turn], list[Turn], ConversationBranch | str]:
-    """Return all turns, those of the session asked for, and the branch up to turn `at`, or why it cannot be shown."""
+async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[Turn], list[Turn], Turn]:
+    """Return all turns, those of the session asked for, and the one asked for."""
     parameters = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
     all_turns = await run_in_admin_thread(context.activity_log.query, _TURNS, parameters)
     if not all_turns:
@@ -162,22 +155,17 @@ async def _look_up(
     for turn in turns:
         if turn["link"] == request.query.at:
             chosen_turn = turn
-    return all_turns, turns, await open_branch(context, chosen_turn, all_turns)
+    return all_turns, turns, chosen_turn
 
 
 def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
+    """The one with the newest request first."""
     sessions: dict[str, Json] = {}
-    for turn in turns:
+    for turn in reversed(turns):
         name = turn["session"]
-        before = sessions.pop(name, None)  # and to the end
-        sessions[name] = {
-            "session": name,
-            "user": turn["user"],
-            "model": turn["model"],
-            "last": turn["at"],
-            "requests": before["requests"] + 1 if before else 1,
-        }
-    return list(reversed(sessions.values()))
+        session = sessions.setdefault(name, {"session": name, "user": turn["user"], "requests": 0})
+        session["requests"] += 1
+    return list(sessions.values())
 
 
 def _list_incidents(activity_log: ActivityLog, conversation: str) -> list[Json]:
@@ -186,28 +174,22 @@ def _list_incidents(activity_log: ActivityLog, conversation: str) -> list[Json]:
 
 
 def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    folders_by_tenant: dict[str, dict[str, Path]] = {}
-    titles = {}
+    names_by_tenant: dict[str, set[str]] = {}
     for row in rows:
-        tenant = row["tenant"]
-        if tenant not in folders_by_tenant:
-            folders_by_tenant[tenant] = _list_folders(config.originals / file_name(tenant))
-        folder = folders_by_tenant[tenant].get(row["conversation"])
-        if folder is not None:
-            titles[row["conversation"]] = _read_title(folder)
+        names_by_tenant.setdefault(row["tenant"], set()).add(row["conversation"])
+    titles = {}
+    for tenant, names in names_by_tenant.items():
+        for folder in (config.originals / file_name(tenant)).glob("*"):
+            name = folder.name[:SHORT_NAME_CHARACTERS]
+            if name in names:
+                titles[name] = _read_title(folder)
     return titles
-
-
-def _list_folders(tenant_folder: Path) -> dict[str, Path]:
-    if not tenant_folder.is_dir():
-        return {}
-    return {folder.name[:SHORT_NAME_CHARACTERS]: folder for folder in tenant_folder.iterdir()}
 
 
 def _read_title(folder: Path) -> str:
     for path in list_files(folder)[:1]:
         with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be removed by now
-            for raw in islice(lines, TITLE_LINES):
+            for raw in islice(lines, 40):
                 line = parse(raw)
                 if isinstance(line, MessageLine):
                     role, text = role_and_text(line.message)
@@ -217,7 +199,6 @@ def _read_title(folder: Path) -> str:
 
 
 CONTEXT_CHARACTERS = 80
-SEARCH_SECONDS = 10.0
 _SEARCHING = threading.Lock()
 """Held by the thread that searches: a client may leave while it still reads."""
 
@@ -251,7 +232,7 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
     if not query.text:
         return {"hits": hits, "whole": True}
     find = find_text(query.text)
-    end = time.monotonic() + SEARCH_SECONDS
+    end = time.monotonic() + 10.0
     for saved_conversation in context.archive.newest_first(Caller(request.visitor.team).tenant):
         for hit in _find_hits(read_transcript(saved_conversation), find):
             if len(hits) >= query.limit:
@@ -263,7 +244,8 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
 
 
 def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
-    title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
+    texts = (role_and_text(line.message) for line in transcript.messages.values())
+    title = next((text for role, text in texts if role == "user"), "")
     for at, role, seen_at, match in transcript.search(find):
         yield {
             "conversation": transcript.saved.short_name,

@@ -5,14 +5,13 @@ it: https://owasp.org/www-project-secure-headers/
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from functools import cache, partial
-from html import escape
 from http import HTTPStatus
 from importlib import resources
 from inspect import iscoroutinefunction
+from operator import methodcaller
 from os import urandom
 from typing import Any, cast
 from urllib.parse import parse_qs
@@ -24,16 +23,11 @@ from proxy import errors
 from proxy.access.records import RegistryUnreadable
 from proxy.admin import conversations, events_page, figures, guard, policy_pages, request_list, teams
 from proxy.admin.guard import NeedsAdminKey, Visitor
-from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, Unreadable, run_in_admin_thread
-from proxy.config import Config
+from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable, run_in_admin_thread
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
 from proxy.store.contract import StoreUnavailable
 
-BODY_BYTES = 1024 * 1024
-LOGIN_BODY_BYTES = 4 * 1024
-"""Limit of the only body that is read without a key."""
-LOGIN_FIELDS_MAX = 16
 JSON = "application/json"
 
 
@@ -41,7 +35,7 @@ def read_query(route: Route, query: Mapping[str, str]) -> object:
     try:
         return msgspec.convert(dict(query), route.query, strict=False)
     except msgspec.ValidationError as fault:
-        raise Invalid("invalid query", [_find_flaw(fault)]) from None
+        raise _make_invalid("invalid query", fault) from None
 
 
 async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN401 (the type that the route names)
@@ -51,50 +45,39 @@ async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN
     content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if content_type != JSON:
         raise NotJson("send the body as JSON, with `content-type: application/json`")
-    data = await _read_body(request, BODY_BYTES)
+    data = await _read_body(request, max_bytes=1024 * 1024)
     try:
         return msgspec.json.decode(data, type=route.body)
     except msgspec.ValidationError as fault:
-        raise Invalid("invalid body", [_find_flaw(fault)]) from None
+        raise _make_invalid("invalid body", fault) from None
     except (msgspec.DecodeError, RecursionError):
         raise BadRequest("the body is not JSON") from None
 
 
 async def read_login_key(request: web.BaseRequest) -> str:
-    form = await _read_body(request, LOGIN_BODY_BYTES)
+    form = await _read_body(request, max_bytes=4 * 1024)  # the only body that is read without a key
     try:
-        fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=LOGIN_FIELDS_MAX)
+        fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=16)
     except ValueError:
         raise BadRequest("the form has more fields than the login form of the dashboard") from None
     return fields.get("key", [""])[-1].strip()
 
 
 async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
-    pieces = []
-    size = 0
     try:
-        while piece := await request.content.readany():
-            size += len(piece)
-            if size > max_bytes:
-                raise BodyTooLarge(f"the body is larger than {max_bytes // 1024:,} KiB, the limit of this path")
-            pieces.append(piece)
+        return await request.clone(client_max_size=max_bytes).read()
+    except web.HTTPRequestEntityTooLarge:
+        raise BodyTooLarge(f"the body is larger than {max_bytes // 1024:,} KiB, the limit of this path") from None
     except web.RequestPayloadError:
         raise BadRequest("the body is not what the request's headers announce") from None
-    return b"".join(pieces)
 
 
-def _find_flaw(fault: msgspec.ValidationError) -> Flaw:
-    message, _, path = str(fault).partition(" - at `$")
-    return Flaw(path.strip("`.") or "$", message)
+def _make_invalid(message: str, fault: msgspec.ValidationError) -> Invalid:
+    why, _, field = str(fault).partition(" - at `$")
+    return Invalid(message, field.strip("`.") or "$", why)
 
 
-def render_json(status: int, answer: Json, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.Response(status=status, text=json.dumps(answer), content_type=JSON, headers=headers)
-
-
-LOGIN_FILES = ("/admin/static/style.css", "/admin/static/mark.svg")
 _CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_MESSAGE_MARK = "<!-- message -->"
 
 
 @cache
@@ -113,12 +96,9 @@ async def send_file(path: str, _: web.BaseRequest) -> web.Response:
     return web.Response(body=read_files()[path], content_type=content_type, charset="utf-8")
 
 
-def render_login_page(status: int, message: str = "") -> web.Response:
+def render_login_page(status: int, alert: str = "") -> web.Response:
     html = read_files()["/admin/static/login.html"].decode()
-    alert = ""
-    if message:
-        alert = f'<p class="wrong" role="alert">{escape(message)}</p>'
-    return web.Response(status=status, text=html.replace(_MESSAGE_MARK, alert), content_type="text/html")
+    return web.Response(status=status, text=html.replace("<!-- message -->", alert), content_type="text/html")
 
 
 ROUTES = (
@@ -144,8 +124,8 @@ SECURITY_HEADERS = {
     "Cache-Control": "no-store",
     "Server": "compaction-proxy",
 }
-LOGIN, LOGOUT = "/admin/login", "/admin/logout"
-WITHOUT_KEY = (*LOGIN_FILES, LOGIN)
+LOGIN = "/admin/login"
+WITHOUT_KEY = frozenset({LOGIN, "/admin/static/style.css", "/admin/static/mark.svg"})
 _VISITOR = web.RequestKey("visitor", Visitor)
 _NAMES = web.RequestKey("names", dict[str, str])
 
@@ -154,25 +134,27 @@ class Admin:
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._router = web.UrlDispatcher()
-        self._router.add_post(LOGIN, self._log_in)
-        self._router.add_post(LOGOUT, self._log_out)
-        for route in ROUTES:
-            self._add(route.method, PREFIX + route.path, partial(self._call, route))
-        for path in read_files():
-            self._add("GET", path, partial(send_file, path))
+        handlers: list[tuple[str, str, Any]] = [("POST", LOGIN, self._log_in), ("POST", "/admin/logout", self._log_out)]
+        handlers += (("GET", path, partial(send_file, path)) for path in read_files())
+        handlers += ((route.method, PREFIX + route.path, partial(self._call, route)) for route in ROUTES)
+        self._router.add_routes([web.route(*handler) for handler in handlers])  # GET: and HEAD
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             answer = await self._answer(request)
         except ProxyError as fault:
+            has_sent_key = "Authorization" in request.headers or request.path == LOGIN
+            if isinstance(fault, NeedsAdminKey) and has_sent_key:
+                self._context.emit(AdminActed("somebody", request.remote or "", "log in", "", "refused"))
             answer = _render_error(fault, request)
+        except ConnectionError:  # the client has left
+            raise
+        except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
+            self._context.emit(StoreFailed(str(fault)))
+            why = "a disk or store cannot be read or written; see the proxy's log, and try again"
+            answer = _render_error(Unreadable(why), request)
         answer.headers.update(SECURITY_HEADERS)
         return answer
-
-    def _add(self, method: str, path: str, handler: Any) -> None:  # noqa: ANN401 (a partial, which aiohttp calls)
-        self._router.add_route(method, path, handler)
-        if method == "GET":
-            self._router.add_route("HEAD", path, handler)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         config = self._context.config()
@@ -182,7 +164,7 @@ class Admin:
         match_info = await self._router.resolve(cast("web.Request", request))
         # Without the key an unknown path is 401 as well: a caller without it does not learn which paths exist.
         if request.path not in WITHOUT_KEY:
-            request[_VISITOR] = await self._admit(request, config)
+            request[_VISITOR] = await guard.admit(request, config, self._context.records.current)
         match match_info.http_exception:
             case None:
                 request[_NAMES] = dict(match_info)
@@ -192,26 +174,11 @@ class Admin:
             case _:
                 raise NotFound("not found: the dashboard is at /admin/, the API below /admin/api/")
 
-    async def _admit(self, request: web.BaseRequest, config: Config) -> Visitor:
-        try:
-            return await guard.admit(request, config, self._context.records.current)
-        except NeedsAdminKey:
-            if "Authorization" in request.headers:
-                self._note_wrong_key(request)
-            raise
-
-    def _note_wrong_key(self, request: web.BaseRequest) -> None:
-        self._context.emit(AdminActed("somebody", request.remote or "", "log in", "", "refused"))
-
     async def _log_in(self, request: web.BaseRequest) -> web.Response:
         config = self._context.config()
         guard.check_origin(request, config, by_session=False)
         key = await read_login_key(request)
-        try:
-            keyholder = await guard.find_keyholder(guard.list_keyholders(config), key)
-        except NeedsAdminKey as fault:
-            self._note_wrong_key(request)
-            return render_login_page(fault.status, "Wrong key.")
+        keyholder = await guard.find_keyholder(guard.list_keyholders(config), key)
         visitor = keyholder.as_visitor(request.remote or "", " (session)")
         self._context.emit(AdminActed(visitor.who, visitor.address, "log in", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
@@ -232,44 +199,31 @@ class Admin:
         # Only a signed session is recorded: the registry keeps a limited number, and made-up ones would fill it.
         keyholders = guard.list_keyholders(self._context.config())
         if guard.find_holder_of_session(keyholders, session, time.time()):
-            await self._end_session(guard.session_id(session))
+            session_id = guard.session_id(session)  # on every worker and replica: copies of the cookie open nothing
+            end_session = methodcaller("with_session_ended", session_id)
+            await asyncio.to_thread(self._context.records.change, end_session)
         self._context.emit(AdminActed(visitor.who, visitor.address, "log out", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.del_cookie(guard.COOKIE, path="/admin")
         return answer
-
-    async def _end_session(self, session: str) -> None:
-        """End a session on every worker and replica: copies of the cookie open nothing."""
-        try:
-            await asyncio.to_thread(self._context.records.change, lambda registry: registry.with_session_ended(session))
-        except (OSError, RegistryUnreadable) as fault:
-            self._context.emit(StoreFailed(str(fault)))
-            raise Unreadable(
-                "the session could not be ended for copies of its cookie, because the registry cannot be written; see "
-                "the proxy's log, and log out again"
-            ) from None
 
     async def _call(self, route: Route, request: web.BaseRequest) -> web.Response:
         visitor = request[_VISITOR]
         _check_rights(route, visitor)
         names = request[_NAMES]
         query = read_query(route, request.query)
-        body = await read_json(route, request)
-        admin_request = AdminRequest(visitor, names, query, body)
-        try:
-            if iscoroutinefunction(route.answer):
-                answer = await route.answer(self._context, admin_request)
-            else:
-                answer = await run_in_admin_thread(route.answer, self._context, admin_request)
-            # Also in a thread: writing a long list takes a while, and requests would wait for the event loop.
-            return await run_in_admin_thread(render_json, HTTPStatus.OK, answer)
-        except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
-            self._context.emit(StoreFailed(str(fault)))
-            raise Unreadable("a disk or store cannot be read or written; see the proxy's log") from None
+        admin_request = AdminRequest(visitor, names, query, await read_json(route, request))
+        if iscoroutinefunction(route.answer):
+            answer = await route.answer(self._context, admin_request)
+        else:
+            answer = await run_in_admin_thread(route.answer, self._context, admin_request)
+        # Also in a thread: writing a long list takes a while, and requests would wait for the event loop.
+        return await run_in_admin_thread(web.json_response, answer)
 
 
 def _check_rights(route: Route, visitor: Visitor) -> None:
-    if route.needs_write and visitor.role != "write":
+    only_reads = route.only_reads or route.method == "GET"
+    if visitor.role != "write" and not only_reads:
         raise guard.OnlyForReading(f"the key of {visitor.who} may only read")
     if visitor.team and not route.for_teams:
         raise guard.OtherTeam(f"the key of {visitor.who} opens the pages of team {visitor.team} only")
@@ -278,13 +232,15 @@ def _check_rights(route: Route, visitor: Visitor) -> None:
 def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
     """Show the login form to a person without a key."""
     needs_key = isinstance(fault, NeedsAdminKey)
+    if needs_key and request.path == LOGIN:
+        return render_login_page(fault.status, '<p class="wrong" role="alert">Wrong key.</p>')
     if needs_key and request.method == "GET" and not request.path.startswith(PREFIX):
         return render_login_page(fault.status)
     request_id = f"cp-{urandom(8).hex()}"
     error: dict[str, Any] = {**errors.as_error(fault), "request_id": request_id}
     if isinstance(fault, Invalid):
-        error["faults"] = [{"path": flaw.path, "message": flaw.message} for flaw in fault.flaws]
-    answer = render_json(fault.status, {"error": error}, {"x-request-id": request_id, **dict(fault.headers)})
+        error["faults"] = fault.faults
+    headers = {"x-request-id": request_id, **dict(fault.headers)}
     if needs_key:
-        answer.headers["WWW-Authenticate"] = 'Bearer realm="compaction-proxy admin"'
-    return answer
+        headers["WWW-Authenticate"] = 'Bearer realm="compaction-proxy admin"'
+    return web.json_response({"error": error}, status=fault.status, headers=headers)

@@ -5,7 +5,9 @@ summary belongs to the group of that request of its conversation in which it was
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from operator import itemgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -16,25 +18,13 @@ from proxy.store.activity_log import DAY_SECONDS, MINUTE_SECONDS, ActivityLog
 from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
 
 HOUR_SECONDS = 3600.0
-MOMENTS_MAX = 60
-STEPS_SECONDS = (
-    MINUTE_SECONDS,
-    5 * MINUTE_SECONDS,
-    10 * MINUTE_SECONDS,
-    30 * MINUTE_SECONDS,
-    HOUR_SECONDS,
-    3 * HOUR_SECONDS,
-    6 * HOUR_SECONDS,
-    12 * HOUR_SECONDS,
-    DAY_SECONDS,
-)
 
 
 def choose_step(span_seconds: float) -> float:
-    """Return the shortest step by which a span has at most `MOMENTS_MAX` moments."""
-    for step in STEPS_SECONDS:
-        if span_seconds / step <= MOMENTS_MAX:
-            return float(step)
+    """Return the shortest step by which a span has at most 60 moments."""
+    for minutes in (1, 5, 10, 30, 60, 180, 360, 720):
+        if span_seconds <= 60 * minutes * MINUTE_SECONDS:
+            return float(minutes * MINUTE_SECONDS)
     return DAY_SECONDS
 
 
@@ -71,10 +61,8 @@ def show_overview(context: AdminContext, request: AdminRequest) -> Json:
     now = time.time()
     span = request.query.hours * HOUR_SECONDS
     step = choose_step(span)
-    open_count = sum(row["many"] for row in log.query(_OPEN, [now - OPEN_SECONDS, team]))
     return {
-        "now": now,
-        "open": open_count,
+        "open": sum(row["many"] for row in log.query(_OPEN, [now - OPEN_SECONDS, team])),
         "hour": _summarize(_read_counts(log, now - HOUR_SECONDS, team)),
         "day": _summarize(_read_counts(log, now - DAY_SECONDS, team)),
         "all": _summarize(_read_counts(log, 0, team)),
@@ -83,8 +71,8 @@ def show_overview(context: AdminContext, request: AdminRequest) -> Json:
     }
 
 
-def _read_counts(log: ActivityLog, since: float, team: str) -> dict[str, int]:
-    counts = {row["name"]: row["many"] for row in log.query(_COUNTS, [since, team])}
+def _read_counts(log: ActivityLog, since: float, team: str) -> Counter[str]:
+    counts = Counter({row["name"]: row["many"] for row in log.query(_COUNTS, [since, team])})
     if team:
         for summaries in log.query(_SUMMARIES_OF_TEAM, [since, team]):
             counts["summaries"] = summaries["many"]
@@ -93,73 +81,67 @@ def _read_counts(log: ActivityLog, since: float, team: str) -> dict[str, int]:
 
 
 def _read_moments(log: ActivityLog, since: float, now: float, step: float, team: str) -> list[Json]:
-    counts_by_moment: dict[int, dict[str, int]] = {}
+    counts_by_moment = defaultdict[int, Counter[str]](Counter)
     for row in log.query(_MOMENTS, {"step": step, "since": since, "team": team}):
-        counts_by_moment.setdefault(row["moment"], {})[row["name"]] = row["many"]
+        counts_by_moment[row["moment"]][row["name"]] = row["many"]
     moments: list[Json] = []
     for moment in list_moments(since, now, step):
-        counts = counts_by_moment.get(moment, {})
+        counts = counts_by_moment[moment]
         moments.append(
             {
                 "at": moment * step,
-                "requests": counts.get("requests", 0),
-                "tokens_raw": counts.get("raw", 0),
-                "tokens_forwarded": counts.get("forwarded", 0),
-                "tokens_would_be": counts.get("forwarded", 0) - counts.get("observed", 0),
+                "requests": counts["requests"],
+                "tokens_raw": counts["raw"],
+                "tokens_forwarded": counts["forwarded"],
+                "tokens_would_be": counts["forwarded"] - counts["observed"],
                 "saved": _saved_dollars(counts),
             }
         )
     return moments
 
 
-def _summarize(counts: Mapping[str, int]) -> Json:
-
-    def count(*names: str) -> int:
-        return sum(counts.get(name, 0) for name in names)
-
-    tokens_read = count("prompt")
-    cached_share = None
-    if tokens_read:
-        cached_share = round(count("cached") / tokens_read, 4)
+def _summarize(counts: Counter[str]) -> Json:
     return {
-        "requests": count("requests"),
-        "looked_at": count("turns"),
-        "failed": count("failed", "broke"),
-        "left": count("left"),
-        "tokens_raw": count("raw"),
-        "tokens_forwarded": count("forwarded"),
-        "tokens_would_be": count("forwarded") - count("observed"),  # if no policy only observed
-        "tokens_read": tokens_read,  # as the upstreams counted them
-        "tokens_cached": count("cached"),
-        "cached_share": cached_share,
-        "blocks": count("blocks"),
-        "summaries": count("summaries"),
-        "priced": count("priced"),
-        "paid": count("paid") / MICRODOLLARS_PER_DOLLAR,  # for prompts
-        "plain": count("plain") / MICRODOLLARS_PER_DOLLAR,  # for the same histories without the proxy
+        "requests": counts["requests"],
+        "looked_at": counts["turns"],
+        "failed": counts["failed"] + counts["broke"],
+        "left": counts["left"],
+        "tokens_raw": counts["raw"],
+        "tokens_forwarded": counts["forwarded"],
+        "tokens_would_be": counts["forwarded"] - counts["observed"],  # if no policy only observed
+        "tokens_read": counts["prompt"],  # as the upstreams counted them
+        "tokens_cached": counts["cached"],
+        "cached_share": _divide(counts["cached"], counts["prompt"]),
+        "blocks": counts["blocks"],
+        "summaries": counts["summaries"],
+        "priced": counts["priced"],
+        "paid": counts["paid"] / MICRODOLLARS_PER_DOLLAR,  # for prompts
+        "plain": counts["plain"] / MICRODOLLARS_PER_DOLLAR,  # for the same histories without the proxy
         "saved": _saved_dollars(counts),
-        "would_save": count("would-save") / MICRODOLLARS_PER_DOLLAR,  # more, if no policy only observed
-        "spent": count("spent") / MICRODOLLARS_PER_DOLLAR,  # for summaries
-        "overflows": count("overflows", "overflows-helped"),
-        "overflows_helped": count("overflows-helped"),
-        "breakers": count("breakers"),
-        "faults": count("failed-open", "our-faults", "store-faults"),
+        "would_save": counts["would-save"] / MICRODOLLARS_PER_DOLLAR,  # more, if no policy only observed
+        "spent": counts["spent"] / MICRODOLLARS_PER_DOLLAR,  # for summaries
+        "overflows": counts["overflows"] + counts["overflows-helped"],
+        "overflows_helped": counts["overflows-helped"],
+        "breakers": counts["breakers"],
+        "faults": counts["failed-open"] + counts["our-faults"] + counts["store-faults"],
     }
 
 
-def _saved_dollars(counts: Mapping[str, int]) -> float:
-    microdollars = counts.get("plain", 0) - counts.get("paid", 0) - counts.get("spent", 0)
-    return microdollars / MICRODOLLARS_PER_DOLLAR
+def _divide(part: float, total: float) -> float | None:
+    return round(part / total, 4) if total else None
+
+
+def _saved_dollars(counts: Counter[str]) -> float:
+    return (counts["plain"] - counts["paid"] - counts["spent"]) / MICRODOLLARS_PER_DOLLAR
 
 
 GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "session")
 SUMMARY_DELAY_SECONDS = 600.0
 """The turn in which a summary was made may be recorded this much later."""
-CHART_GROUPS_MAX = 8
-"""All other groups are one."""
+CHART_GROUPS_MAX = 7
+"""All other groups are one more."""
 GROUPS_LISTED_MAX = 200
 """There may be as many sessions as turns."""
-OTHERS = "(others)"
 _TURNS = """
 select cast(at / :step as integer) as moment, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
        sum(tokens_after) as tokens_forwarded, sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
@@ -183,8 +165,7 @@ _FIGURES = (
     "priced", "paid", "plain", "blocks", "spent",
 )  # fmt: skip
 
-Figures = dict[str, float]
-Row = dict[str, Any]
+Figures = Counter[str]
 
 
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -206,59 +187,53 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     }
     log = context.activity_log
     rows = [*log.query(_TURNS.format(by=query.by), parameters), *log.query(_SUMMARIES.format(by=query.by), parameters)]
-
-    rows_by_name: dict[str, list[Row]] = {}
+    groups = defaultdict[str, Figures](Counter)
     for row in rows:
-        rows_by_name.setdefault(row["name"], []).append(row)
-    groups = {name: _sum_up(rows) for name, rows in rows_by_name.items()}
+        _add(groups[row["name"]], row)
     names = sorted(groups, key=lambda name: (-groups[name]["tokens_raw"], name))
     chart_names = names
-    if len(names) > CHART_GROUPS_MAX:
-        chart_names = [*names[: CHART_GROUPS_MAX - 1], OTHERS]
-    unlisted_names = names[GROUPS_LISTED_MAX:]
-    other_groups = None
-    if unlisted_names:
-        other_groups = {"groups": len(unlisted_names), **_describe(_sum_up(groups[name] for name in unlisted_names))}
+    if len(names) > CHART_GROUPS_MAX + 1:
+        chart_names = [*names[:CHART_GROUPS_MAX], "(others)"]
+
     moments = list_moments(since, now, step)
+    bars = defaultdict[tuple[int, str], Figures](Counter)
+    for row in rows:
+        if row["moment"] in moments:
+            name = row["name"] if row["name"] in chart_names else "(others)"
+            _add(bars[row["moment"], name], row)
+    total, others = Figures(), Figures()
+    for name in names:
+        _add(total, groups[name])
+    unlisted_names = names[GROUPS_LISTED_MAX:]
+    for name in unlisted_names:
+        _add(others, groups[name])
     return {
-        "now": now,
         "every": step,
-        "by": query.by,
-        "total": _describe(_sum_up(groups.values())),
+        "total": _describe(total),
         "groups": [{"name": name, **_describe(groups[name])} for name in names[:GROUPS_LISTED_MAX]],
-        "others": other_groups,
+        "others": {"groups": len(unlisted_names), **_describe(others)} if unlisted_names else None,
         "shown": chart_names,
-        "moments": _describe_moments(rows, chart_names, moments, step),
+        "moments": [
+            {"at": moment * step, "group": name, **_describe(figures)}
+            for (moment, name), figures in sorted(bars.items(), key=itemgetter(0))
+        ],
         "places": [moment * step for moment in moments],
     }
 
 
-def _describe_moments(rows: list[Row], chart_names: list[str], moments: range, step: float) -> list[Json]:
-    rows_by_moment: dict[tuple[int, str], list[Row]] = {}
-    for row in rows:
-        if row["moment"] in moments:
-            name = row["name"] if row["name"] in chart_names else OTHERS
-            rows_by_moment.setdefault((row["moment"], name), []).append(row)
-    moment_rows: list[Json] = []
-    for moment, name in sorted(rows_by_moment):
-        moment_rows.append({"at": moment * step, "group": name, **_describe(_sum_up(rows_by_moment[moment, name]))})
-    return moment_rows
-
-
-def _sum_up(rows: Iterable[Mapping[str, Any]]) -> Figures:
-    total: Figures = dict.fromkeys(_FIGURES, 0)
-    for row in rows:
-        for name in _FIGURES:
-            total[name] += row.get(name) or 0
-    return total
+def _add(figures: Figures, row: Mapping[str, Any]) -> None:
+    for name in _FIGURES:
+        figures[name] += row.get(name) or 0
 
 
 def _describe(figures: Figures) -> Json:
     cost = figures["paid"] + figures["spent"]
-    cached_share = None
-    if figures["tokens_read"]:
-        cached_share = round(figures["tokens_cached"] / figures["tokens_read"], 4)
-    return {**figures, "cost": cost, "saved": figures["plain"] - cost, "cached_share": cached_share}
+    return {
+        **{name: figures[name] for name in _FIGURES},
+        "cost": cost,
+        "saved": figures["plain"] - cost,
+        "cached_share": _divide(figures["tokens_cached"], figures["tokens_read"]),
+    }
 
 
 ROUTES = (

@@ -26,11 +26,7 @@ from proxy.errors import ForeignOrigin, HostNotAllowed, ProxyError
 
 COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
-READS = frozenset({"GET", "HEAD"})
 WRONG_KEY_SECONDS = 0.25
-_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-_ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
-_BEARER = "bearer "
 HOW = (
     "the admin key opens these pages: the one that `admin.key` of the configuration names, or else the one in the file "
     "`admin.key` in the proxy's state directory"
@@ -92,12 +88,11 @@ def list_keyholders(config: Config) -> list[Keyholder]:
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
     """Refuse a host name that an attacker's DNS points here."""
-    hosts = _LOCAL | ({config.listen.host.lower()} - _ALL_ADDRESSES) | {host.lower() for host in config.admin.hosts}
-    own_address = None
+    hosts = {"localhost", "127.0.0.1", "::1", *(host.lower() for host in config.admin.hosts)}
+    if config.listen.host not in ("0.0.0.0", "::"):  # noqa: S104 (compared with, not bound to)
+        hosts.add(config.listen.host.lower())
     if request.transport is not None:
-        own_address = request.transport.get_extra_info("sockname")
-    if isinstance(own_address, tuple):
-        hosts |= {own_address[0].lower()}
+        hosts.add(str(request.transport.get_extra_info("sockname")[0]).lower())
     if find_host(request.headers.get("Host", "")) not in hosts:
         raise HostNotAllowed(
             "the admin pages are not served under this name: add it to `admin.hosts` of the configuration"
@@ -106,7 +101,7 @@ def check_host(request: web.BaseRequest, config: Config) -> None:
 
 def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) -> None:
     """Refuse a write from a page of another site. Programs send no Origin."""
-    if request.method in READS:
+    if request.method in ("GET", "HEAD"):
         return
     origin = request.headers.get("Origin")
     if origin is None and not by_session:
@@ -124,9 +119,9 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
 async def admit(request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
     keyholders = list_keyholders(config)
     address = request.remote or ""
-    authorization = request.headers.get("Authorization", "")
-    if authorization.lower().startswith(_BEARER):
-        keyholder = await find_keyholder(keyholders, authorization[len(_BEARER) :].strip())
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        keyholder = await find_keyholder(keyholders, key.strip())
         check_origin(request, config, by_session=False)
         return keyholder.as_visitor(address)
     session = request.cookies.get(COOKIE, "")

@@ -9,16 +9,16 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from tempfile import TemporaryFile
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import msgspec
 from msgspec import Meta
 
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
-from proxy.config import Config, InvalidConfig, Loaded, find_origins
+from proxy.config import InvalidConfig, Loaded, find_origins
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound, Overloaded
@@ -110,22 +110,25 @@ class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     days: Annotated[float, Meta(gt=0, le=366)] = 7.0
     conversations: Annotated[int, Meta(ge=1, le=200)] = 25
     seconds: Annotated[float, Meta(gt=0, le=60)] = 20.0
-    window: Annotated[int, Meta(ge=1_000, le=100_000_000)] | None = None
 
 
 async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
     trial: NewTrial = request.body
-    if request.visitor.team:
-        trial = msgspec.structs.replace(trial, team=request.visitor.team)
-    policies = await run_in_admin_thread(_resolve_policies, context.config(), trial)
+    config = context.config()
+    policies = []
+    for field, name in (("policy", trial.policy), ("against", trial.against)):
+        if name not in config.all_policies:
+            raise NotFound(f"`{field}` names an unknown policy: GET /policies lists all")
+        policies.append({"name": name, "policy": config.policy(name).model_dump(mode="json")})
     if _RUNNING.locked():
         raise Overloaded("another trial is running: retry later", headers=(("retry-after", "10"),))
     async with _RUNNING:
-        conversations = await run_in_admin_thread(_find_conversations, context.archive, trial)
-        job = {"policies": policies, "window": trial.window, "seconds": trial.seconds, "memory_bytes": MEMORY_BYTES}
-        answer = await _run(
-            context.config().state.dir, job, conversations[: trial.conversations], trial.seconds + GRACE_SECONDS
-        )
+        tenant = Caller(request.visitor.team or trial.team).tenant
+        conversations = await run_in_admin_thread(_find_conversations, context.archive, tenant, trial)
+        job = {"policies": policies, "seconds": trial.seconds, "memory_bytes": MEMORY_BYTES}
+        with TemporaryFile(dir=config.state.dir) as file:  # without a name, and gone once it is closed
+            await run_in_admin_thread(_write_job, file, job, conversations[: trial.conversations])
+            answer = await _run(file, trial.seconds + GRACE_SECONDS)
     outcome, outcome_today = answer["outcomes"]
     replayed_count = answer["conversations"]
     return {
@@ -136,30 +139,28 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
     }
 
 
-def _resolve_policies(config: Config, trial: NewTrial) -> list[Json]:
-    """Return both policies with everything that they inherit."""
-    policies = []
-    for field, name in (("policy", trial.policy), ("against", trial.against)):
-        if name not in config.all_policies:
-            raise NotFound(f"`{field}` names an unknown policy: GET /policies lists all")
-        policies.append({"name": name, "policy": config.policy(name).model_dump(mode="json")})
-    return policies
-
-
-def _find_conversations(archive: Archive, trial: NewTrial) -> list[SavedConversation]:
-    tenant = Caller(trial.team).tenant
+def _find_conversations(archive: Archive, tenant: str, trial: NewTrial) -> list[SavedConversation]:
     if trial.conversation:
         return list(archive.find(trial.conversation, tenant))[:1]
     since = time.time() - trial.days * DAY_SECONDS
     return [conversation for conversation in archive.newest_first(tenant) if conversation.written_at >= since]
 
 
-async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:
+def _write_job(file: IO[bytes], job: Json, conversations: Sequence[SavedConversation]) -> None:
+    """An empty line ends each conversation."""
+    file.write(msgspec.json.encode(job) + b"\n")
+    for conversation in conversations:
+        if conversation.bytes <= CONVERSATION_BYTES:
+            for line in conversation.lines():
+                file.write(line.removesuffix(b"\n") + b"\n")
+            file.write(b"\n")
+    file.seek(0)
+
+
+async def _run(job: IO[bytes], seconds: float) -> Json:
     """The process gets no environment: that may hold credentials."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with TemporaryFile(dir=folder) as file:  # without a name, and gone once it is closed
-        await run_in_admin_thread(_write_job, file, job, conversations)
-        process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=file, stdout=PIPE, env=environment)
+    process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=job, stdout=PIPE, env=environment)
     try:
         async with asyncio.timeout(seconds):
             answer, _ = await process.communicate()
@@ -174,20 +175,8 @@ async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[Save
     return msgspec.json.decode(answer, type=Json)
 
 
-def _write_job(file: IO[bytes], job: Mapping[str, Any], conversations: Sequence[SavedConversation]) -> None:
-    """An empty line ends each conversation."""
-    file.write(msgspec.json.encode(job) + b"\n")
-    for conversation in conversations:
-        if conversation.bytes > CONVERSATION_BYTES:
-            continue
-        for line in conversation.lines():
-            file.write(line.removesuffix(b"\n") + b"\n")
-        file.write(b"\n")
-    file.seek(0)
-
-
 ROUTES = (
     Route("GET", "/policies", list_policies, for_teams=True),
     Route("GET", "/policies/{policy}", show_policy, for_teams=True),
-    Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, changes=False),
+    Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, only_reads=True),
 )

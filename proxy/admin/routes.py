@@ -7,7 +7,7 @@ may wait for a disk: it is called in a thread.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from proxy.access.records import Records
-from proxy.admin.guard import READS, Visitor
+from proxy.admin.guard import Visitor
 from proxy.config import Config, Loaded
 from proxy.errors import ProxyError
 from proxy.events import AdminActed, Listener
@@ -77,14 +77,8 @@ class Route:
     """None: the route takes none."""
     for_teams: bool = False
     """A key of one team may use it. The route then keeps to `visitor.team`."""
-    changes: bool | None = None
-    """Needs the role `write`. None: all methods but GET and HEAD do."""
-
-    @property
-    def needs_write(self) -> bool:
-        if self.changes is None:
-            return self.method not in READS
-        return self.changes
+    only_reads: bool = False
+    """Needs no role `write`, as methods other than GET do."""
 
 
 def write_audit(
@@ -98,17 +92,11 @@ class Unreadable(ProxyError):
     status, code = 503, "unreadable"
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    path: str
-    message: str
-
-
 class Invalid(ProxyError):
     """A query or body that cannot be used. Nothing was changed."""
 
     status, code = HTTPStatus.UNPROCESSABLE_ENTITY, "invalid"
 
-    def __init__(self, message: str, flaws: Iterable[Flaw] = ()) -> None:
+    def __init__(self, message: str, field: str, why: str) -> None:
         super().__init__(message)
-        self.flaws = tuple(flaws)
+        self.faults = [{"path": field, "message": why}]

@@ -11,7 +11,7 @@ from msgspec import Meta
 from proxy.access.records import DOCUMENT, decode_uses
 from proxy.access.registry import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.guard import OtherTeam
-from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, write_audit
+from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, Route, write_audit
 from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.errors import NotFound
@@ -43,7 +43,6 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
                     "name": name,
                     "policy": team.policy,  # empty: the upstream's
                     "upstream": team.upstream,  # empty: the first that serves the model
-                    "own_key": team.key is not None,
                     "open_keys": valid_keys[name],
                     "halted": registry.is_halted(name),
                 }
@@ -153,7 +152,7 @@ def _describe_key(key: TeamKey, now: float) -> Json:
 
 def _unknown_team(config: Config) -> Invalid:
     teams = ", ".join(config.teams) or "none"
-    return Invalid("unknown team", [Flaw("team", f"add it to `teams` in the configuration (known: {teams})")])
+    return Invalid("unknown team", "team", f"add it to `teams` in the configuration (known: {teams})")
 
 
 ROUTES = (

@@ -12,11 +12,11 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from proxy.config.policies import Policy
-from proxy.lab.replay.replay_history import PROVIDER
 from proxy.lab.replay.replay_jobs import Job, replay_job
 from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, PRICES, Conversation, Scores
 from proxy.lab.replay.scorecard import Row
@@ -30,8 +30,6 @@ from proxy.models.windows import resolve_window
 
 DEFAULT_WINDOW_TOKENS = 128_000
 """Assumed for models whose window is not known."""
-NICENESS_LEVELS = 10
-_PRICES = PRICES["tenth"]
 
 
 class TimeUpError(Exception):
@@ -39,97 +37,80 @@ class TimeUpError(Exception):
 
 
 def main(source: BinaryIO) -> dict[str, Any]:
-    """The answer to the job in `source`: the results that were ready within its time."""
+    """Return the results that were ready within the job's time."""
     job = json.loads(source.readline())
-    os.nice(NICENESS_LEVELS)
+    os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"], job["memory_bytes"]))
     policies = [(entry["name"], Policy.model_validate(entry["policy"])) for entry in job["policies"]]
-    rows: list[list[Scores]] = [[] for _ in policies]
+    scores: list[list[Scores]] = []
+    """Of each branch under each policy."""
     done = 0
     signal.signal(signal.SIGALRM, _raise_time_up)
     signal.setitimer(signal.ITIMER_REAL, job["seconds"])
     try:
-        for number, lines in enumerate(_read_conversations(source)):
-            conversations = list(_branches(f"{number}", lines))
-            scores_list = [scores for entry in conversations for scores in _score(entry, policies, job["window"])]
-            for place, scores in enumerate(scores_list):
-                rows[place % len(policies)].append(scores)
-            done += bool(conversations)
+        for lines in _read_conversations(source):
+            branch_scores = [_score(branch, policies) for branch in _list_branches(lines)]
+            scores += branch_scores
+            done += bool(branch_scores)
     except TimeUpError:
         pass  # the answer is about the conversations before this one
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    outcomes = [_outcome(name, Row(scores, _PRICES)) for (name, _), scores in zip(policies, rows, strict=True)]
-    return {"conversations": done, "outcomes": outcomes}
+    rows = [Row([branch[number] for branch in scores], PRICES["tenth"]) for number in range(len(policies))]
+    return {"conversations": done, "outcomes": [_describe(row) for row in rows]}
 
 
 def _raise_time_up(*_: object) -> NoReturn:
     raise TimeUpError
 
 
-def _read_conversations(source: BinaryIO) -> Iterator[list[bytes]]:
-    lines: list[bytes] = []
+def _read_conversations(source: BinaryIO) -> Iterator[list[Any]]:
+    values: list[Any] = []
     for line in source:
-        if line.strip():
-            lines.append(line)
-        else:
-            yield lines
-            lines = []
+        if not line.strip():
+            yield values
+            values = []
+            continue
+        with suppress(ValueError, RecursionError):
+            values.append(json.loads(line))
 
 
-def _branches(name: str, lines: list[bytes]) -> Iterator[Conversation]:
-    """Each branch of a kept conversation."""
-    values = tuple(value for value in map(_parse, lines) if value)
-    for chapter in proxy_transcripts.chapters(ParsedFile(Path(name), values)):
-        conversation, _ = build_conversation(chapter, name, "transcripts")
+def _list_branches(values: list[Any]) -> Iterator[Conversation]:
+    for chapter in proxy_transcripts.chapters(ParsedFile(Path(), tuple(values))):
+        conversation, _ = build_conversation(chapter, "", "transcripts")
         if conversation is not None:
             yield conversation
 
 
-def _parse(line: bytes) -> Any:  # noqa: ANN401 (JSON)
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+def _score(conversation: Conversation, policies: list[tuple[str, Policy]]) -> list[Scores]:
+    window = resolve_window(conversation.model).total or DEFAULT_WINDOW_TOKENS
+    trials = []
+    for number, (name, policy) in enumerate(policies):
+        rules = build_rules(policy, name)
+        summarizer = StandIn() if rules.summary.enabled else None
+        # Numbered: a policy may be compared with itself.
+        trials.append(Trial(f"{number} {name}", rules, window, summarizer=summarizer, patience=policy.summary.wait))
+    return [result.scores for result in replay_job(Job(conversation, trials, UpstreamModel(window)))]
 
 
-def _score(conversation: Conversation, policies: list[tuple[str, Policy]], window: int | None) -> list[Scores]:
-    tokens = window or resolve_window(conversation.model).total or DEFAULT_WINDOW_TOKENS
-    trials = [_trial(place, name, policy, tokens) for place, (name, policy) in enumerate(policies)]
-    return [result.scores for result in replay_job(Job(conversation, trials, UpstreamModel(tokens, PROVIDER)))]
-
-
-def _trial(place: int, name: str, policy: Policy, window: int) -> Trial:
-    rules = build_rules(policy, name)
-    return Trial(
-        name=f"{place} {name}",  # the same policy may be held against itself
-        rules=rules,
-        window=window,
-        prices=None,
-        summarizer=StandIn() if rules.summary.enabled else None,
-        patience=policy.summary.wait,
-    )
-
-
-def _outcome(name: str, row: Row) -> dict[str, Any]:
+def _describe(row: Row) -> dict[str, Any]:
     scores = row.scores
+    read_tokens = scores.forwarded.read
     return {
-        "policy": name,
         "requests": scores.requests,
         "tokens_sent": scores.raw.read,
-        "tokens_forwarded": scores.forwarded.read,
-        "cached_share": round(scores.forwarded.cached / scores.forwarded.read, 4) if scores.forwarded.read else None,
-        "cost_share": round(row.cost, 4),
-        "cost_with_rereads_share": round(row.cost_with_rereads, 4),
+        "tokens_forwarded": read_tokens,
+        "cached_share": scores.forwarded.cached / read_tokens if read_tokens else None,
+        "cost_share": row.cost,
+        "cost_with_rereads_share": row.cost_with_rereads,
         "dollars": scores.bill / PICO_PER_DOLLAR,
-        "dollars_without": scores.raw_bill / PICO_PER_DOLLAR,
         "priced": scores.priced,
         "rewrites": scores.rewrites,
         "peak": scores.peak,
         "over_window": scores.over,
         "summaries": scores.summary_calls,
-        "spans": None if row.spans.value is None else round(row.spans.value, 4),
-        "lambda": None if row.break_even is None else round(row.break_even, 2),
+        "spans": row.spans.value,
+        "lambda": row.break_even,
     }
 
 

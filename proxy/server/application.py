@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -38,10 +38,8 @@ class App:
     ) -> None:
         self.gateway = gateway
         self.draining = False
-        self._running = set[asyncio.Task[Any] | None]()
+        self._running = set[asyncio.Task[Any]]()
         self._is_drained = False
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._emit = emit
         self._metrics = metrics
         self._snapshots = snapshots
@@ -71,30 +69,36 @@ class App:
         return len(self._running)
 
     async def wait_idle(self) -> None:
-        await self._idle.wait()
+        while self._running:
+            await asyncio.wait(self._running)
 
     def cut_requests(self) -> None:
         self._is_drained = True
         for task in self._running:
-            if task is not None:
-                task.cancel()
+            task.cancel()
 
     async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
         method = request.method if request.method in _METHODS else "other"
-        record = RequestFinished(new_request_id(), method, _label_route(request.raw_path), received_at=perf_counter())
+        path = find_path(request.raw_path)
+        path_below_v1 = below_v1(path) if path else None
+        route = "other"
+        if path_below_v1 is not None:
+            route = f"/v1{path_below_v1 if path_below_v1 in _LABELLED_PATHS else '/*'}"
+        record = RequestFinished(new_request_id(), method, route, received_at=perf_counter())
         request[REQUEST_ID] = record.request_id
-        task = asyncio.current_task()
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._running.add(task)
-        self._idle.clear()
         try:
-            return await self._serve(request, record)
+            self._check_limits()
+            client_request = ClientRequest(request, path_below_v1, lambda: self.draining)
+            return await self.gateway.serve(client_request, record)
         except asyncio.CancelledError:
             if not self._is_drained:
                 record.note_departure()
                 raise
             record.note_shutdown(ShuttingDown.code, ShuttingDown.status)
             # If the answer has begun, cut it off, so that the client does not take it for a whole one.
-            if task is None or request.transport is None or request.writer.output_size > 0:
+            if request.transport is None or request.writer.output_size > 0:
                 raise
             task.uncancel()
             return _refuse(request, record, _make_shutdown())
@@ -102,23 +106,19 @@ class App:
             return _refuse(request, record, fault)
         finally:
             self._running.discard(task)
-            if not self._running:
-                self._idle.set()
             if record.outcome == "failed" and not record.status:
                 record.status = Internal.status  # aiohttp's error handler will send this status
             _compute_durations(record, perf_counter())
             self._emit(record)
 
-    async def _serve(self, request: web.BaseRequest, record: RequestFinished) -> web.StreamResponse:
+    def _check_limits(self) -> None:
         if self._is_drained:
             raise _make_shutdown()
-        gateway = self.gateway
-        limit = gateway.config.listen.max_in_flight
+        limit = self.gateway.config.listen.max_in_flight
         if limit and self.in_flight > limit:
             raise Overloaded(
                 f"at the limit of {limit} concurrent requests; retry later", headers=(("retry-after", "1"),)
             )
-        return await gateway.serve(ClientRequest(request, lambda: self.draining), record)
 
     async def _show_page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
@@ -176,13 +176,3 @@ def _make_shutdown() -> ShuttingDown:
 
 def _render_json(status: int, value: object) -> web.Response:
     return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
-
-
-def _label_route(raw_path: str) -> str:
-    path = find_path(raw_path)
-    path_below = below_v1(path) if path else None
-    if path_below is None:
-        return "other"
-    if path_below in _LABELLED_PATHS:
-        return f"/v1{path_below}"
-    return "/v1/*"

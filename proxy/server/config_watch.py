@@ -18,27 +18,27 @@ from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
 from proxy.store.contract import Store, StoreUnavailable
 
 _LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
-_PORTS = {"http": 80, "https": 443}
+FILE_SECONDS = 0.25
+
+FileStamp = tuple[int, int] | None
 
 
 def check_upstreams(loaded_config: Loaded, start_config: Listen | None = None) -> None:
     """Raise InvalidConfig if the proxy itself listens at the address of an upstream.
 
-    `started`: the listener until the next start, even if the file names another now.
+    `start_config`: the listener until the next start, even if the file names another now.
     """
-    listeners = [loaded_config.config.listen]
-    if start_config is not None:
-        listeners.append(start_config)
     faults = []
     for number, upstream in enumerate(loaded_config.config.upstreams):
-        ports = {listen.port for listen in listeners if _is_own(upstream.base_url, listen)}
-        for port in sorted(ports):
-            why = (
-                f"port {port} of this host is the proxy's own address (`listen`), so each request would come back to "
-                "it without end: name the address of the API"
-            )
-            origin = loaded_config.origin("upstreams", number, "base_url")
-            faults.append(Fault(f"upstreams.{number}.base_url", origin, why))
+        for listen in filter(None, (loaded_config.config.listen, start_config)):
+            if _is_own(upstream.base_url, listen):
+                why = (
+                    f"port {listen.port} of this host is the proxy's own address (`listen`), so each request would "
+                    "come back to it without end: name the address of the API"
+                )
+                origin = loaded_config.origin("upstreams", number, "base_url")
+                faults.append(Fault(f"upstreams.{number}.base_url", origin, why))
+                break
     if faults:
         raise InvalidConfig(faults)
 
@@ -46,23 +46,13 @@ def check_upstreams(loaded_config: Loaded, start_config: Listen | None = None) -
 def _is_own(base_url: str, listen: Listen) -> bool:
     url = urlsplit(base_url)
     try:
-        port = url.port or _PORTS.get(url.scheme)
+        port = url.port or (443 if url.scheme == "https" else 80)
     except ValueError:  # not a port: connecting will fail
-        return False
-    if port != listen.port:
         return False
     host = (url.hostname or "").rstrip(".")
     own_host = listen.host.lower()
-    return host == own_host or (host in _LOCAL_HOSTS and own_host in _LOCAL_HOSTS)
-
-
-FILE_SECONDS = 0.25
-_RECORDS_SECONDS = 0.2
-_SHARE_SECONDS = 0.25
-_KEY_USES_SECONDS = 5.0
-_RETRY_SECONDS = 1.0
-
-FileStamp = tuple[int, int] | None
+    is_same_host = host == own_host or (host in _LOCAL_HOSTS and own_host in _LOCAL_HOSTS)
+    return port == listen.port and is_same_host
 
 
 @dataclass(slots=True)
@@ -149,16 +139,16 @@ class ConfigWatch:
 
     async def watch_records(self) -> None:
         while True:
-            await asyncio.sleep(_RECORDS_SECONDS)
+            await asyncio.sleep(0.2)
             try:
                 self._records.look()
             except (RegistryUnreadable, OSError) as fault:
                 self._emit(events.StoreFailed(str(fault)))
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(1.0)
 
     async def write_key_uses(self, store: Store) -> None:
         while True:
-            await asyncio.sleep(_KEY_USES_SECONDS)
+            await asyncio.sleep(5.0)
             with suppress(StoreUnavailable):  # reported when it delays a request
                 await self._records.uses.write(store, self._records.current.keys)
 
@@ -170,8 +160,8 @@ class ConfigWatch:
             except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
                 if not isinstance(fault, StoreUnavailable):  # these the store reports
                     self._emit(events.StoreFailed(str(fault)))
-                await asyncio.sleep(_RETRY_SECONDS)
-            await asyncio.sleep(_SHARE_SECONDS)
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(0.25)
 
 
 def read_file_stamp(file: Path | None) -> FileStamp:

@@ -6,8 +6,8 @@ is cut off visibly: the connection is closed before the end of the body.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from os import urandom
 from time import perf_counter
 from typing import Any
@@ -36,7 +36,6 @@ from proxy.wire.http_head import (
     TOO_MANY_HEADERS,
     Headers,
     are_writable,
-    below_v1,
     find_header,
     has_v1_twice,
     normalize_path,
@@ -82,8 +81,8 @@ class ClientConnection(web_protocol.RequestHandler):
         """Bound the head; if a body turns out to be malformed, tell its reader, which aiohttp would let wait."""
         if self._head_bytes > HEAD_MAX_BYTES:
             return  # already refused, and about to be closed
-        newest_body = self._messages[-1][1] if self._messages else self.newest_body
-        is_head = newest_body.is_eof() and not self._upgraded
+        body = self._messages[-1][1] if self._messages else self.newest_body
+        is_head = body.is_eof() and not self._upgraded
         request_count = self._request_count
         super().data_received(data)
         if is_head and self._request_count == request_count:
@@ -91,25 +90,12 @@ class ClientConnection(web_protocol.RequestHandler):
         else:
             self._head_bytes = 0
         if self._head_bytes > HEAD_MAX_BYTES:
-            self._refuse_head()
-        if self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo):  # noqa: SLF001
-            self._fail_body()
-
-    def _refuse_head(self) -> None:
-        fault = BadHttpMessage(_HEAD_TOO_LARGE)
-        error = web_protocol._ErrInfo(status=fault.code, exc=fault, message="")  # noqa: SLF001
-        self._messages.append((error, EMPTY_PAYLOAD))
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _fail_body(self) -> None:
-        if len(self._messages) > 1:
-            body = self._messages[-2][1]
-        elif self._current_request is not None:
-            body = self._current_request.content
-        else:
-            return
-        if not body.is_eof():
+            fault = BadHttpMessage(_HEAD_TOO_LARGE)
+            error = web_protocol._ErrInfo(status=fault.code, exc=fault, message="")  # noqa: SLF001
+            self._messages.append((error, EMPTY_PAYLOAD))
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+        elif self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo) and not is_head:  # noqa: SLF001
             body.set_exception(web.RequestPayloadError("malformed request body"))
 
     def handle_error(
@@ -126,7 +112,7 @@ class ClientConnection(web_protocol.RequestHandler):
         if fault.status >= errors.Internal.status and exc is not None:
             self._emit(events.InternalFault(request_id, *events.locate_fault(exc)))
         if status < errors.Internal.status:  # the parser's error: the application has not seen this request
-            self._emit(_make_refusal_event(request_id, fault))
+            self._emit(RequestFinished(request_id, "other", "other", fault.status, "refused", reason=fault.code))
         response = render_error(fault, request_id, find_path(request.raw_path) or "")
         response.force_close()
         return response
@@ -159,10 +145,6 @@ class HttpServer(web.Server):
         if path != message.path:
             message = message._replace(path=path)
         return super()._make_request(message, payload, protocol, *details)
-
-
-def _make_refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
-    return events.RequestFinished(request_id, "other", "other", fault.status, "refused", reason=fault.code)
 
 
 def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
@@ -199,93 +181,6 @@ class RelayedBody(RelayedStream):
     _send_headers_immediately = False
 
 
-class ClientResponse:
-    __slots__ = ("_answer", "_heartbeat_seconds", "_last_at", "_record", "_request", "_response")
-
-    def __init__(
-        self, request: web.BaseRequest, answer: RelayedAnswer, record: RequestFinished, heartbeat_seconds: float
-    ) -> None:
-        self._request = request
-        self._answer = answer
-        self._record = record
-        self._heartbeat_seconds = heartbeat_seconds
-        self._last_at = 0.0
-        kind = RelayedBody if answer.watch is None else RelayedStream
-        self._response = kind(
-            status=answer.reply.status, reason=answer.reply.reason, headers=_list_headers(request, answer)
-        )
-        record.status = answer.reply.status
-
-    async def send(self, *, close_connection: bool) -> web.StreamResponse:
-        """`close_connection`: afterwards, so that the client goes to another worker."""
-        if close_connection:
-            self._response.force_close()
-        try:
-            # Closed here and not by the garbage collector: listeners to the body must hear its end at once.
-            async with aclosing(self._answer.body()) as chunks:
-                first = b""
-                if self._answer.watch is None:
-                    # Awaited before the headers leave: if the upstream fails first, the client gets a proper error.
-                    first = await anext(chunks, b"")
-                await self._response.prepare(self._request)
-                await self._relay(chunks, first)
-        except ConnectionError:
-            self._record.note_departure()
-        return self._response
-
-    async def _relay(self, chunks: AsyncGenerator[bytes], first: bytes) -> None:
-        record = self._record
-        write = self._response.write
-        watch = self._answer.watch
-        try:
-            if first:
-                record.first_byte_at = perf_counter()
-                record.bytes_out = len(first)
-                await write(first)
-            with self._keep_alive():
-                async for chunk in chunks:
-                    self._last_at = perf_counter()
-                    record.first_byte_at = record.first_byte_at or self._last_at
-                    record.bytes_out += len(chunk)
-                    await write(chunk)
-                    if watch is not None and watch.is_done:
-                        # Clients close after `[DONE]`, often before the upstream has ended its body.
-                        record.outcome = "completed"
-            await self._response.write_eof()
-            record.outcome = "completed"
-        except (UpstreamBroke, UpstreamTimeout):
-            record.outcome = "upstream-broke"
-            # Close without the end of the body: the client gets the chunks, and does not take them for all.
-            if self._request.transport is not None:
-                self._request.transport.close()
-
-    @contextmanager
-    def _keep_alive(self) -> Iterator[None]:
-        watch = self._answer.watch
-        if watch is None:
-            yield
-            return
-        self._last_at = perf_counter()
-        heartbeats = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
-        try:
-            yield
-        finally:
-            heartbeats.cancel()
-
-    async def _send_heartbeats(self, watch: StreamWatch) -> None:
-        writer: Any = self._request.writer  # its type in aiohttp lacks `drain`
-        while True:
-            await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())
-            if perf_counter() - self._last_at < self._heartbeat_seconds:
-                continue
-            self._last_at = perf_counter()
-            heartbeat = watch.heartbeat
-            if heartbeat and not self._request.protocol.writing_paused:  # a paused client has enough to read
-                with suppress(ConnectionError):  # the relay's next write raises it, too
-                    # Do not drain: waits of a connection share one future, and cancelling this one ends the relay's.
-                    await writer.write(heartbeat, drain=False)
-
-
 def _list_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
     """Nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without a word against it.
 
@@ -299,17 +194,17 @@ def _list_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
 MIB = 1024 * 1024
 LEAST_BYTES_PER_SECOND = 1024
 """A body that is read whole must arrive at this rate, or a few slow clients would use up `max_in_flight`."""
-_BROKEN_BODY = "malformed request body: it does not match its Content-Length or Transfer-Encoding"
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_CHUNKED = "chunked"
 
 
 class ClientRequest:
     """While the worker is draining, its connection is closed after the answer."""
 
-    def __init__(self, request: web.BaseRequest, is_draining: Callable[[], bool]) -> None:
+    def __init__(self, request: web.BaseRequest, path_below_v1: str | None, is_draining: Callable[[], bool]) -> None:
         self._request = request
+        self._path_below_v1 = path_below_v1
         self._is_draining = is_draining
+        self._last_at = 0.0
+        """When a part of the answer was last sent."""
         self.method = request.method
         self.peer = request.remote or ""
         self.headers: Headers = tuple(request.headers.items())
@@ -317,14 +212,12 @@ class ClientRequest:
             raise BadRequest(
                 "a request header is not valid UTF-8 or has a control character (name withheld: it may be a credential)"
             )
-        transfer_encoding = ",".join(request.headers.getall("Transfer-Encoding", [_CHUNKED]))
-        if transfer_encoding.strip().lower() != _CHUNKED:
+        transfer_encoding = ",".join(request.headers.getall("Transfer-Encoding", ["chunked"]))
+        if transfer_encoding.strip().lower() != "chunked":
             raise BadRequest("unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding")
 
     def split_target(self) -> tuple[str, str]:
-        path = find_path(self._request.raw_path)
-        query = self._request.raw_path.partition("#")[0].partition("?")[2]
-        path_below = below_v1(path) if path else None
+        path_below = self._path_below_v1
         if path_below is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
         if has_v1_twice(path_below):  # relayed, it would be a 404 without a reason, or not be compacted
@@ -332,7 +225,7 @@ class ClientRequest:
                 "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
                 "without /v1, OPENAI_BASE_URL with one)"
             )
-        return path_below, query
+        return path_below, self._request.raw_path.partition("#")[0].partition("?")[2]
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
         max_bytes = int(limits.max_body_mib * MIB)
@@ -340,12 +233,26 @@ class ClientRequest:
             raise _make_too_large(max_bytes)
         if not self._expect_body():
             return None
-        body = await self._read_whole(max_bytes, limits.body_silence_seconds)
-        record.bytes_in = len(body)
+        pieces: list[bytes] = []
+        start = perf_counter()
+        async for piece in self._read_pieces(record, limits.body_silence_seconds):
+            pieces.append(piece)
+            if perf_counter() - start > limits.body_silence_seconds + record.bytes_in / LEAST_BYTES_PER_SECOND:
+                raise _make_too_slow(limits.body_silence_seconds)
+            if record.bytes_in > max_bytes:
+                raise _make_too_large(max_bytes)
+        body = b"".join(pieces)
         encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))
         if not encoding:
             return body
-        return await _decompress(body, encoding, max_bytes)
+        if not is_known_encoding(encoding):
+            raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
+        try:
+            return await asyncio.to_thread(decode_body, body, encoding, max_bytes)
+        except DecodedTooLarge:
+            raise _make_too_large(max_bytes) from None
+        except UndecodableBody:
+            raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
 
     def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
         if not self._expect_body():
@@ -353,8 +260,74 @@ class ClientRequest:
         return self._read_pieces(record, limits.body_silence_seconds)
 
     async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> web.StreamResponse:
-        response = ClientResponse(self._request, answer, record, limits.heartbeat_seconds)
-        return await response.send(close_connection=self._is_draining())
+        reply = answer.reply
+        watch = answer.watch
+        kind = RelayedBody if watch is None else RelayedStream
+        response = kind(status=reply.status, reason=reply.reason, headers=_list_headers(self._request, answer))
+        if self._is_draining():  # the client is to go to another worker
+            response.force_close()
+        record.status = reply.status
+        try:
+            # Closed here and not by the garbage collector: listeners to the body must hear its end at once.
+            async with aclosing(answer.body()) as chunks:
+                if watch is None:
+                    # Awaited before the headers leave: if the upstream fails first, the client gets a proper error.
+                    first = await anext(chunks, None)
+                    await response.prepare(self._request)
+                    await self._relay(response, first, chunks, None, record)
+                else:
+                    await response.prepare(self._request)
+                    self._last_at = perf_counter()
+                    heartbeats = asyncio.create_task(self._send_heartbeats(watch, limits.heartbeat_seconds))
+                    try:
+                        await self._relay(response, b"", chunks, watch, record)
+                    finally:
+                        heartbeats.cancel()
+                await response.write_eof()
+                record.outcome = "completed"
+        except ConnectionError:
+            record.note_departure()
+        except (UpstreamBroke, UpstreamTimeout):
+            if not response.prepared:
+                raise
+            record.outcome = "upstream-broke"
+            # Close without the end of the body: the client gets the chunks, and does not take them for all.
+            if self._request.transport is not None:
+                self._request.transport.close()
+        return response
+
+    async def _relay(
+        self,
+        response: web.StreamResponse,
+        chunk: bytes | None,
+        chunks: AsyncGenerator[bytes],
+        watch: StreamWatch | None,
+        record: RequestFinished,
+    ) -> None:
+        """Send the first chunk and all others."""
+        while chunk is not None:
+            if chunk:
+                self._last_at = perf_counter()
+                record.first_byte_at = record.first_byte_at or self._last_at
+                record.bytes_out += len(chunk)
+                await response.write(chunk)
+                if watch is not None and watch.is_done:
+                    # Clients close after `[DONE]`, often before the upstream has ended its body.
+                    record.outcome = "completed"
+            chunk = await anext(chunks, None)
+
+    async def _send_heartbeats(self, watch: StreamWatch, seconds: float) -> None:
+        writer: Any = self._request.writer  # its type in aiohttp lacks `drain`
+        while True:
+            await asyncio.sleep(self._last_at + seconds - perf_counter())
+            if perf_counter() - self._last_at < seconds:
+                continue
+            self._last_at = perf_counter()
+            heartbeat = watch.heartbeat
+            if heartbeat and not self._request.protocol.writing_paused:  # a paused client has enough to read
+                with suppress(ConnectionError):  # the relay's next write raises it, too
+                    # Do not drain: waits of a connection share one future, and cancelling this one ends the relay's.
+                    await writer.write(heartbeat, drain=False)
 
     def _expect_body(self) -> bool:
         """If the client waits for `100 Continue`, send it: aiohttp leaves that to the handler."""
@@ -363,56 +336,26 @@ class ClientRequest:
             return False
         is_waiting = "100-continue" in request.headers.get("Expect", "").lower()
         if is_waiting and request.version >= HttpVersion11 and request.transport is not None:
-            request.transport.write(_CONTINUE)
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return True
 
-    async def _read_whole(self, max_bytes: int, silence_seconds: float) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        start = perf_counter()
-        try:
-            while piece := await self._read_piece(silence_seconds):
-                size += len(piece)
-                if perf_counter() - start > silence_seconds + size / LEAST_BYTES_PER_SECOND:
-                    raise _make_too_slow(silence_seconds)
-                if size > max_bytes:
-                    raise _make_too_large(max_bytes)
-                pieces.append(piece)
-                if self._request.content.at_eof():
-                    break
-        except web.RequestPayloadError:
-            raise BadRequest(_BROKEN_BODY) from None
-        return b"".join(pieces)
-
     async def _read_pieces(self, record: RequestFinished, silence_seconds: float) -> AsyncIterator[bytes]:
-        try:
-            while piece := await self._read_piece(silence_seconds):
-                record.bytes_in += len(piece)
-                yield piece
-        except web.RequestPayloadError:
-            raise BadRequest(_BROKEN_BODY) from None
-
-    async def _read_piece(self, silence_seconds: float) -> bytes:
         content = self._request.content
-        piece = content.read_nowait()
-        if piece:  # without a timer, which costs 2 % of a small request
-            return piece
         try:
-            async with asyncio.timeout(silence_seconds):
-                return await content.readany()
+            while not content.at_eof():
+                piece = content.read_nowait()
+                if not piece:  # a timer costs 2 % of a small request
+                    async with asyncio.timeout(silence_seconds):
+                        piece = await content.readany()
+                if piece:
+                    record.bytes_in += len(piece)
+                    yield piece
         except TimeoutError:
             raise _make_too_slow(silence_seconds) from None
-
-
-async def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    if not is_known_encoding(encoding):
-        raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
-    try:
-        return await asyncio.to_thread(decode_body, body, encoding, max_bytes)
-    except DecodedTooLarge:
-        raise _make_too_large(max_bytes) from None
-    except UndecodableBody:
-        raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
+        except web.RequestPayloadError:
+            raise BadRequest(
+                "malformed request body: it does not match its Content-Length or Transfer-Encoding"
+            ) from None
 
 
 def _make_too_slow(silence_seconds: float) -> BodyTimeout:

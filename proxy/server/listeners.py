@@ -17,13 +17,12 @@ from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
 
-REPORT_SECONDS = 1.0
 Fault = tuple[str, str]
 """Kind and place. Values of an exception may hold credentials."""
 
 
 class LoopFaults:
-    def __init__(self, emit: events.Listener, seconds: float = REPORT_SECONDS) -> None:
+    def __init__(self, emit: events.Listener, seconds: float = 1.0) -> None:
         self._emit = emit
         self._seconds = seconds
         self._waiting = Counter[Fault]()
@@ -63,7 +62,13 @@ class Listeners:
         state = Path(config.state.dir)
         self.activity_log = ActivityLog(state, warn=self.warn)
         self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
-        self._hooks = hooks.Hooks(config.hooks, self.make_reporter(events.HookFailed))
+        warn_of_hook = self.make_reporter(events.HookFailed)
+        self._hooks = hooks.Hooks(
+            [
+                hooks.Hook(hook.events, hooks.Receiver("hook", hook.address, hook.seconds, warn_of_hook))
+                for hook in config.hooks
+            ]
+        )
         self.audit = audit.AuditListener(audit.AuditLog(state, self.warn))
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
         listeners: dict[str, events.Listener] = {
@@ -77,7 +82,9 @@ class Listeners:
         if config.admin.enabled:
             listeners["activity"] = ActivityListener(self.activity_log, self._is_listed_team)
         self.emit = events.Dispatcher(listeners, self.metrics.listener_errors.add)
-        self._restore_counts(snapshots)
+        counts = None if snapshots is None else snapshots.read_own()
+        if counts:
+            self.metrics.restore(counts)
         self._track_losses()
 
     def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
@@ -102,13 +109,6 @@ class Listeners:
             await asyncio.to_thread(self.exporter.close)
         await asyncio.to_thread(self.activity_log.close)
         await asyncio.to_thread(self._log.close)
-
-    def _restore_counts(self, snapshots: metrics.WorkerSnapshots | None) -> None:
-        if snapshots is None:
-            return
-        counts = snapshots.read_own()
-        if counts:
-            self.metrics.restore(counts)
 
     def _track_losses(self) -> None:
         self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)

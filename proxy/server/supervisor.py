@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of _fork's processes)
 
@@ -20,7 +21,7 @@ from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import LastValid, Slot, Worker
+from proxy.server.worker import LastValid, Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
 _fork = multiprocessing.get_context("fork")
@@ -32,7 +33,7 @@ def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket
     """With several workers the bound socket only reserves the port for them."""
     _raise_open_files_limit()
     if config.listen.workers == 1:
-        return _serve_until_stopped(lambda: Worker(source, config, None, LastValid(config, registry)), sock)
+        return _serve_until_stopped(partial(Worker, source, config, LastValid(config, registry)), sock)
     return Supervisor(source, config, registry, sock).run()
 
 
@@ -113,14 +114,9 @@ class Supervisor:
 
     def _start(self, slot: int) -> None:
         last_valid = LastValid(self._last_valid, self._records.current)
-        arguments = (
-            self._source,
-            self._config,
-            last_valid,
-            self._port,
-            Slot(WorkerSnapshots(self._areas, slot), os.getpid()),
-        )
-        worker = _fork.Process(target=_run_worker, args=arguments, name=f"worker-{slot}")
+        snapshots = WorkerSnapshots(self._areas, slot)
+        run = partial(_run_worker, self._source, self._config, last_valid, self._port, snapshots)
+        worker = _fork.Process(target=run, kwargs={"supervisor_pid": os.getpid()}, name=f"worker-{slot}")
         # Blocked until the child is listed: a signal would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()
@@ -147,7 +143,15 @@ class Supervisor:
                 os.kill(worker.pid, number)
 
 
-def _run_worker(source: ConfigSource, start_config: Config, last_valid: LastValid, port: int, slot: Slot) -> None:
+def _run_worker(
+    source: ConfigSource,
+    start_config: Config,
+    last_valid: LastValid,
+    port: int,
+    snapshots: WorkerSnapshots,
+    *,
+    supervisor_pid: int,
+) -> None:
     """Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -155,7 +159,8 @@ def _run_worker(source: ConfigSource, start_config: Config, last_valid: LastVali
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     sock = _bind_socket(start_config.listen.host, port, is_shared=True)
     current = replace(last_valid, config=_read_current_config(source, start_config, last_valid.config))
-    raise SystemExit(_serve_until_stopped(lambda: Worker(source, start_config, slot, current), sock))
+    make_worker = partial(Worker, source, start_config, current, snapshots, supervisor_pid)
+    raise SystemExit(_serve_until_stopped(make_worker, sock))
 
 
 def _read_current_config(source: ConfigSource, start_config: Config, last_valid: Config) -> Config:

@@ -32,6 +32,7 @@ from proxy.lifetime import BackgroundTasks
 from proxy.models.windows import is_known_model
 from proxy.path.compactor import Compactor
 from proxy.path.gateway import Gateway
+from proxy.path.services import Services
 from proxy.server.application import App
 from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
 from proxy.server.connection import HEADERS_MAX, HttpServer
@@ -39,10 +40,6 @@ from proxy.server.listeners import Listeners, LoopFaults
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
 
 Job = Callable[[], Coroutine[Any, Any, None]]
-_RESTART_SECONDS = 1.0
-_LAG_SECONDS = 0.25
-_SNAPSHOT_SECONDS = 1.0
-_SUPERVISOR_SECONDS = 0.5
 _TRIM_SECONDS = 15.0
 
 
@@ -69,13 +66,13 @@ class Jobs:
         fault = task.exception()
         if fault is not None:
             self._emit(events.InternalFault("none", *events.locate_fault(fault)))
-            asyncio.get_running_loop().call_later(_RESTART_SECONDS, self.start, job)
+            asyncio.get_running_loop().call_later(1.0, self.start, job)
 
 
 async def measure_lag(emit: events.Listener) -> None:
     while True:
-        due = perf_counter() + _LAG_SECONDS
-        await asyncio.sleep(_LAG_SECONDS)
+        due = perf_counter() + 0.25
+        await asyncio.sleep(due - perf_counter())
         emit(events.LoopLagged(max(0.0, perf_counter() - due)))
 
 
@@ -90,33 +87,19 @@ async def return_memory() -> None:
 async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
     while True:
         snapshots.write(metrics.to_snapshot())
-        await asyncio.sleep(_SNAPSHOT_SECONDS)
+        await asyncio.sleep(1.0)
 
 
 async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
     """If it was killed: its successor could not bind the port, and nothing restarts workers."""
     while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
-        await asyncio.sleep(_SUPERVISOR_SECONDS)
+        await asyncio.sleep(0.5)
     emit(events.Lifecycle("supervisor-lost", (("effect", "this worker finishes its requests and ends"),)))
     stop()
 
 
-_THREAD_SWITCH_SECONDS = 0.002
-"""How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005."""
-_COLLECTION_THRESHOLDS = (10_000, 20, 50)
-"""By its default of 700, the collector took 10 % of a small request. Requests leave no cycles."""
 _CANCEL_SECONDS = 0.1
-_NOTES_SECONDS = 5.0
-_NOTES_MAX = 1_000
-"""More means that the store or an upstream does not keep up."""
 _HEAD_LIMIT_BYTES = 64 * 1024
-_READ_BUFFER_BYTES = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    snapshots: WorkerSnapshots
-    supervisor_pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +109,35 @@ class LastValid:
 
 
 class Worker:
-    def __init__(self, source: ConfigSource, start_config: Config, slot: Slot | None, last_valid: LastValid) -> None:
+    def __init__(
+        self,
+        source: ConfigSource,
+        start_config: Config,
+        last_valid: LastValid,
+        snapshots: WorkerSnapshots | None = None,
+        supervisor_pid: int = 0,
+    ) -> None:
         """Within the event loop that it is to run in.
 
-        All workers are built from `started`, so that all have the same files and stores. `last_valid` is the newest
-        configuration, for a worker that is started later.
+        All workers are built from `start_config`, so that all have the same files and stores. `last_valid` is the
+        newest configuration, for a worker that is started later. With `snapshots` it is one of several.
         """
-        self._slot = slot
-        snapshots = None if slot is None else slot.snapshots
-        slot_number = None if slot is None else slot.snapshots.slot
+        self._supervisor_pid = supervisor_pid
+        self._snapshots = snapshots
+        slot = None if snapshots is None else snapshots.slot
         self._listeners = listeners = Listeners(start_config, self._get_config_in_force, snapshots)
         self._emit = listeners.emit
         report_recovery = listeners.make_reporter(events.StoreRecovered)
         self._store = assembly.open_store(start_config, listeners.warn, report_recovery)
-        keeper = assembly.build_keeper(start_config, slot_number, listeners.warn, report_recovery)
-        self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(start_config))
+        keeper = assembly.build_keeper(start_config, slot, listeners.warn, report_recovery)
+        self._services = Services(self._store, keeper, self._emit, assembly.build_redaction(start_config))
+        self._compactor = Compactor(self._services)
         self._records = assembly.open_records(start_config, last_valid.registry)
         try:
             self._records.look()
         except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too
             listeners.warn(str(fault))
-        self._notes = BackgroundTasks(_NOTES_MAX)
+        self._notes = BackgroundTasks(1_000)  # more means that the store or an upstream does not keep up
         admin_context = AdminContext(
             config=self._get_config_in_force,
             read=source.read,
@@ -168,6 +159,7 @@ class Worker:
             can_write_state=partial(assembly.can_write_state, Path(start_config.state.dir), self._store),
         )
         listeners.metrics.track(listeners.metrics.in_flight, lambda: self._app.in_flight)
+        self._is_first = slot in (None, 0)
         self._shares_state = bool(start_config.state.url)
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
@@ -194,20 +186,24 @@ class Worker:
         await web.SockSite(runner, sock, ssl_context=tls_context, backlog=1024).start()
         if tls_context is not None:
             self._jobs.start(partial(watch_certificate, config.listen, tls_context, self._emit))
-        self._emit(_make_listening_event(config, sock))
+        upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
+        started = (("version", __version__), ("url", make_url(config, sock)), ("upstream", upstreams))
+        self._emit(events.Lifecycle("listening", started))
         self._warn_of_settings(config)
         self._start_jobs()
         await self._stop_requested.wait()
         await self._drain(runner)
         self._jobs.cancel()
-        await self._notes.close(_NOTES_SECONDS)
-        await self._compactor.close()
+        await self._notes.close(5.0)
+        await self._services.close()
         await self._close_clients()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
 
     def _set_up_process(self) -> None:
-        sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
-        gc.set_threshold(*_COLLECTION_THRESHOLDS)
+        # How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005.
+        sys.setswitchinterval(0.002)
+        # By its default of 700, the collector took 10 % of a small request. Requests leave no cycles.
+        gc.set_threshold(10_000, 20, 50)
         gc.freeze()  # modules and configuration stay: https://docs.python.org/3/library/gc.html#gc.freeze
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(LoopFaults(self._emit))
@@ -232,23 +228,21 @@ class Worker:
             max_line_size=_HEAD_LIMIT_BYTES,
             max_field_size=_HEAD_LIMIT_BYTES,
             max_headers=HEADERS_MAX,
-            read_bufsize=_READ_BUFFER_BYTES,
+            read_bufsize=256 * 1024,
         )
 
     def _start_jobs(self) -> None:
         start = self._jobs.start
-        metrics = self._listeners.metrics
         start(self._watch.watch_file)
         start(self._watch.watch_records)
         start(partial(self._watch.write_key_uses, self._store))
         start(partial(measure_lag, self._emit))
         start(return_memory)
-        is_first = self._slot is None or self._slot.snapshots.slot == 0
-        if self._shares_state and is_first:
+        if self._shares_state and self._is_first:
             start(partial(self._watch.sync_records, self._store))
-        if self._slot is not None:
-            start(partial(write_snapshots, metrics, self._slot.snapshots))
-            start(partial(watch_supervisor, self._slot.supervisor_pid, self._emit, self._request_stop))
+        if self._snapshots is not None:
+            start(partial(write_snapshots, self._listeners.metrics, self._snapshots))
+            start(partial(watch_supervisor, self._supervisor_pid, self._emit, self._request_stop))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
         """Connections are accepted until then: load balancers notice late."""
@@ -281,16 +275,9 @@ class Worker:
         return True
 
     def _warn_of_settings(self, config: Config) -> None:
-        if self._slot is None or self._slot.snapshots.slot == 0:
+        if self._is_first:
             for setting, why in find_warnings(config, is_known_model):
                 self._emit(events.ConfigDoubted(setting, why))
-
-
-def _make_listening_event(config: Config, sock: socket.socket) -> events.Lifecycle:
-    upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
-    return events.Lifecycle(
-        "listening", (("version", __version__), ("url", make_url(config, sock)), ("upstream", upstreams))
-    )
 
 
 def make_url(config: Config, sock: socket.socket) -> str:

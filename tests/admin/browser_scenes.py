@@ -33,8 +33,9 @@ window.alert = window.confirm = window.prompt = () => { window.hit += 1; };
 class PageObserver:
     """One page, and what it did that it should not have."""
 
-    def __init__(self, browser, url, **manner):
-        self.url = url
+    def __init__(self, browser, url, folder="", **manner):
+        self.url, self.folder = url, folder
+        manner = {"viewport": {"width": 1280, "height": 900}, **manner}
         self.page = browser.new_context(reduced_motion="reduce", **manner).new_page()
         self.foreign, self.wrong = [], []
         self.page.add_init_script(WATCH)
@@ -78,20 +79,36 @@ class PageObserver:
         """Open a result that was cleared: of the newest request that has one."""
         cleared = self.page.locator(".strip .block.cleared[title*=clear_results]")
         while not cleared.count():
-            before = self.page.inner_text("output")
-            self.page.focus("input[type=range]")
-            self.page.keyboard.press("ArrowLeft")
-            self.page.wait_for_selector(f"output:not(:text-is('{before}'))")
+            self.slide_back()
         cleared.last.click()
         self.page.wait_for_selector(".beside .diff.new")
 
-    def picture(self, folder, name):
-        if folder:
-            self.page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+    def slide_back(self):
+        """Choose the request before, and return the words at the slider, before and after."""
+        before = self.page.inner_text("output")
+        self.page.focus("input[type=range]")
+        self.page.keyboard.press("ArrowLeft")
+        self.page.wait_for_selector(f"output:not(:text-is('{before}'))")
+        return [before, self.page.inner_text("output")]
+
+    def picture(self, name):
+        if self.folder:
+            self.page.screenshot(path=str(Path(self.folder) / f"{name}.png"), full_page=True)
 
     @property
     def findings(self):
         return {"foreign": self.foreign, "wrong": self.wrong, "hit": self.page.evaluate("window.hit")}
+
+
+def scene(way):
+    """A scene in one window of usual size, after the log in."""
+
+    def run(browser, url, key, folder):
+        observer = PageObserver(browser, url, folder)
+        observer.log_in(key)
+        return {**way(observer), **observer.findings}
+
+    return run
 
 
 def tour(browser, url, key, folder):
@@ -99,29 +116,28 @@ def tour(browser, url, key, folder):
     found = {}
     for scheme, wide in (("light", 1280), ("dark", 1280), ("light", 390)):
         name = "phone" if wide < 1000 else scheme
-        observer = PageObserver(browser, url, color_scheme=scheme, viewport={"width": wide, "height": 900})
+        observer = PageObserver(browser, url, folder, color_scheme=scheme, viewport={"width": wide, "height": 900})
         observer.page.goto(f"{url}/admin/")
-        observer.picture(folder, f"{name}-login")
+        observer.picture(f"{name}-login")
         observer.log_in(key)
         widths = {}
         for page, place in PAGES.items():
             observer.go(place)
-            observer.picture(folder, f"{name}-{page}")
+            observer.picture(f"{name}-{page}")
             widths[page] = observer.page.evaluate("document.documentElement.scrollWidth")
         observer.open_first()
         observer.page.click(".strip .block >> nth=1")
         observer.page.wait_for_selector(".beside")
-        observer.picture(folder, f"{name}-conversation")
+        observer.picture(f"{name}-conversation")
         widths["conversation"] = observer.page.evaluate("document.documentElement.scrollWidth")
         paper = observer.page.evaluate("getComputedStyle(document.body).backgroundColor")
         found[name] = {"widths": widths, "paper": paper, **observer.findings}
     return found
 
 
-def hostile(browser, url, key, folder):
+@scene
+def hostile(observer):
     """Every page that shows text of unknown authors."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    observer.log_in(key)
     for place in (*PAGES.values(), "#/search?text=%3Cimg", "#/policies/%3Cimg%20src=x%20onerror=alert(1)%3E"):
         observer.go(place)
     observer.page.set_viewport_size({"width": 390, "height": 900})
@@ -135,7 +151,7 @@ def hostile(browser, url, key, folder):
         observer.page.click(f".strip .block >> nth={number}")
         observer.page.wait_for_selector(f".pane h3:has-text('Message {number + 1}:')")
         shown.append(observer.page.inner_text(".pane .beside"))
-    observer.picture(folder, "hostile")
+    observer.picture("hostile")
     strange = "main img, main script, main iframe, main svg [onload], main b[onclick], main a[href^=javascript]"
     elements = observer.page.locator(strange).count()
     return {
@@ -143,17 +159,13 @@ def hostile(browser, url, key, folder):
         "elements": elements,
         "widths": sorted(widths),
         "title": observer.page.inner_text("h1"),
-        **observer.findings,
     }
 
 
-def keyboard(browser, url, key, _folder):
+def keyboard(browser, url, key, folder):
     """In, to a conversation, to a message and out again, without a mouse."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    page, focused = (
-        observer.page,
-        "document.activeElement.innerText || document.activeElement.getAttribute('aria-label')",
-    )
+    observer = PageObserver(browser, url, folder)
+    page = observer.page
     page.goto(f"{url}/admin/")
     page.wait_for_function("document.activeElement.id === 'key'")
     page.keyboard.type(key)
@@ -161,7 +173,7 @@ def keyboard(browser, url, key, _folder):
     page.wait_for_selector(".bar")
     page.wait_for_selector("main h1")
     page.keyboard.press("Tab")
-    first = page.evaluate(focused)
+    first = page.evaluate("document.activeElement.innerText")
     observer.go("#/conversations")
     page.focus("a.titled >> nth=0")
     page.keyboard.press("Enter")
@@ -175,34 +187,29 @@ def keyboard(browser, url, key, _folder):
     page.keyboard.press("Enter")
     page.wait_for_selector(".pane h3")
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    page.focus("input[type=range]")
-    before = page.inner_text("output")
-    page.keyboard.press("ArrowLeft")
-    page.wait_for_selector(f"output:not(:text-is('{before}'))")
     return {
         "first": first,
         "main": main,
         "stops": stops,
         "second": second,
         "outline": outline,
-        "slid": [before, page.inner_text("output")],
+        "slid": observer.slide_back(),
         **observer.findings,
     }
 
 
-def work(browser, url, key, _folder):
+@scene
+def work(observer):
     """What operators do: a key, a switch, a trial of a policy."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    page, found = observer.page, {}
-    observer.log_in(key)
+    page, seen = observer.page, {}
     observer.go("#/teams")
     page.fill("input[name=label]", "for <b>a test</b>")
     page.click("button:text-is('Create a key')")
-    found["key"] = page.inner_text(".fresh pre")
+    seen["key"] = page.inner_text(".fresh pre")
     page.click("button:text-is('Done')")
     page.click("button[role=switch] >> nth=0")
     page.wait_for_selector("#banner .warn")
-    found["banner"] = page.inner_text("#banner")
+    seen["banner"] = page.inner_text("#banner")
     page.click("button[role=switch] >> nth=0")
     page.wait_for_selector("#banner .warn", state="detached")
     observer.go("#/policies/patient")
@@ -210,19 +217,18 @@ def work(browser, url, key, _folder):
     page.select_option(".trial [name=against]", "default")
     page.click("button:text('What if?')")
     page.wait_for_selector(".trial .pair", timeout=60_000)
-    found["trial"] = page.inner_text(".trial table")
+    seen["trial"] = page.inner_text(".trial table")
     observer.go("#/nowhere")
-    found["lost"] = page.inner_text("h1")
+    seen["lost"] = page.inner_text("h1")
     page.click("button:text-is('Log out')")
     page.wait_for_selector("#key")
-    return {**found, **observer.findings}
+    return seen
 
 
-def outage(browser, url, key, folder):
+@scene
+def outage(observer):
     """The proxy does not answer for a while: on a page, on a request that is chosen, on a message that is opened."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    page, found, api = observer.page, {}, "**/admin/api/**"
-    observer.log_in(key)
+    page, seen, api = observer.page, {}, "**/admin/api/**"
     observer.open_first()
     page.route(api, lambda route: route.abort())
     page.click(".strip .block >> nth=0")
@@ -230,73 +236,69 @@ def outage(browser, url, key, folder):
     page.focus("input[type=range]")
     page.keyboard.press("Home")
     page.wait_for_selector("main > .page > .fault")
-    found["strip"] = page.locator(".strip .block").count()
-    page.goto(f"{url}/admin/#/events")
+    seen["strip"] = page.locator(".strip .block").count()
+    page.goto(f"{observer.url}/admin/#/events")
     page.wait_for_selector(".gone .fault")
-    found["down"] = page.inner_text("main")
-    observer.picture(folder, "down")
+    seen["down"] = page.inner_text("main")
+    observer.picture("down")
     page.unroute(api)
     page.wait_for_selector("main table", timeout=10_000)
-    found["left"] = page.locator("main .gone").count()
+    seen["left"] = page.locator("main .gone").count()
     observer.wrong = [each for each in observer.wrong if "ERR_FAILED" not in each]
-    return {**found, **observer.findings}
+    return seen
 
 
-def figures(browser, url, key, folder):
+@scene
+def figures(observer):
     """Where the money goes, and a request that failed: from the chart to the row and to the request itself."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    page, found = observer.page, {}
-    observer.log_in(key)
+    page, seen = observer.page, {}
     observer.go("#/usage?by=model&of=cost")
-    found["groups"] = page.locator("section table tbody tr").count()
-    found["bars"] = page.locator(".chart rect.g0").count()
-    found["lines"] = page.locator(".chart line.would").count()
+    seen["groups"] = page.locator("section table tbody tr").count()
+    seen["bars"] = page.locator(".chart rect.g0").count()
+    seen["lines"] = page.locator(".chart line.would").count()
     observer.go("#/requests?hours=168")
     page.select_option("select[name=kind]", "errors")
     page.wait_for_function("location.hash.includes('kind=errors')")
     page.wait_for_selector("tbody tr")
-    found["errors"] = page.locator("tbody .badge.warning, tbody .badge.error").count()
-    found["rows"] = page.locator("tbody tr").count()
+    seen["errors"] = page.locator("tbody .badge.warning, tbody .badge.error").count()
+    seen["rows"] = page.locator("tbody tr").count()
     page.click("tbody a >> nth=0")
     page.wait_for_selector("h1 .badge")
-    found["request"] = page.inner_text("main")
-    found["foot"] = page.inner_text("#foot")
-    return {**found, **observer.findings}
+    seen["request"] = page.inner_text("main")
+    seen["foot"] = page.inner_text("#foot")
+    return seen
 
 
-def many_groups(browser, url, key, folder):
+@scene
+def many_groups(observer):
     """More sessions than a page lists."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    page, found = observer.page, {}
-    observer.log_in(key)
+    page, seen = observer.page, {}
     observer.go("#/usage?by=session")
     rows = page.locator("section table tbody tr")
-    found["rows"] = rows.count()
-    found["others"], found["all"] = rows.nth(found["rows"] - 2).inner_text(), rows.nth(found["rows"] - 1).inner_text()
-    found["page"] = page.inner_text("main")
-    observer.picture(folder, "many-groups")
-    return {**found, **observer.findings}
+    seen["rows"] = rows.count()
+    seen["others"], seen["all"] = rows.nth(seen["rows"] - 2).inner_text(), rows.nth(seen["rows"] - 1).inner_text()
+    seen["page"] = page.inner_text("main")
+    observer.picture("many-groups")
+    return seen
 
 
-def messages(browser, url, key, _folder):
+@scene
+def messages(observer):
     """A shortened message: what was left out is marked, its address leads to it, and both views hold the same text."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    page, found = observer.page, {}
-    observer.log_in(key)
+    page, seen = observer.page, {}
     observer.open_first()
     observer.open_cleared()
-    found["gone"] = page.locator(".beside .diff.gone").count()
-    found["original"] = page.inner_text(".beside > div >> nth=0")
-    found["heading"] = page.inner_text(".pane h3")
+    seen["gone"] = page.locator(".beside .diff.gone").count()
+    seen["heading"] = page.inner_text(".pane h3")
     address = page.url
     page.goto("about:blank")
     page.goto(address)
     page.wait_for_selector(".pane h3")
-    found["again"] = page.inner_text(".pane h3")
+    seen["again"] = page.inner_text(".pane h3")
     page.click("input[value=changes]")
     page.wait_for_selector(".said.whole .diff.new")
-    found["new"] = page.inner_text(".said.whole .diff.new >> nth=0")
-    return {**found, **observer.findings}
+    seen["new"] = page.inner_text(".said.whole .diff.new >> nth=0")
+    return seen
 
 
 def portraits(browser, url, key, folder):
@@ -334,77 +336,53 @@ def portraits(browser, url, key, folder):
     return observer.findings
 
 
-def finding(browser, url, key, _folder):
+@scene
+def finding(observer):
     """From words to the message that says them, and back through the requests without losing the slider."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    page, found = observer.page, {}
-    observer.log_in(key)
+    page, seen = observer.page, {}
     observer.go("#/search?text=HB-20417")
-    found["found"] = page.inner_text(".hits li >> nth=0")
+    seen["found"] = page.inner_text(".hits li >> nth=0")
     page.click(".hits a >> nth=0")
     page.wait_for_selector(".pane .beside")
-    found["opened"] = page.inner_text(".pane .beside")
-    page.focus("input[type=range]")
+    seen["opened"] = page.inner_text(".pane .beside")
     for _ in range(2):
-        before = page.inner_text("output")
-        page.keyboard.press("ArrowLeft")
-        page.wait_for_selector(f"output:not(:text-is('{before}'))")
-    return {**found, "focused": page.evaluate("document.activeElement.type"), **observer.findings}
+        observer.slide_back()
+    seen["focused"] = page.evaluate("document.activeElement.type")
+    return seen
 
 
-def observe_mode(browser, url, key, folder):
+@scene
+def observe_mode(observer):
     """A policy that only observes: the line of what would have been, in both pictures, with its money."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    page, found = observer.page, {}
-    observer.log_in(key)
+    page, seen = observer.page, {}
     observer.go("#/?hours=1")
-    found["tiles"], found["lines"] = page.inner_text(".tiles"), page.locator("line.would").count()
-    observer.picture(folder, "observed-overview")
+    seen["tiles"], seen["lines"] = page.inner_text(".tiles"), page.locator("line.would").count()
+    observer.picture("observed-overview")
     observer.go("#/conversations")
-    found["list"] = page.inner_text("main table")
+    seen["list"] = page.inner_text("main table")
     observer.open_first()
-    observer.picture(folder, "observed-conversation")
-    found["facts"], found["turn"] = page.inner_text(".facts"), page.inner_text(".turn")
-    found["requests"] = page.locator("line.would").count()
-    found["cleared"] = page.locator(".strip .block.cleared").count()
-    return {**found, **observer.findings}
+    observer.picture("observed-conversation")
+    seen["facts"], seen["turn"] = page.inner_text(".facts"), page.inner_text(".turn")
+    seen["requests"] = page.locator("line.would").count()
+    seen["cleared"] = page.locator(".strip .block.cleared").count()
+    return seen
 
 
-def empty(browser, url, key, folder):
+@scene
+def empty(observer):
     """A proxy by which nothing has come yet."""
-    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
-    observer.log_in(key)
-    found = {}
+    seen = {}
     for name in ("overview", "conversations", "teams", "events", "search"):
         observer.go(PAGES[name])
-        observer.picture(folder, f"empty-{name}")
-        found[name] = observer.page.inner_text("main")
-    return {**found, **observer.findings}
+        observer.picture(f"empty-{name}")
+        seen[name] = observer.page.inner_text("main")
+    return seen
 
 
-SCENES = {
-    scene.__name__: scene
-    for scene in (
-        tour,
-        hostile,
-        keyboard,
-        work,
-        outage,
-        figures,
-        many_groups,
-        messages,
-        finding,
-        observe_mode,
-        empty,
-        portraits,
-    )
-}
-
-
-def main(url, key, scene, folder=""):
+def main(url, key, scene_name, folder=""):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        print(json.dumps(SCENES[scene](browser, url, key, folder)))
+        print(json.dumps(globals()[scene_name](browser, url, key, folder)))
         browser.close()
 
 

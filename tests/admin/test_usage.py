@@ -1,6 +1,5 @@
 """Usage, requests and the rights of keys, on a proxy whose activity log holds a day of traffic."""
 
-import json
 import time
 from urllib.parse import urlencode
 
@@ -151,18 +150,8 @@ async def test_a_key_that_may_only_read_changes_nothing(admin):
     assert (await admin.read("/what-if", method="POST", body={"seconds": 1}, key=READER))["conversations"] == 0
 
 
-async def test_the_key_of_a_team_opens_that_team_only(admin):
-    own = {row["team"] for row in (await admin.read("/requests?hours=48&limit=500", key=LEADER))["requests"]}
-    assert own == {"search"}
-    asked_for_another = await admin.read("/requests?hours=48&team=platform", key=LEADER)
-    assert {row["team"] for row in asked_for_another["requests"]} == {"search"}
-    assert [each["name"] for each in (await admin.read("/usage?hours=48", key=LEADER))["groups"]] == ["search"]
-    assert [each["name"] for each in (await admin.read("/teams", key=LEADER))["teams"]] == ["search"]
-    other = (await admin.read("/requests?hours=48&team=platform&kind=compacted&limit=1"))["requests"][0]
-    assert await admin.read_error(404, "GET", f"/requests/{other['request_id']}", key=LEADER)
-    assert await admin.read_error(404, "GET", f"/conversations/{other['conversation']}", key=LEADER)
-    assert "platform" not in json.dumps(await admin.read("/policies", key=LEADER))
-    assert (await admin.read("/search?text=a", key=LEADER))["hits"] == []
+async def test_the_key_of_a_team_changes_that_team_only(admin):
+    """What it reads: test_teams_apart.py."""
     for path in ("/events", "/audit", "/configuration"):
         assert (await admin.read_error(403, "GET", path, key=LEADER))["code"] == "other_team"
     for body in ({"on": True}, {"on": True, "team": "platform"}):

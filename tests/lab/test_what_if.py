@@ -29,7 +29,7 @@ def lines(turns, size=2_000):
 
 def job_line(*, seconds=170.0, memory_bytes=2 * GIBIBYTE):
     policies = [{"name": name, "policy": Policy().model_dump(mode="json")} for name in ("one", "two")]
-    job = {"policies": policies, "window": 40_000, "seconds": seconds, "memory_bytes": memory_bytes}
+    job = {"policies": policies, "seconds": seconds, "memory_bytes": memory_bytes}
     return json.dumps(job).encode() + b"\n"
 
 
@@ -51,7 +51,6 @@ def test_each_conversation_is_replayed_under_both_policies():
     done = trial([lines(5), lines(30)])
     answer = json.loads(done.stdout)
     assert answer["conversations"] == 2
-    assert [each["policy"] for each in answer["outcomes"]] == ["one", "two"]
     assert [each["requests"] for each in answer["outcomes"]] == [6 + 31, 6 + 31]
     assert answer["outcomes"][0]["tokens_sent"] == answer["outcomes"][1]["tokens_sent"] > 0
 

@@ -87,9 +87,6 @@ async def test_a_relay_interrupted_anywhere_is_noted_at_most_once_and_leaves_not
         assert await interrupt_everywhere(interrupt, run) > FEW
 
 
-# --- with a client's socket ------------------------------------------------------------------------------------------
-
-
 async def ask_slowly(origin, key):
     """A chat whose body comes in three pieces; None where the connection ends without an answer."""
     sent = request(headers={"authorization": f"Bearer {key}"}, body=body(LONG, stream=True))

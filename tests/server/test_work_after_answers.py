@@ -102,9 +102,6 @@ async def test_turns_beyond_the_queue_of_notes_are_reported(up, tmp_path):
         held.set()
 
 
-# --- the end of a worker ---------------------------------------------------------------------------------------------
-
-
 def reply_with_late_usage(request):
     """Tells its usage only when it is asked for a few tokens, and takes its time."""
     turn = text_turn("Go on.").using(len(request.body) // 4)

@@ -1,6 +1,6 @@
 // What several pages have: choices beside each other, and a form of filters.
 
-import { h } from "./dom.js";
+import { h, note } from "./dom.js";
 
 export const SPANS = [[1, "1 h"], [6, "6 h"], [24, "24 h"], [168, "7 d"], [744, "31 d"]];
 
@@ -20,6 +20,10 @@ export function goTo(page, form, fixed = {}) {
   const query = new URLSearchParams({ ...fixed, ...Object.fromEntries(said) });
   location.hash = `#${page}${query.size ? `?${query}` : ""}`;
 }
+
+// A figure in large type; `drawn` is a picture below it.
+export const tile = (name, value, words, drawn) => h("div", { class: "tile" },
+  h("h3", null, name), h("p", { class: "value" }, value), drawn, note(words));
 
 export function copying(text, words = "Copy") {
   const button = h("button", { type: "button", class: "quiet", onclick: async () => {

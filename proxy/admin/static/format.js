@@ -50,11 +50,11 @@ const written = (seconds, how) => new Date(seconds * 1000).toLocaleString("en-GB
 
 export const moment = (seconds) => written(seconds, { ...DAY, ...MINUTE, second: "2-digit" });
 
-export const clock = (seconds, span) => written(seconds, span > 2 * 86400 ? DAY : MINUTE);
+const clock = (seconds, span) => written(seconds, span > 2 * 86400 ? DAY : MINUTE);
 
 // Whether a round hour or day of the clock on the wall begins in this moment of `every` so many seconds, of a `span`.
 const STEPS = [600, 3600, 4 * 3600, 86400, 5 * 86400];
-export function isRound(seconds, every, span) {
+function isRound(seconds, every, span) {
   const step = STEPS.find((each) => span / each <= 8) ?? STEPS.at(-1);
   const wall = seconds - 60 * new Date(seconds * 1000).getTimezoneOffset();
   return wall % step < every;

@@ -3,8 +3,8 @@
 import { get, me } from "./api.js";
 import { bars, meter } from "./charts.js";
 import { empty, figure, h, note, part, show, table } from "./dom.js";
-import { ago, cents, clock, dollars, exact, isRound, lasting, less, many, percent } from "./format.js";
-import { options, SPANS } from "./controls.js";
+import { ago, axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
+import { options, SPANS, tile } from "./controls.js";
 import { toConversation } from "./links.js";
 import { account, event } from "./words.js";
 
@@ -78,16 +78,12 @@ function tiles(day, open) {
     tile("Open conversations", exact(open), `${exact(day.requests)} requests in 24 h`));
 }
 
-const tile = (name, value, words, drawn) => h("div", { class: "tile" },
-  h("h3", null, name), h("p", { class: "value" }, value), drawn, note(words));
-
 const spans = (hours) => options("Span", SPANS, hours, (each) => `#/?hours=${each}`);
 
 const rows = (told, hours, values, label, would) => told.moments.map((each) => ({
   values: values(each),
   would: would?.(each),
-  label: `${hours > 48 ? `${clock(each.at, hours * 3600)}, ` : ""}${clock(each.at, 0)}: ${label(each)}`,
-  tick: isRound(each.at, told.every, hours * 3600) ? clock(each.at, hours * 3600) : null,
+  ...axis(each.at, told.every, hours * 3600, label(each)),
 }));
 
 const COLUMNS = [

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { lines, stacks } from "./charts.js";
-import { choice, goTo, options, SPANS } from "./controls.js";
+import { choice, goTo, options, SPANS, tile } from "./controls.js";
 import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
 import { axis, bytes, dollars, exact, lasting, many, moment, percent, seconds } from "./format.js";
@@ -148,9 +148,6 @@ function pictures({ total, moments, every }, { hours }) {
 const rate = (perSecond) => (perSecond >= 1
   ? `${perSecond.toFixed(1)} a second` : perSecond * 60 >= 1
     ? `${(perSecond * 60).toFixed(1)} a minute` : `${(perSecond * 3600).toFixed(1)} an hour`);
-
-const tile = (name, value, words) => h("div", { class: "tile" },
-  h("h3", null, name), h("p", { class: "value" }, value), note(words));
 
 const HEAD = ["Time", "Request", "Status", "Team, model", "Tokens: in → forwarded", figure("Duration"), figure("Bytes out")];
 

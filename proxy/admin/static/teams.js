@@ -1,6 +1,7 @@
 // Teams, their keys, and the switches.
 
 import { get, me, post, put, remove } from "./api.js";
+import { copying } from "./controls.js";
 import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted, complaint } from "./faults.js";
 import { ago, moment } from "./format.js";
@@ -81,19 +82,10 @@ function creating(all, again) {
     h("button", { class: "primary" }, "Create a key")), said];
 }
 
-function fresh(made, again) {
-  const copied = h("span", { role: "status" });
-  const copy = async () => {  // a browser gives no clipboard to a page without TLS
-    const done = await navigator.clipboard?.writeText(made.key).then(() => true, () => false);
-    show(copied, done ? "copied" : "select it, and copy it by hand");
-  };
-  return h("div", { class: "fresh" },
-    h("p", null, h("b", null, "Copy it now; it is not shown again."), ` Key ID ${made.told.id}.`),
-    h("pre", { tabindex: 0 }, made.key),
-    h("div", { class: "acts" },
-      h("button", { onclick: copy }, "Copy"), copied,
-      h("button", { onclick: again }, "Done")));
-}
+const fresh = (made, again) => h("div", { class: "fresh" },
+  h("p", null, h("b", null, "Copy it now; it is not shown again."), ` Key ID ${made.told.id}.`),
+  h("pre", { tabindex: 0 }, made.key),
+  h("div", { class: "acts" }, copying(made.key), h("button", { onclick: again }, "Done")));
 
 function keysTable(keys, again) {
   if (!keys.length) return note("No keys yet: no client is admitted.");

@@ -127,7 +127,7 @@ async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIt
     loaded_config = _configure(upstream, state, args)
     sock = supervisor.reserve_port(loaded_config.config)
     last_valid = LastValid(loaded_config.config, Registry())
-    worker = Worker(ConfigSource(lambda: loaded_config, None), loaded_config.config, None, last_valid)
+    worker = Worker(ConfigSource(lambda: loaded_config, None), loaded_config.config, last_valid)
     serving = asyncio.create_task(worker.run(sock))
     await asyncio.sleep(0)
     try:

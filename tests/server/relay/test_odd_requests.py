@@ -35,9 +35,6 @@ def whole(target=CHAT, **headers):
 both_paths = pytest.mark.parametrize("path", [CHAT, FILES], ids=["read-whole", "streamed"])
 
 
-# --- 100-continue -----------------------------------------------------------------------------------------------------
-
-
 @both_paths
 async def test_a_client_that_waits_is_asked_to_go_on(up, proxy, path):
     async with open_line(proxy) as line:
@@ -64,9 +61,6 @@ async def test_a_client_of_http_1_0_is_never_asked_to_go_on(up, proxy, path):
     assert came.endswith(BODY)
 
 
-# --- upgrades ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("target", [CHAT, "/v1/responses", "/v1/messages", FILES])
 async def test_an_offer_of_http_2_is_passed_over(up, proxy, target):
     """Java's client makes it with each request over plain HTTP."""
@@ -86,9 +80,6 @@ async def test_a_websocket_is_refused_and_the_request_by_http_is_served(up, prox
         assert fault_of(await line.answer())["code"] == "upgrade_refused"
         await line.write(whole("/v1/responses"))
         assert (await line.answer()).body.data == BODY
-
-
-# --- the target -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("origin", ["http://proxy.test", "HTTPS://user@Proxy.Test:8800"])
@@ -125,9 +116,6 @@ async def test_a_path_that_is_none_of_these_is_relayed_as_it_is(up, proxy, path)
     answer = await http_client.send(proxy.origin, whole(path))
     assert (answer.status, answer.head.first("x-compaction"), up.requests[0].target) == (200, None, path)
     assert up.requests[0].body == BODY
-
-
-# --- the body ---------------------------------------------------------------------------------------------------------
 
 
 @both_paths
@@ -175,9 +163,6 @@ async def test_a_head_of_hundreds_of_kilobytes_is_forwarded_as_it_came(up, proxy
     answer = await http_client.send(proxy.origin, whole(**large))
     assert answer.status == 200
     assert {name: up.requests[0].header(name) for name in large} == large
-
-
-# --- one after the other ----------------------------------------------------------------------------------------------
 
 
 async def test_requests_that_are_sent_before_the_first_answer_are_answered_in_their_order(up, proxy):

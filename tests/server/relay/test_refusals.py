@@ -170,17 +170,6 @@ async def test_a_chat_that_comes_byte_by_byte_is_given_up(up, proxy):
     assert not up.requests
 
 
-async def test_a_413_says_what_the_limit_is_and_how_to_raise_it(proxy):
-    message = fault_of(await http_client.send(proxy.origin, asks(content_length=str(MIB + 1))))["message"]
-    assert "larger than 1 MiB" in message
-    assert "listen.max_body_mib" in message
-
-
-async def test_a_431_says_how_many_headers_there_may_be(proxy):
-    reply = await http_client.send(proxy.origin, asks("GET", "/v1/models", **{f"x_{i}": "" for i in range(129)}))
-    assert fault_of(reply)["message"] == "more than 128 request headers: send fewer"
-
-
 async def test_a_head_that_does_not_end_is_refused_before_it_fills_the_memory(up, proxy):
     """Of 128 headers with 64 KiB each, every connection had the proxy hold eight megabytes, without any key."""
     async with open_line(proxy) as line:
