@@ -6,15 +6,14 @@ Implements document 004 (blocks). The user's messages that the policy pins stay 
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
 from proxy.history.agents import Hint
 from proxy.history.grouping import find_groups, find_turns, list_callers
-from proxy.history.messages import Message
-from proxy.shorten.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
+from proxy.history.messages import NOTE, Message
+from proxy.shorten.fold import find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.shorten.outcome import cut_first_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import render_call
@@ -40,15 +39,7 @@ class OneLiners:
 
     def __call__(self, draft: Draft) -> Draft:
         kept_ids = find_kept_words(draft, 0, hints=self.hints)
-        removed_count = sum(id(message) not in kept_ids for message in draft.middle)
-        loops = [turn.start for turn in find_turns(draft.origin)]
-        oldest = self._find_oldest(draft)
-
-        def make(stretch: Stretch) -> tuple[Message, ...]:
-            share = len(stretch.removed) / removed_count
-            return keep_shorter(stretch, stretch.notes(self._render(stretch, share, loops, oldest)))
-
-        return fold_stretches(draft, kept_ids, make)
+        return fold_stretches(draft, kept_ids, self._render(draft, kept_ids))
 
     def _find_oldest(self, draft: Draft) -> int:
         if not self.loops and not self.loop_tokens:
@@ -64,21 +55,24 @@ class OneLiners:
             oldest = turn.start
         return oldest
 
-    def _render(self, stretch: Stretch, share: float, loops: Sequence[int], oldest: int) -> str:
+    def _render(self, draft: Draft, kept_ids: set[int]) -> str:
         """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
-        origin = stretch.origin
+        loops = [turn.start for turn in find_turns(draft.origin)]
+        oldest = self._find_oldest(draft)
+        staying = {message.start for message in draft.list_staying(kept_ids) if message.made != NOTE}
         earlier_count = 0
         lines_of_loops = dict[int, list[str]]()
-        for group in find_groups(origin):
-            start = stretch.start + group.start
-            if start < oldest:
+        for group in find_groups(draft.origin[: draft.middle_stop]):
+            if group.start < find_unsummarized_start(draft, kept_ids) or not staying.isdisjoint(group):
+                continue
+            if group.start < oldest:
                 earlier_count += 1
             else:
-                lines = lines_of_loops.setdefault(bisect_right(loops, start), [])
-                lines.append(_render_line(origin[group.start : group.stop]))
+                lines = lines_of_loops.setdefault(bisect_right(loops, group.start), [])
+                lines.append(_render_line(draft.origin[group.start : group.stop]))
         room = BYTES_PER_TOKEN * self.tokens
         if not self.loops and not self.loop_tokens:
-            return "\n".join(_choose_newest([*chain(*lines_of_loops.values())], int(room * share)))
+            return "\n".join(_choose_newest([*chain(*lines_of_loops.values())], room))
         texts = []
         if earlier_count:
             texts.append(EARLIER.format(earlier_count))

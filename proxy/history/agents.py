@@ -10,12 +10,6 @@ from typing import Any, Literal
 
 from proxy.history.messages import ToolCall
 
-ASKING = (
-    *("askuser*", "*ask_user*", "ask_followup_question", "ask_human*", "request_user_input", "question"),
-    *("ask_questions", "*askquestion*"),
-)
-"""Tools that ask a person. Others with such a name ask a model or a search."""
-
 
 @dataclass(frozen=True, slots=True)
 class StateTool:
@@ -25,6 +19,8 @@ class StateTool:
     examples: str
     is_folded: bool = False
     """The newest results stay when results are cleared, but not beside a fold."""
+    asks: bool = False
+    """It asks a person. Others with such a name ask a model or a search."""
 
 
 STATE_TOOLS = (
@@ -40,15 +36,15 @@ STATE_TOOLS = (
     StateTool("task_tracker", "task_tracker (OpenHands)"),
     StateTool("new_task", "new_task (Cline)"),
     StateTool("update_plan", "update_plan (Codex)"),
-    StateTool("askuser*", "AskUserQuestion (Claude Code)"),
-    StateTool("*ask_user*", "ask_user (Gemini CLI)"),
-    StateTool("ask_followup_question", "ask_followup_question (Cline)"),
-    StateTool("ask_human*", "ask_human (LangGraph)"),
-    StateTool("request_user_input", "request_user_input (Codex)"),
-    StateTool("question", "question (opencode)"),
+    StateTool("askuser*", "AskUserQuestion (Claude Code)", asks=True),
+    StateTool("*ask_user*", "ask_user (Gemini CLI)", asks=True),
+    StateTool("ask_followup_question", "ask_followup_question (Cline)", asks=True),
+    StateTool("ask_human*", "ask_human (LangGraph)", asks=True),
+    StateTool("request_user_input", "request_user_input (Codex)", asks=True),
+    StateTool("question", "question (opencode)", asks=True),
     StateTool("ask", "Ask (j-cli)"),
-    StateTool("*ask_questions*", "ask_questions (Copilot)"),
-    StateTool("*askquestion*", "vscode_askQuestions (Copilot), AskQuestion (Cursor)"),
+    StateTool("*ask_questions*", "ask_questions (Copilot)", asks=True),
+    StateTool("*askquestion*", "vscode_askQuestions (Copilot), AskQuestion (Cursor)", asks=True),
     StateTool("*memory*", "save_memory (Gemini CLI)", is_folded=True),
     StateTool("*plan_mode", "exit_plan_mode (Qwen Code)", is_folded=True),
     StateTool("*planmode", "ExitPlanMode (Claude Code), EnterPlanMode (Claude Code)", is_folded=True),
@@ -56,7 +52,6 @@ STATE_TOOLS = (
     StateTool("create_plan", "create_plan (Cursor)", is_folded=True),
     StateTool("compact", "Compact (j-cli)", is_folded=True),
 )
-PLAN_MODE = ("*plan_mode", "*planmode", "plan_mode_respond")
 EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
 """Instructions, state, and a person's answers; of `STATEFUL` a fold keeps them, too."""
 STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
@@ -66,12 +61,8 @@ PATHS = (
     *("file", "paths", "files", "filepath", "source", "destination"),
 )
 COMMANDS = ("command", "cmd", "commands", "script")
-PLANS = ("todos", "plan", "task_list", "todoList", "todo_list", "tasks", "items")
-IDS = ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target")
-_FIRST_LINES = ("start_line", "startLine", "line_start", "start_line_one_indexed", "offset")
-_LAST_LINES = ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive")
 
-Kind = Literal["plan", "task", "step", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
+Kind = Literal["plan", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +76,36 @@ class Pattern:
 
 
 _EDITORS = "*str_replace_editor *str_replace_based_edit_tool *text_editor *file_editor fs_read fs_write"
-_READERS = "read* *read_file* *readfile* *read_text* *read_multiple* *get_file* view* cat open open_file"
 _WRITERS = (
     "write* *write_file* *writefile* edit* *edit *edit_file* *replace* create* *create_file* *create_or_update* "
     "insert* *insert* append* save* delete* *delete_file* remove* move* *move_file* rename* *modify* *patch* *diff*"
 )
-_SEEING = ("view", "read", "Line")
-_EDITING = ("create", "str_replace", "insert", "write", "append", "edit", "undo_edit", "delete", "rename")
 
 PATTERNS = (
     Pattern("silent", "think* *thinking* todoread *todo_read tasklist taskget toolsearch"),
-    Pattern("plan", "*todo* update_plan task_tracker *task_list* *plan_update*", PLANS),
+    Pattern(
+        "plan",
+        "*todo* update_plan task_tracker *task_list* *plan_update*",
+        ("todos", "plan", "task_list", "todoList", "todo_list", "tasks", "items"),
+    ),
     Pattern("silent", "*todo* task_tracker"),
-    Pattern("task", "taskcreate", ("subject",)),
-    Pattern("step", "taskupdate", ("taskId",)),
-    Pattern("wait", "*output wait* kill* taskstop write_stdin close_agent send_input", IDS),
+    Pattern(
+        "wait",
+        "*output wait* kill* taskstop write_stdin close_agent send_input",
+        ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target"),
+    ),
     Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate*"),
-    Pattern("ask", " ".join(ASKING)),
-    Pattern("read", _EDITORS, PATHS, _SEEING),
-    Pattern("change", _EDITORS, PATHS, _EDITING),
-    Pattern("read", _READERS, PATHS),
+    Pattern("ask", " ".join(tool.glob for tool in STATE_TOOLS if tool.asks)),
+    Pattern("read", _EDITORS, PATHS, ("view", "read", "Line")),
+    Pattern(
+        "change",
+        _EDITORS,
+        PATHS,
+        ("create", "str_replace", "insert", "write", "append", "edit", "undo_edit", "delete", "rename"),
+    ),
+    Pattern(
+        "read", "read* *read_file* *readfile* *read_text* *read_multiple* *get_file* view* cat open open_file", PATHS
+    ),
     Pattern("change", _WRITERS, PATHS),
     Pattern("patch", "*patch* *diff*"),
     Pattern("run", "*", COMMANDS),
@@ -171,11 +172,11 @@ def is_read_only(tool: str) -> bool:
 
 def list_name_words(name: str) -> list[str]:
     """`read` and `file` of `readFile` and of `read_file`."""
-    return [word.lower() for word in _NAME_WORD.findall(name)]
+    return list(map(str.lower, _NAME_WORD.findall(name)))
 
 
 def is_plan_mode(call: ToolCall) -> bool:
-    return matches_any(call.name, PLAN_MODE)
+    return matches_any(call.name, ("*plan_mode", "*planmode", "plan_mode_respond"))
 
 
 def remove_server_name(tool: str) -> str:
@@ -230,7 +231,8 @@ def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
     match values:
         case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
             return first, max(0, last)
-    first, last = _find_number(values, _FIRST_LINES), _find_number(values, _LAST_LINES)
+    first = _find_number(values, ("start_line", "startLine", "line_start", "start_line_one_indexed", "offset"))
+    last = _find_number(values, ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive"))
     count = _find_number(values, ("limit",))
     if count > 0:
         first = max(first, 1)
@@ -271,11 +273,11 @@ def find_command_line(values: Mapping[str, Any]) -> str:
     return " ".join(map(render_value, value))
 
 
-def split_commands(line: str, ends: re.Pattern[str] = _COMMAND_ENDS) -> list[str]:
+def split_commands(line: str) -> list[str]:
     """Simple commands, without comments. A quoted text that is no single word becomes `?`."""
     if "#" in line:
         line = _COMMENT.sub("", line)
-    return [command for command in ends.split(_QUOTED.sub(_unquote, line)) if command.strip()]
+    return [command for command in _COMMAND_ENDS.split(_QUOTED.sub(_unquote, line)) if command.strip()]
 
 
 def skip_words_before_command(words: Sequence[str]) -> list[str]:

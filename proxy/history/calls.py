@@ -100,7 +100,7 @@ def _find_span(raw: bytes, start: int, key: str) -> tuple[int, int]:
 def list_tool_names(tools: bytes | None) -> list[str]:
     if tools is None:
         return []
-    return [_find_tool_name(definition) for definition in json.loads(tools) or ()]
+    return list(map(_find_tool_name, json.loads(tools) or ()))
 
 
 def find_pruned_tools(tools: bytes | None, remaining_tools: bytes | None) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ The first becomes the second. A text that is not JSON stays. Changing the form c
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
@@ -27,8 +28,6 @@ from proxy.history import splice
 from proxy.history.messages import Message
 from proxy.history.request import Request
 
-CHAIN_VERSION = b"c1"
-"""It must change with the canonical form."""
 LINK_BYTES = 20
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
@@ -36,6 +35,8 @@ _MARKER_NAME_PART = b"cache_"
 # The order of keys in which most clients write a message; other keys follow by name.
 _ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
 _RANKS = {key: rank for rank, key in enumerate(_ORDER)}
+# Its quotes are no escaped ones, and the brace behind it is the last of the element: it is a member of the element.
+_LAST_MARKER = re.compile(rb'\s*,\s*"cache_control"\s*:\s*\{\s*"type"\s*:\s*"ephemeral"\s*\}(?=\s*\}\Z)')
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -77,7 +78,7 @@ def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
     for key in ("content", "tool_calls"):
         parts = unmarked_message.get(key)
         if isinstance(parts, list):
-            unmarked_message[key] = [_drop_markers(part) for part in parts]
+            unmarked_message[key] = list(map(_drop_markers, parts))
     match unmarked_message.get("content"):
         case [{"type": "text", "text": str(text), **other_keys}] if not other_keys:
             unmarked_message["content"] = text
@@ -103,8 +104,13 @@ def _rank_key(key: str) -> tuple[int, str]:
 
 
 def _strip_markers(element: bytes) -> bytes:
+    """Most clients write one, last, which is cut off without a parser."""
     if element[:1] != b"{" or _MARKER_NAME_PART not in element:
         return element
+    if element.count(_MARKER_NAME_PART) == 1:
+        last_member = _LAST_MARKER.search(element)
+        if last_member is not None:
+            return element[: last_member.start()] + element[last_member.end() :]
     return splice.remove_members(element, MARKERS)
 
 
@@ -156,7 +162,7 @@ def compute_link(link: bytes, message: Message, secret: bytes) -> bytes:
 
 
 def _compute_origin(request: Request, tenant: str, secret: bytes, conversation: str) -> bytes:
-    content = CHAIN_VERSION
+    content = b"c1"  # the version of the canonical form
     for name in (tenant, request.user, conversation):
         name_bytes = name.encode("utf-8", "surrogatepass")
         content += len(name_bytes).to_bytes(8, "big") + name_bytes

@@ -81,7 +81,7 @@ class Identity:
         return f"{self.tenant}/summary/{link.hex()}.{self.head}"
 
     def summary_keys(self) -> list[str]:
-        return [self.summary_key_of(link) for link in reversed(self.links)]
+        return list(map(self.summary_key_of, reversed(self.links)))
 
     def _find_space(self, *, is_observed: bool) -> str:
         if is_observed:
@@ -98,7 +98,6 @@ def make_bound_key(tenant: str, link: bytes, head: str) -> str:
     return f"{make_block_key(tenant, link)}.{head}"
 
 
-HEAD_DIGEST_BYTES = 8
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|oct(?:ober)?"
     r"|nov(?:ember)?|dec(?:ember)?)\b\.?"
@@ -149,7 +148,7 @@ _CACHED_LINE_CHARACTERS = 1_000
 
 def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> str:
     """An empty head has one, too."""
-    digest = blake2b(key=secret, digest_size=HEAD_DIGEST_BYTES, person=b"head")
+    digest = blake2b(key=secret, digest_size=8, person=b"head")
     for message in head:
         text = "\n".join(find_stable_lines(_extract_text(message), tenant)).encode("utf-8", "surrogatepass")
         digest.update(b"%d %s %d " % (len(message.role), message.role.encode(), len(text)) + text)

@@ -21,8 +21,6 @@ RESULTS = ("tool", "function")
 NOTE = "note"
 WORDS_KEPT = ("", "strip_attachments")
 """After these a user's message is still the words of a user; "" is the client's own message."""
-OUTPUT_SHORTENED = ("clip_output", "clear_observations")
-"""Steps that shorten the output in an answer to which its client has added that."""
 REPEATED = "dedup_arrivals"
 """Makes a result a pointer to an earlier one, which says the same."""
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
@@ -224,7 +222,8 @@ def make_literal(raw: bytes, start: int, stop: int, made: str) -> Message:
 def as_read_back(message: Message) -> Message:
     """As `make_literal` reads it from its bytes: the speaker follows from role and step."""
     if message.role == "assistant":
-        is_observation = message.made in OUTPUT_SHORTENED
+        # Steps that shorten the output in an answer to which its client has added that.
+        is_observation = message.made in ("clip_output", "clear_observations")
     else:
         is_observation = message.role in ("user", *HEAD) and message.made not in (NOTE, *WORDS_KEPT)
     if message.is_observation == is_observation:

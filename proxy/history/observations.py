@@ -25,6 +25,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 
 from proxy.history.calls import list_tool_names
 from proxy.history.messages import HEAD, Message, find_last_assistant
@@ -167,30 +168,28 @@ class _Environment:
             if message.role == "user":
                 self._person = _find_name(message)
                 break
-        self._examples: dict[str, int] = {}
-        """The number of messages of each speaker that followed an answer which runs something."""
-        self._elsewhere = set[str]()
-        """The speakers of other messages."""
+        self._examples: dict[str, float] = {}
+        """The number of messages of each speaker that followed an answer which runs something, if all did."""
 
     def is_output(self, message: Message, before: Message | None) -> bool:
         """From now on the message is an example. *before*: the last one not of the system."""
         speaker = message.role
-        if message.role not in HEAD:
+        if speaker not in HEAD:
             name = _find_name(message)
             if name == self._person:
                 return False
             speaker = f"name {name}"
-        if before is None or before.role != "assistant":
-            self._elsewhere.add(speaker)
-            return False
-        if not (_FENCED.search(before.text) or RUNS_SOMETHING.search(before.text)):
-            self._elsewhere.add(speaker)
-            return False
         examples = self._examples.get(speaker, 0)
-        self._examples[speaker] = examples + 1
-        if examples < EXAMPLES_MIN or speaker in self._elsewhere:
+        if before is None or before.role != "assistant" or not _runs_something(before.text):
+            self._examples[speaker] = -inf
             return False
-        return len(message.text) >= OUTPUT_MIN_CHARACTERS and not _USER_TAGS.search(message.text)
+        self._examples[speaker] = examples + 1
+        is_long = len(message.text) >= OUTPUT_MIN_CHARACTERS
+        return examples >= EXAMPLES_MIN and is_long and not _USER_TAGS.search(message.text)
+
+
+def _runs_something(text: str) -> bool:
+    return _FENCED.search(text) is not None or RUNS_SOMETHING.search(text) is not None
 
 
 def _find_name(message: Message) -> str:

@@ -78,7 +78,7 @@ class Pins:
         return tuple(reversed(chosen))
 
     def stand_in(self, text: str) -> bool:
-        return any(True for _ in self._find(text))
+        return any(self._find(text))
 
     def _find(self, text: str) -> Iterable[str]:
         for tag in self.tags:

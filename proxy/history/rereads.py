@@ -18,7 +18,6 @@ from proxy.history import agents
 from proxy.history.messages import Message, ToolCall
 
 RESTORED = "restore_reread"
-CORRECTED = "leave_out_promise"
 POINTER_CHARACTERS = 1_000
 
 
@@ -116,7 +115,7 @@ def correct_rereads(
 
 
 def leave_out_promise(message: Message) -> Message:
-    return message.with_text(message.text.replace(PROMISE, ""), CORRECTED)
+    return message.with_text(message.text.replace(PROMISE, ""), "leave_out_promise")
 
 
 def _find_read(

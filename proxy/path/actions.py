@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from proxy.path.conversation import Conversation, Decision, Writing
 from proxy.shorten.block import LookUp
-from proxy.shorten.economics import NOT_REPORTED, Covers, LearnedLimit, Usage, Window
+from proxy.shorten.economics import NOT_REPORTED, Covers, Usage, Window
 from proxy.shorten.state import ConversationState
 from proxy.summary.question import Question
 
@@ -36,7 +36,7 @@ class Forwarding:
     was_refused: bool = False
     originals_are_written: bool = False
     is_announced: bool = False
-    learned: LearnedLimit | None = None
+    learned: Window | None = None
     drops_usage_option: bool = False
     """The upstream has refused the option for usage that the proxy had added."""
     is_untouched_retry: bool = False

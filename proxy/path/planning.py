@@ -120,7 +120,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
     is_due = (
         state.count_request() >= required_tokens
         and state.may_reach(required_tokens, state.rules.when_full)
-        and not state.is_short
+        and not state.short_by
     )
     if is_due:
         return None
@@ -191,7 +191,7 @@ def plan_stride_with_notes(state: ConversationState, covers: int, notes: str) ->
 
 
 def _is_cold(state: ConversationState) -> bool:
-    return economics.is_cold(state.facts.idle_seconds, state.facts.prices)
+    return economics.is_cold(state.facts.idle_seconds)
 
 
 def _count_least(state: ConversationState) -> int:

@@ -34,7 +34,7 @@ from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.planning import OVERFLOW_RETRY, NeedSummary, Plan
 from proxy.path.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
 from proxy.shorten.clear_results import StripReasoning
-from proxy.shorten.economics import Calibration, LearnedLimit, Window, is_plausible, make_learned_limit
+from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts
 from proxy.shorten.state import REASONING_REFUSED, ConversationState
@@ -62,7 +62,7 @@ class Cure:
     window_tokens: int | None = None
     ratio: float = 1.0
     most_answer_tokens: int | None = None
-    learned: LearnedLimit | None = None
+    learned: Window | None = None
 
 
 def find_cures(
@@ -121,7 +121,7 @@ def _shorten_history(
             int(size * 0.9),  # less than a tenth gone is no try
             int(size * 0.5),
             ratio=ratio,
-            learned=make_learned_limit(size, "input"),
+            learned=make_learned_window(size, "input"),
         )
     if fault.covers == "input":
         room, answer = fault.limit, None
@@ -142,12 +142,12 @@ def _shorten_history(
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 
 
-def limit_of(fault: Refusal, max_output: int | None = None) -> LearnedLimit | None:
+def limit_of(fault: Refusal, max_output: int | None = None) -> Window | None:
     if fault.kind == "output" and not (max_output and fault.limit and 2 * max_output <= fault.limit):
         return None
     if fault.kind not in ("input", "output", "tpm-hard"):
         return None
-    return make_learned_limit(fault.limit, fault.covers)
+    return make_learned_window(fault.limit, fault.covers)
 
 
 def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
@@ -311,7 +311,7 @@ def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[For
     limit, window = limit_of(refusal, request.max_output), conversation.window
     if limit is not None:
         yield from learn_window(conversation, limit)
-        window = conversation.narrow(limit.window())
+        window = conversation.narrow(limit)
     counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.memory.calibration.ratio
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
@@ -328,7 +328,7 @@ def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[For
 def _plan_cure(cure: Cure, conversation: Conversation, window: Window, summary: Summary | None = None) -> Plan | None:
     """None if the cure does not help. `window`: narrowed by this refusal."""
     if cure.learned is not None:
-        window = conversation.narrow(cure.learned.window())
+        window = conversation.narrow(cure.learned)
     facts = Facts(
         usable_tokens=cure.window_tokens,
         nominal_tokens=window.usable_tokens(),

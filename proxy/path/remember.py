@@ -57,7 +57,7 @@ from proxy.shorten.block import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.shorten.economics import LEARNED_SECONDS, LearnedLimit, Usage, is_plausible, price_prompt
+from proxy.shorten.economics import LEARNED_SECONDS, Usage, Window, encode_window, is_plausible, price_prompt
 from proxy.shorten.marked_history import count_all
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
 from proxy.shorten.state import WINDOW_REASONS
@@ -263,10 +263,10 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
             return
 
 
-def learn_window(conversation: Conversation, limit: LearnedLimit) -> Actions[None]:
-    yield NoteLocalWindow(limit.window())
+def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
+    yield NoteLocalWindow(window)
     key = conversation.window_keys(conversation.identified.tenant)[0]
-    yield StoreFact(key, limit.to_bytes(), LEARNED_SECONDS)
+    yield StoreFact(key, encode_window(window), LEARNED_SECONDS)
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
@@ -440,7 +440,7 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
     last, body, links = conversation.memory.last, conversation.context.request.body, conversation.identified.links
     start = find_last_assistant(body) or 0
     if last is not None:
-        if economics.is_cold(now - last.forwarded_at, conversation.context.prices):
+        if economics.is_cold(now - last.forwarded_at):
             return 0
         if last.anchor.link in links:
             start = links.index(last.anchor.link)

@@ -169,7 +169,7 @@ def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
     uses = list[FileUse]()
     match find_kind(call.name, values):
         case "read":
-            uses = [FileUse(path) for path in _list_argument_paths(values)]
+            uses = list(map(FileUse, _list_argument_paths(values)))
         case "change":
             change = _name_change(call)
             uses = [FileUse(path, change) for path in _list_argument_paths(values)]
@@ -341,7 +341,7 @@ def find_documents(
 
 def is_instruction(call: ToolCall, result: Message) -> bool:
     paths = list_read_paths(call)
-    if any(is_instruction_path(path) for path in paths):
+    if any(map(is_instruction_path, paths)):
         return True
     if not any(path.lower().endswith(TEXT_ENDINGS) for path in paths):
         return False
@@ -371,11 +371,11 @@ def _add_names(names: frozenset[str], text: str) -> frozenset[str]:
 
 
 def _find_fetched_names(call: ToolCall) -> set[str]:
-    names = {posixpath.basename(path) for path in list_read_paths(call)}
+    names = set(map(posixpath.basename, list_read_paths(call)))
     if _fetches(call):
         arguments = call.arguments[:4_000]
         words = list_name_words(f"{call.name} {arguments}")
-        for name in _list_names(arguments, may_be_bare=any(word in NUMBERED_THINGS for word in words)):
+        for name in _list_names(arguments, may_be_bare=not set(NUMBERED_THINGS).isdisjoint(words)):
             if "://" in name or not name.endswith(TEXT_ENDINGS):
                 names.add(name)
     return names
@@ -389,9 +389,7 @@ def _fetches(call: ToolCall) -> bool:
         program, *words = skip_words_before_command(part.split()) or [""]
         if program in ("curl", "wget", "http", "lynx", "w3m"):
             return True
-        if program in ("gh", "glab", "jira", "linear") and any(
-            word in ("view", "show", "get", "api", "diff") for word in words
-        ):
+        if program in ("gh", "glab", "jira", "linear") and not {"view", "show", "get", "api", "diff"}.isdisjoint(words):
             return True
     return False
 

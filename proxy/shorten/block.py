@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
+from itertools import starmap
 from typing import Any, Literal, Protocol, TypeVar
 
 from proxy.designs.one_liners import OneLiners
@@ -101,8 +102,8 @@ class Block:
         value: dict[str, Any] = {
             "format": FORMAT_VERSION,
             "covers": self.covers,
-            "parts": [_write_part(part) for part in self.parts],
-            "always": [step_to_json(step) for step in self.always],
+            "parts": list(map(_write_part, self.parts)),
+            "always": list(map(step_to_json, self.always)),
             "window": self.window,
             "reason": self.reason,
             "policy": self.policy,
@@ -142,8 +143,8 @@ class Block:
             summary = Summary(int(covers), str(text))
         return cls(
             covers=int(value["covers"]),
-            parts=tuple(_read_part(*part) for part in value["parts"]),
-            always=tuple(step_from_json(*step) for step in value["always"]),
+            parts=tuple(starmap(_read_part, value["parts"])),
+            always=tuple(starmap(step_from_json, value["always"])),
             window=_read_size(value["window"]),
             reason=str(value["reason"]),
             policy=str(value["policy"]),
@@ -284,8 +285,8 @@ class LastRequest:
         return _read(value, cls._of)
 
     @classmethod
-    def _of(cls, fields: Any) -> "LastRequest | None":  # noqa: ANN401 (any JSON)
-        version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = fields
+    def _of(cls, value: bytes) -> "LastRequest | None":
+        version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = json.loads(value)
         if version != LAST_REQUEST_FORMAT_VERSION:
             return None
         anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(view_id))
@@ -311,11 +312,11 @@ class SummaryCandidate:
 
     @classmethod
     def from_bytes(cls, value: bytes, covers: int = 0) -> "SummaryCandidate | None":
-        return _read(value, lambda fields: cls._of(fields, covers))
+        return _read(value, lambda value: cls._of(value, covers))
 
     @classmethod
-    def _of(cls, fields: Any, covers: int) -> "SummaryCandidate | None":  # noqa: ANN401 (any JSON)
-        version, state, text, failures = fields
+    def _of(cls, value: bytes, covers: int) -> "SummaryCandidate | None":
+        version, state, text, failures = json.loads(value)
         if version != CANDIDATE_FORMAT_VERSION or state not in ("making", "ready", "failed"):
             return None
         return cls(state, str(text), int(failures), covers)
@@ -367,7 +368,7 @@ class Memory:
         last, calibration = _read_fact(fact, identity, prior)
         window = None
         if stored_window is not None:
-            window = _read(stored_window.value, decode_window, is_json=False)
+            window = _read(stored_window.value, decode_window)
         memory = cls(
             last=last,
             calibration=calibration,
@@ -396,17 +397,15 @@ def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> t
     if fact is None:
         return None, prior
     if fact.key == identity.scale_key:
-        return None, _read(fact.value, Calibration.from_bytes, is_json=False) or prior
+        return None, _read(fact.value, Calibration.from_bytes) or prior
     last = LastRequest.from_bytes(fact.value)
     if last is None or last.counter != identity.counter:
         return last, prior
     return last, last.calibration
 
 
-def _read(value: bytes, convert: Callable[[Any], T | None], *, is_json: bool = True) -> T | None:
+def _read(value: bytes, convert: Callable[[bytes], T | None]) -> T | None:
     try:
-        if is_json:
-            return convert(json.loads(value))
         return convert(value)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None

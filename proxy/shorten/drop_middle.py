@@ -23,7 +23,6 @@ from proxy.history.observations import find_output_within
 from proxy.shorten.acts import FileUse, acts_on_world, list_file_uses
 from proxy.shorten.fold import (
     LOST_WORDS,
-    count_bytes,
     count_words,
     find_kept_words,
     find_lost_documents,
@@ -329,11 +328,7 @@ class DropMiddle:
         lost_count = count_words(removed_messages)
         if lost_count:
             lines.append(" ".join(filter(None, (LOST_WORDS.format(lost_count), draft.pointer))))
-        text = "\n".join(filter(None, lines))
-        shorter = fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(text), once=True)
-        if count_bytes(shorter.middle) >= count_bytes(draft.middle):
-            return draft
-        return shorter
+        return fold_stretches(draft, kept_ids, "\n".join(filter(None, lines)))
 
     def _describe(self, draft: Draft, kept_ids: set[int], removed_messages: Sequence[Message]) -> str:
         kept_starts = {message.start for message in draft.list_staying(kept_ids) if message.made != NOTE}

@@ -20,7 +20,6 @@ from proxy.shorten.pipeline import Count
 class Prices:
     read: float = 0.1
     write: float = 1.25
-    lifetime: float = 300.0
     cliffs: tuple[int, ...] = ()
     ends_only: bool = False
     """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
@@ -36,12 +35,15 @@ def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
 def estimate_payback(before: Sequence[Message], after: Sequence[Message], count: Count, prices: Prices) -> float:
     """Return the number of requests after which a rewrite has paid for itself; infinite if it never does."""
     start = count_shared(before, after)
-    raws_before, raws_after = ([message.raw for message in messages] for messages in (before, after))
-    new_tokens = sum(map(count, raws_after[start:]))
-    saved_tokens = sum(map(count, raws_before[start:])) - new_tokens
+
+    def add_up(messages: Sequence[Message]) -> int:
+        return sum(count(message.raw) for message in messages)
+
+    new_tokens = add_up(after[start:])
+    saved_tokens = add_up(before[start:]) - new_tokens
     if prices.ends_only:
         # The rewrite begins after the last block, where no request has ended since that was made.
-        new_tokens += sum(map(count, raws_after[:start]))
+        new_tokens += add_up(after[:start])
     if saved_tokens * prices.read > 0:
         return new_tokens * max(0.0, prices.write - prices.read) / (saved_tokens * prices.read)
     if saved_tokens > 0:
@@ -59,8 +61,12 @@ def find_share_worth_clearing(prices: Prices) -> float:
     return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / 9.0))
 
 
-def is_cold(idle_seconds: float | None, prices: Prices) -> bool:
-    return idle_seconds is not None and idle_seconds > prices.lifetime
+def is_cold(idle_seconds: float | None) -> bool:
+    """Whether the upstream has forgotten the prefix: five minutes after its last use.
+
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    """
+    return idle_seconds is not None and idle_seconds > 300  # noqa: PLR2004
 
 
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
@@ -147,32 +153,14 @@ class Window:
 UNKNOWN = Window()
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedLimit:
-    """A limit an upstream stated while refusing a request. The store lets it expire after `LEARNED_SECONDS`."""
-
-    limit: int
-    covers: Covers
-
-    def window(self) -> Window:
-        if self.covers == "total":
-            return Window(total=self.limit, origin="learned")
-        return Window(input=self.limit, origin="learned")
-
-    def to_bytes(self) -> bytes:
-        return json.dumps([1, self.limit, self.covers]).encode()
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "LearnedLimit":
-        _, limit, covers = json.loads(value)
-        return cls(limit, covers)
-
-
-def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
+def make_learned_window(limit: int | None, covers: Covers = "total") -> Window | None:
+    """Make a window of a limit that an upstream stated while refusing a request."""
     # A number outside is not a window but a misread sentence.
     if limit is None or limit not in range(2_048, 10_000_001):
         return None
-    return LearnedLimit(limit, covers)
+    if covers == "total":
+        return Window(total=limit, origin="learned")
+    return Window(input=limit, origin="learned")
 
 
 def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
@@ -184,15 +172,15 @@ def make_window_keys(tenant: str, upstream: str, model: str, credential: str) ->
 
 
 def encode_window(window: Window) -> bytes:
-    return json.dumps([2, window.total, window.input, window.output]).encode()
+    return json.dumps([3, window.total, window.input, window.output, window.origin]).encode()
 
 
 def decode_window(value: bytes) -> Window:
-    version, *sizes = json.loads(value)
-    if version == 1:
-        return LearnedLimit.from_bytes(value).window()
-    total, longest_input, output = sizes
-    return Window(total=total, input=longest_input, output=output, origin="live")
+    """Refuse other formats: a window is learned or asked for again within a day."""
+    version, total, longest_input, output, origin = json.loads(value)
+    if version != 3:  # noqa: PLR2004
+        raise ValueError("a window of another version")
+    return Window(total=total, input=longest_input, output=output, origin=origin)
 
 
 def compute_relative_prices(window: Window) -> Prices:

@@ -3,7 +3,7 @@
     before   | user  call result  call result  user  call result |  after
     kept         x                               x
     stretches         [--------------------]          [--------]
-    folded   | user                            user    note      |  after       `once`: one note, in the last stretch
+    folded   | user                            user    note      |  after
 
 A note quotes tools, so it is never in the assistant's voice, which a model takes for its own thought; its first line
 says that the user did not write it. Strict chat templates want the roles to alternate: separators keep the order.
@@ -11,8 +11,7 @@ says that the user did not write it. Strict chat templates want the roles to alt
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 
 from proxy.history.agents import Hint, find_modes, matches_any
@@ -243,76 +242,42 @@ def _list_answers(draft: Draft) -> set[int]:
     return chosen_ids
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    removed: tuple[Message, ...]
-    origin: tuple[Message, ...]
-    before: Message | None
-    after: Message | None
-    """The speakers right before the notes that will be here, and right after."""
-    last: bool
-    recalls: bool = False
-    is_whole: bool = True
-    """It parts no group. If it does, the rest of the group goes, and it must go too."""
-    first: int = 0
-    """The start of the messages that a note here tells of: one note may tell of earlier stretches too."""
-
-    @property
-    def start(self) -> int:
-        return min(message.start for message in self.removed)
-
-    @property
-    def stop(self) -> int:
-        return max(message.stop for message in self.removed)
-
-    def notes(self, text: str, answer: str = "") -> tuple[Message, ...]:
-        text = remove_other_breaks(text)
-        if self.recalls:
-            text += f"\nFor the full text of these messages call {render_handle(self.first, self.stop)}."
-        return make_notes(text, self.before, self.after, self.start, self.stop, answer=answer)
-
-
-Replace = Callable[[Stretch], tuple[Message, ...]]
-
-
-def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: bool = False) -> Draft:
-    """The draft with notes in place of all that is not kept. `once` or bare: one note, in the last stretch."""
+def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = "") -> Draft:
+    """The draft without what is not kept, and with one note in place of its last stretch; as it is if not shorter."""
     middle = list[Message]()
     place = 0
-    is_one = once or draft.bare
-    unsummarized_start = find_unsummarized_start(draft, kept_ids)
     bounds = {len(draft.middle), *(group.start for group in find_groups(draft.middle))}
     stop = max((number for number, message in enumerate(draft.middle, 1) if id(message) not in kept_ids), default=0)
     last_speaker = find_speaker(reversed(draft.before))
     next_speakers = _list_next_speakers(draft)
     for is_kept, messages in groupby(draft.middle, lambda message: id(message) in kept_ids):
-        run = tuple(messages)
-        place += len(run)
-        if is_kept:
-            middle += run
-            last_speaker = find_speaker(reversed(run)) or last_speaker
-            continue
-        start = told_start = min(message.start for message in run)
-        if is_one:
-            told_start = unsummarized_start
-        stretch = Stretch(
-            run,
-            draft.origin[start : max(message.stop for message in run)],
-            before=last_speaker,
-            after=next_speakers[place],
-            last=place == stop,
-            recalls=draft.recalls,
-            is_whole=place - len(run) in bounds and place in bounds,
-            first=told_start,
-        )
-        if is_one and not stretch.last:
-            separators = make_separators(stretch.before, stretch.after, stretch.start, stretch.stop)
-            replacement = keep_shorter(stretch, separators)
-        else:
-            replacement = make(stretch)
-        middle += replacement
-        last_speaker = find_speaker(reversed(replacement)) or last_speaker
-    return _with_middle(draft, middle)
+        stretch = new_messages = tuple(messages)
+        place += len(stretch)
+        if not is_kept:
+            speakers = last_speaker, next_speakers[place]
+            span = min(message.start for message in stretch), max(message.stop for message in stretch)
+            if place == stop:
+                new_messages = make_notes(_end_text(draft, kept_ids, text, span[1]), *speakers, *span, answer=answer)
+            else:
+                new_messages = make_separators(*speakers, *span)
+                # If the stretch parts a group, the rest of that goes, and it must go too.
+                is_whole = place - len(stretch) in bounds and place in bounds
+                if is_whole and count_bytes(new_messages) >= count_bytes(stretch):
+                    new_messages = stretch
+        middle += new_messages
+        last_speaker = find_speaker(reversed(new_messages)) or last_speaker
+    shorter = _with_middle(draft, middle)
+    if count_bytes(shorter.middle) >= count_bytes(draft.middle):
+        return draft
+    return shorter
+
+
+def _end_text(draft: Draft, kept_ids: set[int], text: str, stop: int) -> str:
+    text = remove_other_breaks(text)
+    if draft.recalls:
+        start = find_unsummarized_start(draft, kept_ids)
+        text += f"\nFor the full text of these messages call {render_handle(start, stop)}."
+    return text
 
 
 def _list_next_speakers(draft: Draft) -> list[Message | None]:
@@ -362,12 +327,6 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
     """The place from which no summary in the view covers the history: one note describes all messages from here on."""
     return max((message.stop for message in draft.list_staying(kept_ids) if is_of_summary(message)), default=0)
-
-
-def keep_shorter(stretch: Stretch, made: tuple[Message, ...]) -> tuple[Message, ...]:
-    if stretch.is_whole and count_bytes(made) >= count_bytes(stretch.removed):
-        return stretch.removed
-    return made
 
 
 def count_bytes(messages: Iterable[Message]) -> int:

@@ -18,6 +18,7 @@ from proxy.recall.tool import RECALL, offer_tool
 from proxy.shorten.acts import Reading, find_documents
 from proxy.shorten.block import Block
 from proxy.shorten.economics import Calibration
+from proxy.shorten.fold import count_bytes
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft, is_spared, run
 from proxy.shorten.rules import Facts, Rules
 
@@ -82,10 +83,6 @@ class MarkedHistory:
             for message, reading in zip(body, readings, strict=False)
             if reading.is_document and len(message.content) <= max_bytes
         )
-
-    @property
-    def is_short(self) -> bool:
-        return self.short_by != ""
 
     @property
     def short_by(self) -> str:
@@ -213,7 +210,7 @@ def _correct_rereads(
             return (*body[len(earlier_messages) : start], *new_tail)
         before = (*block_view, *earlier_messages[covers:])
         whole_starts = {message.start for message in (*before, *new_tail) if message.made in WHOLE_TEXT}
-        saved_bytes = sum(len(message.raw) for message in body[:start]) - sum(len(message.raw) for message in before)
+        saved_bytes = count_bytes(body[:start]) - count_bytes(before)
         messages = correct_rereads((*earlier_messages[covers:], *new_tail), body, rereads, whole_starts, saved_bytes)
         return (*body[len(earlier_messages) : start], *islice(messages, start - covers, None))
 

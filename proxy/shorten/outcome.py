@@ -367,7 +367,7 @@ def _only_reads(command: str) -> bool:
     if not command.strip() or command[4_000:]:
         return False
     simple_commands = split_commands(command)
-    return bool(simple_commands) and all(_is_quoting(simple_command.split()) for simple_command in simple_commands)
+    return bool(simple_commands) and all(map(_is_quoting, map(str.split, simple_commands)))
 
 
 def _is_quoting(words: list[str]) -> bool:

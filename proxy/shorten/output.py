@@ -91,7 +91,7 @@ def _read_text(text: str, output: Output, depth: int) -> list[str]:
     if depth:
         value = parse_json("\n".join(lines))
     if not isinstance(value, dict | list):
-        return [clean_line(line) for line in lines]
+        return list(map(clean_line, lines))
     if isinstance(value, dict):
         _read_flags(value, output)
     return list(_read_value("", value, output, depth))

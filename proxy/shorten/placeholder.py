@@ -39,7 +39,6 @@ from proxy.shorten.output import parse_json, read_output
 GAP = "…"
 LABEL_CHARACTERS = 100
 WRAPPED_CHARACTERS = 200
-LIVE_TOOLS = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
 
 
 def render_call(call: ToolCall) -> str:
@@ -262,13 +261,14 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: boo
     if call is None:
         return f"Only a new run returns {result}."
     kind = find_kind(call.name, call.named)
+    live_tools = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
     sentence = "Calling the tool again would do it again."
     if kind in ("change", "patch"):
         sentence = "Read the file for its current text."
     elif kind in ("agent", "wait", "plan", "ask") or is_plan_mode(call):
         # A sub-agent would start its work again, and a process prints only new output.
         sentence = "Calling the tool again may not return this text."
-    elif matches_any(call.name, LIVE_TOOLS):
+    elif matches_any(call.name, live_tools):
         sentence = "A new call shows how it looks then, and not this."
     elif acts_on_world(call):
         sentence = "Do not make this call again to see it: that would do it again."

@@ -40,8 +40,10 @@ from proxy.shorten.summary import Summary
 WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
 REASONING_REFUSED = "signature"
-NO_BLOCK = Block(0, ())
 _REASONING = StripReasoning(with_calls=True, signed=True)
+
+
+NO_BLOCK = Block(0, ())
 
 
 @dataclass(frozen=True)

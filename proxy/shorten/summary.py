@@ -18,7 +18,6 @@ from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (
     HEADING,
     LOST_WORDS,
-    count_bytes,
     count_words,
     find_kept_words,
     find_lost_documents,
@@ -260,12 +259,9 @@ class Summarize:
 
     def __call__(self, draft: Draft) -> Draft:
         shorter = self._summarize(draft, find_kept_beside(draft, self.rules))
-        if self.may_fold_words and count_bytes(shorter.middle) >= count_bytes(draft.middle):
+        if self.may_fold_words and shorter is draft:
             # A talk of short messages: notes between all words of the user would take as much room as the answers did.
-            kept_ids = find_kept_words(draft, 0, repeats_notes=True, hints=self.rules.hints)
-            shorter = self._summarize(draft, kept_ids)
-        if count_bytes(shorter.middle) >= count_bytes(draft.middle):
-            return draft
+            return self._summarize(draft, find_kept_words(draft, 0, repeats_notes=True, hints=self.rules.hints))
         return shorter
 
     def _summarize(self, draft: Draft, kept_ids: set[int]) -> Draft:
@@ -273,8 +269,7 @@ class Summarize:
         answer = ""
         if self.rules.shape == "pair":
             answer = NOTED
-        account = self._write_account(draft, kept_ids)
-        return fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(account, answer), once=True)
+        return fold_stretches(draft, kept_ids, self._write_account(draft, kept_ids), answer)
 
     def _write_account(self, draft: Draft, kept_ids: set[int]) -> str:
         """The summary, the ledger of all it covers (with the user's words if these go), and the pointer."""

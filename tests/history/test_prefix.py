@@ -44,7 +44,7 @@ def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
     )
     assert cold.view == warm.view
     assert cold.bound_reach(Rules().when_full) == warm.bound_reach(Rules().when_full)
-    assert (cold.is_short, cold.size, cold.count_body()) == (warm.is_short, warm.size, warm.count_body())
+    assert (cold.short_by, cold.size, cold.count_body()) == (warm.short_by, warm.size, warm.count_body())
 
 
 @given(any_history)

@@ -10,13 +10,12 @@ from proxy.models.windows import PROBES, find_bundled_window, resolve_window
 from proxy.shorten import economics
 from proxy.shorten.economics import (
     UNKNOWN,
-    LearnedLimit,
     PriceCliff,
     TokenPrices,
     Window,
     decode_window,
     encode_window,
-    make_learned_limit,
+    make_learned_window,
     make_window_keys,
 )
 from tests import ROOT
@@ -88,23 +87,20 @@ def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
 
 
 def test_the_limit_of_an_overflow_is_a_window():
-    assert make_learned_limit(131_072).window() == Window(total=131_072, origin="learned")
-    assert make_learned_limit(272_000, "input").window() == Window(input=272_000, origin="learned")
+    assert make_learned_window(131_072) == Window(total=131_072, origin="learned")
+    assert make_learned_window(272_000, "input") == Window(input=272_000, origin="learned")
 
 
 @pytest.mark.parametrize("limit", [None, 0, 400, 2_047, 10_000_001])
 def test_a_number_that_cannot_be_a_window_is_not_learned(limit):
-    assert make_learned_limit(limit) is None
-
-
-def test_learned_windows_come_back_from_their_bytes():
-    assert LearnedLimit.from_bytes(make_learned_limit(131_072, "input").to_bytes()) == LearnedLimit(131_072, "input")
+    assert make_learned_window(limit) is None
 
 
 def test_a_known_window_survives_serialization():
-    found = Window(total=32_768, input=30_000, output=2_048, origin="live")
-    assert decode_window(encode_window(found)) == found
-    assert decode_window(LearnedLimit(131_072, "input").to_bytes()) == Window(input=131_072, origin="learned")
+    for found in (Window(total=32_768, input=30_000, output=2_048, origin="live"), make_learned_window(131_072)):
+        assert decode_window(encode_window(found)) == found
+    with pytest.raises(ValueError, match="another version"):
+        decode_window(encode_window(found).replace(b"3", b"2", 1))
 
 
 def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():

@@ -14,7 +14,7 @@ from proxy.path.planning import Plan
 from proxy.path.remember import load_memory, remember
 from proxy.path.services import StoreSecret
 from proxy.shorten.block import Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, read_candidate
-from proxy.shorten.economics import UNCALIBRATED, Calibration, LearnedLimit, Window
+from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, encode_window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary
@@ -308,9 +308,9 @@ async def test_a_conversation_that_learned_nothing_stores_nothing(recall):
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):
     learned, warnings = recall.conversation(US).window_keys(US.tenant)
-    await store.write_fact(warnings, json.dumps([2, 9_000, None, None]).encode(), 60)
+    await store.write_fact(warnings, encode_window(Window(total=9_000, origin="live")), 60)
     assert (await find_block_of(recall)).window == Window(total=9_000, origin="live")
-    await store.write_fact(learned, LearnedLimit(8_000, "total").to_bytes(), 60)
+    await store.write_fact(learned, encode_window(Window(total=8_000, origin="learned")), 60)
     assert (await find_block_of(recall)).window == Window(total=8_000, origin="learned")
 
 

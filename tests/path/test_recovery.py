@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.history.chain import compute_chain
 from proxy.path.actions import Refusal
 from proxy.path.remedies import Cure, find_cure, limit_of, plan_without_reasoning
-from proxy.shorten.economics import LearnedLimit
+from proxy.shorten.economics import Window
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.wire.chat.chat_format import CHAT_FORMAT
@@ -62,7 +62,11 @@ def test_every_cure_is_meant_to_fit(fault, counted, wanted):
 
 def test_without_a_known_limit_half_is_tried_and_remembered_only_if_it_helped():
     found = find_cure(Refusal("input"), 50_000, 1, None)
-    assert (found.most_tokens, found.window_tokens, found.learned) == (45_000, 25_000, LearnedLimit(50_000, "input"))
+    assert (found.most_tokens, found.window_tokens, found.learned) == (
+        45_000,
+        25_000,
+        Window(input=50_000, origin="learned"),
+    )
     assert limit_of(Refusal("input")) is None
 
 
@@ -103,8 +107,8 @@ def test_where_nothing_would_help_nothing_is_tried(fault, wanted):
 
 
 def test_the_learned_limit_is_that_of_the_input_and_never_of_the_answer():
-    assert limit_of(Refusal("input", 33_280, covers="total")) == LearnedLimit(33_280, "total")
-    assert limit_of(Refusal("tpm-hard", 30_000)) == LearnedLimit(30_000, "total")
+    assert limit_of(Refusal("input", 33_280, covers="total")) == Window(total=33_280, origin="learned")
+    assert limit_of(Refusal("tpm-hard", 30_000)) == Window(total=30_000, origin="learned")
     assert limit_of(Refusal("output", 32_768, answer_room=9_000)) is None
     assert limit_of(Refusal("input", 1_024)) is None
 

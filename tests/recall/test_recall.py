@@ -9,7 +9,7 @@ import pytest
 from proxy.recall import tool as recall
 from proxy.recall.tool import COMPACT, RECALL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
 from proxy.shorten.clear_results import ClearResults, ClipOutput
-from proxy.shorten.fold import Stretch
+from proxy.shorten.fold import fold_stretches
 from proxy.shorten.pipeline import Draft
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import assistant, call, calls, system, tool, user
@@ -154,9 +154,9 @@ def test_a_shortened_result_says_how_to_recall_it():
         assert ask(messages=re.search(r'messages "(\d+)"', text)[1]) == LONG
     bare = ClearResults(template="[Previous: used {tool}]")(draft).middle[2].text
     assert bare == f'[Previous: used Read] [Call {RECALL.name} with messages "3" for the full text.]'
-    stretch = Stretch(body[1:4], body[1:4], body[0], body[4], last=True, recalls=True, first=1)
-    (note,) = [each for each in stretch.notes("What was done.") if "What was done." in each.text]
-    assert f'{RECALL.name} with messages "2-4"' in note.text
+    folded = fold_stretches(draft, {id(body[0]), id(body[4])}, "What was done.")
+    (note,) = [each for each in folded.middle if "What was done." in each.text]
+    assert f'{RECALL.name} with messages "1-4"' in note.text
 
 
 def test_without_the_tool_no_placeholder_mentions_it():

@@ -38,9 +38,9 @@ def test_a_rewrite_that_frees_nothing_never_pays():
 
 
 def test_a_cache_is_cold_when_it_was_left_alone_for_longer_than_it_lives():
-    assert is_cold(301, Prices(lifetime=300))
-    assert not is_cold(299, Prices(lifetime=300))
-    assert not is_cold(None, Prices())
+    assert is_cold(301)
+    assert not is_cold(299)
+    assert not is_cold(None)
 
 
 @pytest.mark.parametrize(

@@ -167,10 +167,6 @@ SHOWN = {
         lambda: render_prompt("structured", "the failing tests"),
     ),
     "prompt, workflow": ("The prompt `workflow`, as a model gets it.", lambda: render_prompt("workflow")),
-    "prompt, workflow, with a focus": (
-        "The prompt `workflow`, where the user said what matters: /compact the release steps",
-        lambda: render_prompt("workflow", "the release steps"),
-    ),
     "question, at the end of the conversation": (
         "The question as the last message of the conversation as it was last forwarded; the user said what matters.",
         question_after_history,

@@ -7,7 +7,6 @@ the ledger as a model does: whether they claim success, and whether the lines th
 import json
 import re
 import sys
-import time
 from dataclasses import dataclass
 from itertools import islice
 
@@ -263,26 +262,6 @@ def test_of_a_long_result_every_line_with_an_error_stays():
     assert "\nERROR first thing broke\nERROR in between\nERROR last thing broke\n" in new.text
 
 
-PIECES = ["error ", "E ", "a.b.c.Error", "Traceback (most recent\n ", "x: ", "\\", "<system-reminder>"]
-PIECES_OF_RUNNERS = ["--- FAIL: A\n", "=== RUN   A\n--- FAIL: A\n", "● a\n\n    b\n", "a > fail ", "failed\n > "]
-PIECES_OF_RUNNERS += [
-    "FAIL: a\n",
-    "== 1 fail, ",
-    "1 fail, 2 ",
-    "thread 'a' panicked at :\n",
-    "[ERROR] <<< ",
-    "Failed ]\n",
-]
-
-
-@pytest.mark.seconds
-@pytest.mark.parametrize("piece", [*PIECES, *PIECES_OF_RUNNERS])
-def test_finding_errors_takes_time_in_proportion_to_the_text(piece):
-    started = time.process_time()
-    find_outcome(piece * (1_000_000 // len(piece)))
-    assert time.process_time() - started < 4.0
-
-
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
@@ -446,12 +425,14 @@ def test_json_nested_as_deep_as_it_can_be_read_is_no_fault(opening, closing):
         assert find_outcome(f"{opening * depth}1{closing * depth}", RUN).status == "no verdict"
 
 
-@pytest.mark.parametrize(
-    "block",
-    ["    --- FAIL: x\n", "  --- FAIL: x\n     a\n", "--- FAIL: x\n    a.go:1: b\n", ":1:2: x\n", f"{CUT_OFF}\n"],
-)
-def test_failed_tests_take_time_in_proportion_to_the_text(block):
-    assert_grows_in_proportion(find_outcome, lambda size: block * (size // len(block)), 40_000)
+PIECES = ["error ", "E ", "a.b.c.Error", "Traceback (most recent\n ", "x: ", "\\", "<system-reminder>", "a > fail "]
+PIECES += ["    --- FAIL: x\n", "  --- FAIL: x\n     a\n", "--- FAIL: x\n    a.go:1: b\n", ":1:2: x\n", f"{CUT_OFF}\n"]
+PIECES += ["=== RUN   A\n--- FAIL: A\n", "● a\n\n    b\n", "== 1 fail, ", "1 fail, 2 ", "[ERROR] <<< ", "Failed ]\n"]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_finding_errors_takes_time_in_proportion_to_the_text(piece):
+    assert_grows_in_proportion(find_outcome, lambda size: piece * (size // len(piece)), 40_000)
 
 
 # What Claude Code 2.1.332 writes below a result.
