@@ -95,7 +95,8 @@ class ClientConnection(web_protocol.RequestHandler):
             self._messages.append((error, EMPTY_PAYLOAD))
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
-        elif self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo) and not is_head:  # noqa: SLF001
+        has_failed = bool(self._messages) and isinstance(self._messages[-1][0], web_protocol._ErrInfo)  # noqa: SLF001
+        if has_failed and not body.is_eof():
             body.set_exception(web.RequestPayloadError("malformed request body"))
 
     def handle_error(

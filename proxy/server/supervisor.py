@@ -74,7 +74,6 @@ class Supervisor:
         self._config = config
         self._last_valid = config
         self._records = open_records(config, registry)
-        self._stamp = source.stamp_read
         self._port: int = sock.getsockname()[1]
         self._areas = [SnapshotArea() for _ in range(config.listen.workers)]
         self._workers: dict[int, ForkProcess] = {}
@@ -89,7 +88,7 @@ class Supervisor:
             self._start(slot)
         while not self._is_stopping:
             wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
-            if self._source.read_stamp() != self._stamp:
+            if self._source.read_stamp() != self._source.stamp_read:
                 self._read_config()
             with suppress(RegistryUnreadable, OSError):  # the workers report it
                 self._records.look()
@@ -105,7 +104,6 @@ class Supervisor:
 
     def _read_config(self) -> None:
         """An invalid file leaves the last valid configuration in force, as in the workers, which report it."""
-        self._stamp = self._source.read_stamp()
         with suppress(InvalidConfig):
             self._last_valid = self._source.read().config.with_start_settings_of(self._config)[0]
 
