@@ -182,16 +182,6 @@ class RelayedBody(RelayedStream):
     _send_headers_immediately = False
 
 
-def _list_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
-    """Nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without a word against it.
-
-    https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
-    """
-    if answer.watch is None or request.version >= HttpVersion11 or find_header(answer.headers, "x-accel-buffering"):
-        return answer.headers
-    return (*answer.headers, ("X-Accel-Buffering", "no"))
-
-
 MIB = 1024 * 1024
 LEAST_BYTES_PER_SECOND = 1024
 """A body that is read whole must arrive at this rate, or a few slow clients would use up `max_in_flight`."""
@@ -263,8 +253,17 @@ class ClientRequest:
     async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> web.StreamResponse:
         reply = answer.reply
         watch = answer.watch
+        headers = answer.headers
+        if (
+            watch is not None
+            and self._request.version < HttpVersion11
+            and not find_header(headers, "x-accel-buffering")
+        ):
+            # Nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without a word against it:
+            # https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
+            headers = (*headers, ("X-Accel-Buffering", "no"))
         kind = RelayedBody if watch is None else RelayedStream
-        response = kind(status=reply.status, reason=reply.reason, headers=_list_headers(self._request, answer))
+        response = kind(status=reply.status, reason=reply.reason, headers=headers)
         if self._is_draining():  # the client is to go to another worker
             response.force_close()
         record.status = reply.status
