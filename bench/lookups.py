@@ -9,7 +9,7 @@ from proxy.config import Policy, Upstream
 from proxy.models.tokenizer import Tokenizers
 from proxy.path.compactor import Compactor
 from proxy.path.request_context import CompiledPolicy, PolicyChoice
-from proxy.path.services import Keeper
+from proxy.path.services import Keeper, Services
 from proxy.shorten.rules import CLEAR_TOKENS
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
@@ -52,9 +52,10 @@ async def tokens(work: Work) -> int:
 
 async def _ask_compactor(place: Path, policy: Policy, body: bytes) -> int:
     store = Counting(place / "promises.sqlite")
-    compactor = Compactor(store, Keeper(), lambda _: None)
+    services = Services(store, Keeper(), lambda _: None)
+    compactor = Compactor(services)
     call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)
     async with Client(ANY, lambda _: None) as client:
         await compactor.prepare(call, body, client, PolicyChoice(((100, CompiledPolicy.compile("default", policy)),)))
-        await compactor.close()
+        await services.close()
     return store.looked

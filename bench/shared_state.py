@@ -126,9 +126,6 @@ def _verdict(added: float) -> str:
     return "met" if added <= MOST else "MISSED"
 
 
-# --- the look-up by itself ---
-
-
 async def looks(name: str, store: Store, links: int) -> tuple[str, ...]:
     """One after the other, as from a single agent."""
     tenant, chain = "t" * 24, [os.urandom(20).hex() for _ in range(links)]

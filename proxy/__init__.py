@@ -6,6 +6,7 @@ Each part imports only parts above it (a room's modules may stand at different h
     lifetime       leases on shared resources, background tasks, threads that write, where faults end
     declaration    declares a setting of a policy, with its description and bounds, as a field of a dataclass
     history/       the history that a client sends: its messages, groups and identity
+    recall/        the tools of the proxy itself, by which a model reads earlier messages again
     designs/       the steps that only four published designs use
     shorten/       the shorter form of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
@@ -18,7 +19,6 @@ Each part imports only parts above it (a room's modules may stand at different h
     telemetry/     listeners: log, metrics, hooks, audit log, OpenTelemetry
     access/        authentication of callers: team keys, trusted gateways, the admin key
     summary/       summaries by a model: the question, and its calls
-    recall/        the tools of the proxy itself, by which a model reads earlier messages again
     path/          one request from its first byte to its last note, and the one place that fails open
     assembly       from a configuration to running objects
     admin/         API and pages for operators

@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from proxy.access.records import Records
 from proxy.access.registry import Registry
@@ -20,12 +19,15 @@ from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.memory_store import FALLBACK_LIMITS, FallbackStore, MemoryStore
 from proxy.store.sqlite import SqliteStore
-from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
+from proxy.store.transcripts.archive import Archive, Retention
+from proxy.store.transcripts.files import StoreFault
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
+from proxy.telemetry.hooks import Receiver
 from proxy.wire.redaction import Redaction, redaction
 
 if TYPE_CHECKING:
+    from proxy.store.transcripts.bucket import Bucket
     from proxy.telemetry.otel import Exporter
 
 Warn = Callable[[str], None]
@@ -103,14 +105,9 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
     settings = config.otel
     if not settings.endpoint:
         return None
-    library = _import_otel()
-    target = library.Target(
-        endpoint=settings.endpoint,
-        headers={name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()},
-        service=settings.service,
-        instance=str(uuid4()),
-    )
-    exporter: Exporter = library.Exporter(target, base_urls, warn)
+    collector = Receiver("collector", settings.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
+    headers = {name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()}
+    exporter: Exporter = _import_otel().Exporter(collector, headers, settings.service, base_urls)
     return exporter
 
 
@@ -158,13 +155,13 @@ def build_redaction(config: Config) -> Redaction:
     return Redaction()
 
 
-def open_object_store(config: Config) -> ObjectStore | None:
+def open_object_store(config: Config) -> "Bucket | None":
     settings = config.transcripts
     if not settings.is_remote:
         return None
     library = _import_object_store()
     try:
-        bucket: ObjectStore = library.Bucket(settings)
+        bucket: Bucket = library.Bucket(settings)
     except StoreFault as fault:
         raise InvalidConfig([Fault("transcripts.dir", "configuration", str(fault))]) from None
     return bucket

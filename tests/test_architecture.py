@@ -21,7 +21,7 @@ PACKAGE = ROOT / "proxy"
 LAYERS = (
     {"lru", "lifetime", "declaration", "models.names"},
     {"history"},
-    {"recall.tool"},
+    {"recall"},
     {"shorten"},
     {"designs"},
     {"shorten.block"},
@@ -48,7 +48,6 @@ LAYERS = (
     {"path.request_context"},
     {"summary.call"},
     {"summary.pending"},
-    {"recall.answering"},
     {"path"},
     {"assembly"},
     {"admin"},
@@ -60,7 +59,7 @@ LAYERS = (
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
-    "declaration.py", "history/", "shorten/", "designs/", "recall/tool.py",
+    "declaration.py", "history/", "shorten/", "designs/", "recall/",
     "summary/question.py", "models/names.py",
     "models/thinking.py", "path/planning.py", "path/conversation.py", "path/actions.py", "path/remember.py",
     "path/remedies.py", "path/program.py",
@@ -157,9 +156,6 @@ def place_of(path, node):
     return f"proxy/{path}:{getattr(node, 'lineno', node)}"
 
 
-# --- layers -----------------------------------------------------------------------------------------------------------
-
-
 def test_every_part_has_a_layer():
     parts = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name != "__pycache__"} - NOT_CODE
     assert parts == {part.partition(".")[0] for part in LAYER}
@@ -206,9 +202,6 @@ def test_only_the_lab_imports_the_lab():
     assert wrong == []
 
 
-# --- libraries and purity ---------------------------------------------------------------------------------------------
-
-
 def test_a_library_is_imported_in_its_place_only():
     wrong = [
         f"{place_of(path, line)} {module}"
@@ -233,9 +226,6 @@ def test_pure_parts_import_nothing_that_does_io(part, allowed):
 
 def test_the_core_imports_the_standard_library_only():
     assert {module.partition(".")[0] for module in PURE} <= sys.stdlib_module_names
-
-
-# --- rules for every module -------------------------------------------------------------------------------------------
 
 
 ENVIRONMENT = {"os.environ", "os.getenv", "os.environb", "os.putenv"}
@@ -334,9 +324,6 @@ def test_no_name_is_vague():
         if isinstance(node, ast.ClassDef)
     ]
     assert [(path, word) for path, word in words if {*word.lower().split("_")} & VAGUE or word.endswith("Mixin")] == []
-
-
-# --- sizes ------------------------------------------------------------------------------------------------------------
 
 
 OTHER_PROGRAMS = {"node_modules", ".venv", "site-packages"}

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from proxy import __version__, errors
 from proxy.cli import COMMANDS
-from proxy.config import Config, as_yaml
+from proxy.config import Config
+from proxy.config.defaults import as_yaml
 from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
@@ -88,9 +89,6 @@ def codes():
 def test_every_error_is_explained_beside_its_status(status, code):
     rows = [line for line in TEXT.splitlines() if line.startswith(f"| {status} |")]
     assert [row for row in rows if f"`{code}`" in row]
-
-
-# --- what the documents name ---------------------------------------------------------------------------------------
 
 
 def test_every_metric_that_is_named_exists():
@@ -194,9 +192,6 @@ def test_a_default_that_is_quoted_is_that_of_the_code(page, row, default):
     assert quoted == [f"{default(Config()):,.0f}"]
 
 
-# --- claims ----------------------------------------------------------------------------------------------------------
-
-
 def collect_packages(name, found):
     """A package with all that it brings, for a machine like this one and without extras."""
     if name not in found:
@@ -216,9 +211,6 @@ def test_it_brings_no_more_than_twenty_eight_packages():
 def test_the_changelog_knows_this_version():
     headings = re.findall(r"^## .*?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == __version__
-
-
-# --- links and commands ----------------------------------------------------------------------------------------------
 
 
 def read_pages():
@@ -264,8 +256,6 @@ def test_every_make_target_in_the_docs_exists(folder, command):
 def _code_of(page):
     return "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(encoding="utf-8"), re.DOTALL))
 
-
-# --- claims of the README --------------------------------------------------------------------------------------------
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

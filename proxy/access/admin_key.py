@@ -6,12 +6,12 @@ import os
 import secrets
 from pathlib import Path
 
+from proxy.access.records import replace_file
 from proxy.config import Config, Secret
 from proxy.config.values import check_strength
 
 ADMIN_KEY_FILE = "admin.key"
 ADMIN_KEY_PREFIX = "cpa-"
-ADMIN_KEY_CHARACTERS = len(ADMIN_KEY_PREFIX) + 32
 
 
 def create_admin_key(config: Config) -> str | None:
@@ -34,21 +34,9 @@ def create_admin_key(config: Config) -> str | None:
         # Read by name: another start may have replaced the file while this one waited for its lock.
         if _read_key(path) is not None:
             return None
-        return _write_key(path)
-
-
-def _write_key(path: Path) -> str:
-    key = ADMIN_KEY_PREFIX + secrets.token_urlsafe(24)
-    new_path = path.with_suffix(".new")
-    try:
-        with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(key)
-            file.flush()
-            os.fsync(file.fileno())
-        new_path.replace(path)
-    finally:
-        new_path.unlink(missing_ok=True)
-    return key
+        key = ADMIN_KEY_PREFIX + secrets.token_urlsafe(24)
+        replace_file(path, key.encode())
+        return key
 
 
 def _read_key(path: Path) -> str | None:
@@ -56,7 +44,7 @@ def _read_key(path: Path) -> str | None:
     try:
         key = path.read_text(encoding="utf-8-sig").strip()
         if key.startswith(ADMIN_KEY_PREFIX):
-            is_torn = len(key) < ADMIN_KEY_CHARACTERS
+            is_torn = len(key) < len(ADMIN_KEY_PREFIX) + 32
         else:
             check_strength(Secret(str(path), key))
             is_torn = not key

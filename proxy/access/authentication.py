@@ -19,10 +19,7 @@ from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, U
 from proxy.wire.http_head import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find_header
 
 # No public DNS has names below these, so no attacker can own one.
-_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")
-# A form, or a script without a preflight, can send any text as these. Files come as multipart/form-data.
-_FORM_TYPES = frozenset({"text/plain", "application/x-www-form-urlencoded"})
-_WEB_SCHEMES = frozenset({"http", "https", ""})
+_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?")
 
 
@@ -43,7 +40,8 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
             "name to `access.hosts`, or set up `teams`, so that callers show a key"
         )
     content_type = (find_header(headers, "content-type") or "").partition(";")[0].strip().lower()
-    if content_type in _FORM_TYPES:
+    # A form, or a script without a preflight, can send any text as these. Files come as multipart/form-data.
+    if content_type in ("text/plain", "application/x-www-form-urlencoded"):
         raise NotJson("send the body as `content-type: application/json`: the proxy spends a key of its own")
 
 
@@ -74,7 +72,7 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
         page = urlsplit(origin)
     except ValueError:
         return True
-    if page.scheme.lower() not in _WEB_SCHEMES:
+    if page.scheme.lower() not in ("http", "https", ""):
         return False
     if not page.netloc:
         return True
@@ -88,7 +86,6 @@ GATEWAYS_MAX = 16
 HOW_TO_GET_A_KEY = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
 _BEARER = "bearer "
 _FORWARDED_FOR = "x-forwarded-for"
-_KEY_HEADERS = ("authorization", "api-key", "x-api-key")
 # A team key or an admin key as a word of a text. It begins with plain characters, which a search skips to.
 _PROXY_KEY = re.compile(r"cp(?<![A-Za-z0-9_-]cp)(?:-[0-9a-f]{10}|a)-[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])")
 
@@ -165,17 +162,11 @@ class Authenticator:
                 "here, and none is forwarded to an upstream: the operator has to restore `teams`, or to name the team "
                 "key in `upstreams.key` if the upstream is another compaction-proxy"
             )
-        return self._identify_stranger(headers), headers
-
-    def _identify_stranger(self, headers: Headers) -> Caller:
-        """Return a caller without a team: its credentials, and the headers that the operator names, tell it apart."""
         if not self.access.tenant_headers:
-            return UNIDENTIFIED
+            return UNIDENTIFIED, headers
         names = {name.lower() for name in self.access.tenant_headers}
         identity = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
-        if not identity:
-            return UNIDENTIFIED
-        return Caller(identified_by=tuple(identity))
+        return Caller(identified_by=tuple(identity)), headers
 
     def _identify_by_gateway(self, teams: list[str], peer: str) -> Caller:
         if not _is_within(peer, self.access.trusted):
@@ -214,7 +205,7 @@ def _find_key(headers: Headers) -> str:
 
     https://learn.microsoft.com/azure/ai-services/openai/reference#authentication
     """
-    for name in _KEY_HEADERS:
+    for name in ("authorization", "api-key", "x-api-key"):
         value = find_header(headers, name)
         if value:
             if value.lower().startswith(_BEARER):

@@ -20,8 +20,10 @@ from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry.audit import give_to_folder_owner
 
 DOCUMENT = "key-uses"
-WRITE_INTERVAL_SECONDS = 60.0
-_TRIES_MAX = 8
+FILE = "registry.json"
+SHARED = "registry"
+TRIES_MAX = 8
+"""To replace a document that other replicas replace as well."""
 
 
 class KeyUses:
@@ -39,11 +41,16 @@ class KeyUses:
         return merged_uses
 
     async def write(self, store: Store, key_ids: Collection[str]) -> None:
-        """Add new uses to the document, and drop keys that are not in *key_ids*. StoreUnavailable: try later."""
-        new_uses = {key_id: time for key_id, time in self._last_uses.items() if self._is_due(key_id, time)}
+        """Add uses to the document, of each key one a minute, and drop keys that are not in *key_ids*.
+
+        StoreUnavailable: try later.
+        """
+        new_uses = {
+            key_id: time for key_id, time in self._last_uses.items() if time >= self._uses_written.get(key_id, 0.0) + 60
+        }
         if not new_uses:
             return
-        for _ in range(_TRIES_MAX):
+        for _ in range(TRIES_MAX):
             document = await store.read_document(DOCUMENT)
             merged_uses = self.merge(decode_uses(document))
             uses = {key_id: time for key_id, time in merged_uses.items() if key_id in key_ids}
@@ -51,10 +58,6 @@ class KeyUses:
                 self._uses_written.update(new_uses)
                 return
         raise StoreUnavailable("the uses of keys change faster than they can be merged")
-
-    def _is_due(self, key_id: str, time: float) -> bool:
-        written = self._uses_written.get(key_id)
-        return written is None or time >= written + WRITE_INTERVAL_SECONDS
 
 
 def decode_uses(document: bytes | None) -> dict[str, float]:
@@ -66,10 +69,6 @@ def decode_uses(document: bytes | None) -> dict[str, float]:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return {}
 
-
-FILE = "registry.json"
-SHARED = "registry"
-SYNC_TRIES_MAX = 8
 
 Change = Callable[[Registry], Registry]
 
@@ -112,28 +111,18 @@ class Records:
             return has_changed
 
     def change(self, change: Change) -> Registry:
-        """Change the file under a lock. It is written whole or not at all."""
+        """Change the file under a lock, and return the registry that is in force then."""
         with self._lock():
-            self._write(change(self._read()))
+            replace_file(self.path, change(self._read()).to_bytes())
         self.look()
         return self.current
 
     def _read(self) -> Registry:
         try:
-            return Registry.from_bytes(self.path.read_bytes())
+            data = self.path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            return Registry()
-        except ValueError as fault:
-            raise RegistryUnreadable(f"{self.path}: {fault}") from None
-
-    def _write(self, registry: Registry) -> None:
-        new_path = self.path.with_suffix(".new")
-        with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            give_to_folder_owner(file.fileno(), self.path.parent)
-            file.write(registry.to_bytes())
-            file.flush()
-            os.fsync(file.fileno())
-        new_path.replace(self.path)
+            data = None
+        return _parse(data, str(self.path))
 
     def _read_stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -154,15 +143,15 @@ class Records:
 
 async def synchronize(records: Records, store: Store) -> None:
     """Make the file and the shared copy equal. StoreUnavailable, RegistryUnreadable: the file stays in force."""
-    for _ in range(SYNC_TRIES_MAX):
+    for _ in range(TRIES_MAX):
         stored_document = await store.read_document(SHARED)
         if records.last_agreement == (stored_document, records.current):  # the usual case, four times a second
             return
-        shared_records = _read_shared(stored_document)
-        if shared_records.merge(records.current) != records.current:
-            await asyncio.to_thread(records.change, shared_records.merge)
+        shared_registry = _parse(stored_document, "the copy in the shared state")
+        if shared_registry.merge(records.current) != records.current:
+            await asyncio.to_thread(records.change, shared_registry.merge)
         current = records.current
-        if current == shared_records:
+        if current == shared_registry:
             records.last_agreement = stored_document, current
             return
         if await store.replace_document(SHARED, stored_document, current.to_bytes()):
@@ -170,10 +159,21 @@ async def synchronize(records: Records, store: Store) -> None:
     raise StoreUnavailable("the registry changes faster than it can be merged")
 
 
-def _read_shared(data: bytes | None) -> Registry:
+def _parse(data: bytes | None, origin: str) -> Registry:
     if data is None:
         return Registry()
     try:
         return Registry.from_bytes(data)
     except ValueError as fault:
-        raise RegistryUnreadable(f"the copy in the shared state: {fault}") from None
+        raise RegistryUnreadable(f"{origin}: {fault}") from None
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file that its owner alone may read, whole or not at all."""
+    new_path = path.with_suffix(".new")
+    with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        give_to_folder_owner(file.fileno(), path.parent)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new_path.replace(path)

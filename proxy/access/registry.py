@@ -11,7 +11,6 @@ Clocks differ. A change to a switch always gets a later time than the setting th
 """
 
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -22,15 +21,10 @@ from typing import Annotated
 import msgspec
 from msgspec import structs
 
-DAY_SECONDS = 24 * 3600
-YEAR_9999_SECONDS = 253_402_300_799.0
-"""The last second that a date can show."""
 _KEY = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
-_ID_BYTES = 5
-_SECRET_BYTES = 24
 
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=YEAR_9999_SECONDS)]
-"""A time, in seconds since 1970."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
+"""A time, in seconds since 1970, up to the last one of the year 9999."""
 
 
 class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,9 +52,9 @@ class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
     """Return the text of a new key, and the key as it is kept. With 0 days it never expires."""
-    key_id = secrets.token_hex(_ID_BYTES)
-    text = f"cp-{key_id}-{secrets.token_urlsafe(_SECRET_BYTES)}"
-    expires = now + days * DAY_SECONDS if days else 0.0
+    key_id = secrets.token_hex(5)
+    text = f"cp-{key_id}-{secrets.token_urlsafe(24)}"
+    expires = now + days * 24 * 3600 if days else 0.0
     return text, TeamKey(key_id, team, compute_digest(text), now, expires, label=label)
 
 
@@ -80,7 +74,6 @@ ENDED_SESSIONS_MAX = 500
 """Per person, so that one who logs out often does not push out the ended sessions of another."""
 _SESSION = re.compile(r"([0-9]{1,12})\.([0-9a-f]{8})\.[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<keyholder>.<random>`."""
-_LATER_BY_SECONDS = 0.001
 
 Session = Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]
 
@@ -90,11 +83,7 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: Seconds
 
 
-class _Format(msgspec.Struct):
-    format: int
-
-
-class _Document(msgspec.Struct):
+class _Document(msgspec.Struct, tag_field="format", tag=FORMAT_VERSION):
     """A registry as JSON. Members of other releases are ignored."""
 
     keys: list[TeamKey]
@@ -131,13 +120,10 @@ class Registry:
     def with_switch(self, team: str, *, on: bool, now: float) -> "Registry":
         replaced_switch = self.switches.get(team)
         if replaced_switch is not None:
-            now = max(now, replaced_switch.at + _LATER_BY_SECONDS)
+            now = max(now, replaced_switch.at + 0.001)
         return replace(self, switches={**self.switches, team: Switch(on, now)})
 
     def with_session_ended(self, session: str) -> "Registry":
-        """ValueError: it is not a session."""
-        if find_session_holder(session) is None:
-            raise ValueError("not a session of the admin pages")
         return replace(self, ended_sessions=_keep_longest({*self.ended_sessions, session}))
 
     def merge(self, other: "Registry") -> "Registry":
@@ -153,26 +139,17 @@ class Registry:
 
     def to_bytes(self) -> bytes:
         """The same bytes for equal registries."""
-        document = {
-            "format": FORMAT_VERSION,
-            "keys": [structs.asdict(self.keys[key_id]) for key_id in sorted(self.keys)],
-            "switches": {team: structs.asdict(switch) for team, switch in self.switches.items()},
-            "ended_sessions": sorted(self.ended_sessions),
-        }
-        return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+        keys = [self.keys[key_id] for key_id in sorted(self.keys)]
+        document = _Document(keys, dict(self.switches), sorted(self.ended_sessions))
+        return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Registry":
-        """Read a registry. ValueError: it is not one, or one of a later release.
-
-        All types are checked here: a wrong one would otherwise fail at each request.
-        """
+        """Read a registry. ValueError: it is not one, or one of a later release."""
         try:
-            if msgspec.json.decode(data, type=_Format).format != FORMAT_VERSION:
-                raise ValueError(f"not a registry of format {FORMAT_VERSION}")
             document = msgspec.json.decode(data, type=_Document)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
-            raise ValueError(f"not a registry: {fault}") from None
+            raise ValueError(f"not a registry of format {FORMAT_VERSION}: {fault}") from None
         keys = {key.id: key for key in document.keys}
         return cls(keys, document.switches, frozenset(document.ended_sessions))
 
@@ -197,10 +174,9 @@ def _keep_longest(sessions: Iterable[str]) -> frozenset[str]:
 
 
 def _merge_keys(key: TeamKey, other: TeamKey) -> TeamKey:
-    """Return the key with the earlier revocation. If anything else differs, any fixed choice will do."""
+    """Return the key with the earlier revocation. Nothing else of a key ever changes."""
     revocations = [time for time in (key.revoked, other.revoked) if time]
-    first = min(key, other, key=lambda candidate: repr(structs.replace(candidate, revoked=0.0)))
-    return structs.replace(first, revoked=min(revocations, default=0.0))
+    return structs.replace(key, revoked=min(revocations, default=0.0))
 
 
 def _rank_switch(switch: Switch) -> tuple[float, bool]:

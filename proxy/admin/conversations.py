@@ -244,7 +244,8 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
 
 
 def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
-    title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
+    texts = (role_and_text(line.message) for line in transcript.messages.values())
+    title = next((text for role, text in texts if role == "user"), "")
     for at, role, seen_at, match in transcript.search(find):
         yield {
             "conversation": transcript.saved.short_name,

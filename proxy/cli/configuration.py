@@ -16,11 +16,10 @@ from proxy.config import (
     Occasion,
     RolloutChoice,
     Upstream,
-    as_yaml,
     find_origins,
     find_warnings,
 )
-from proxy.config.defaults import as_json_schema
+from proxy.config.defaults import as_json_schema, as_yaml
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.windows import is_known_model, resolve_window
 from proxy.server import config_watch
@@ -132,9 +131,10 @@ def _explain(args: argparse.Namespace) -> int:
         return print_error(f"no upstream serves {args.model}, so requests for it get 404: add it to `upstreams.models`")
     if args.policy and args.policy not in config.all_policies:
         return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
-    rows = _list_rows(
-        loaded_config, args, Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag)
-    )
+    occasion = Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag)
+    rows = list(_list_rows(loaded_config, occasion, settings, args.policy))
+    if args.changed:
+        rows = [row for row in rows if not row[-1].startswith("default")]
     if args.json:
         options.print_json([{"setting": path, "value": value, "origin": origin} for path, value, origin in rows])
     else:
@@ -142,20 +142,24 @@ def _explain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _list_rows(loaded_config: Loaded, args: argparse.Namespace, occasion: Occasion) -> list[Row]:
+def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, policy: str | None) -> Iterator[Row]:
     config = loaded_config.config
     choices = config.choices(occasion)
     policies = list(dict.fromkeys(choice.policy for choice in choices))
-    if args.policy:
-        policies = [args.policy]
-    upstream = next(upstream for upstream in config.upstreams if upstream.name == occasion.upstream)
-    rows = [*_choice_rows(loaded_config, choices), *_value_rows(loaded_config, occasion.team, upstream, policies)]
-    if args.model:
-        for policy in policies:
-            rows += _clearing_rows(config, policy, args.model)
-    if args.changed:
-        rows = [row for row in rows if not row[-1].startswith("default")]
-    return rows
+    if policy:
+        policies = [policy]
+    yield from _choice_rows(loaded_config, choices)
+    yield from _block_rows(loaded_config, upstream, ("upstreams", config.upstreams.index(upstream)))
+    if occasion.team in config.teams:
+        yield from _block_rows(loaded_config, config.teams[occasion.team], ("teams", occasion.team))
+    for name in policies:
+        for path, value, origin in find_origins(loaded_config, name):
+            yield f"policy {name}.{'.'.join(path)}", value, origin
+    for group in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
+        yield from _block_rows(loaded_config, getattr(config, group), (group,))
+    if occasion.model:
+        for name in policies:
+            yield from _clearing_rows(config, name, occasion.model)
 
 
 def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:
@@ -193,18 +197,6 @@ def _clearing_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
             cold_reason = "`auto`: as clear_at_least"
     yield f"{model} under {policy}: clear_at_least", tokens, reason
     yield f"{model} under {policy}: clear_cold_at_least", rules.clear_cold_tokens, cold_reason
-
-
-def _value_rows(loaded_config: Loaded, team: str, upstream: Upstream, policies: Sequence[str]) -> Iterator[Row]:
-    config = loaded_config.config
-    yield from _block_rows(loaded_config, upstream, ("upstreams", config.upstreams.index(upstream)))
-    if team in config.teams:
-        yield from _block_rows(loaded_config, config.teams[team], ("teams", team))
-    for name in policies:
-        for path, value, origin in find_origins(loaded_config, name):
-            yield f"policy {name}.{'.'.join(path)}", value, origin
-    for name in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
-        yield from _block_rows(loaded_config, getattr(config, name), (name,))
 
 
 def _print_rows(rows: Sequence[Row]) -> None:

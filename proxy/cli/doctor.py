@@ -9,8 +9,9 @@ import asyncio
 import json
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter
@@ -23,10 +24,10 @@ from proxy.cli.options import add_command, list_client_headers, name_key_variabl
 from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.state_url import parse_state_url
 from proxy.errors import ProxyError
-from proxy.models.windows import PROBES, find_bundled_window
+from proxy.models.windows import PROBES, is_known_model
 from proxy.shorten.economics import Window
 from proxy.store.contract import StoreUnavailable
-from proxy.store.transcripts.archive import StoreFault
+from proxy.store.transcripts.files import StoreFault
 from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.event_streams import read_error
@@ -41,7 +42,7 @@ class ServerEvidence:
     host: str
     headers: Headers = ()
     """Of its list of models."""
-    pages: Mapping[str, Any] = field(default_factory=dict)
+    pages: dict[str, Any] = field(default_factory=dict)
     """Successful JSON responses by path."""
 
     @property
@@ -51,38 +52,36 @@ class ServerEvidence:
             return []
         return [row for row in page["data"] if isinstance(row, dict)]
 
+    def read_windows(self) -> dict[str, Window]:
+        windows: dict[str, Window] = {}
+        for row in self.models:
+            model = str(row.get("id"))
+            for path, read_window in PROBES.items():
+                window = read_window(self.pages.get(path), model)
+                if window is not None:
+                    windows.setdefault(model, window)
+        return windows
+
+    def list_signs(self) -> set[str]:
+        labels = self.host.split(".")
+        signs = {f"address {'.'.join(labels[index:])}" for index in range(len(labels))}
+        for name, value in self.headers:
+            signs |= {f"header {name}".lower(), f"header {name}: {value}".lower()}
+        for row in self.models:
+            signs |= {f"model with {name}" for name in row} | {f"model with owned_by: {row.get('owned_by')}"}
+        for path, page in self.pages.items():
+            if isinstance(page, dict):
+                signs |= {f"page {path} with {name}" for name in page}
+        return signs
+
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
     name: str
     advice: str
     """Settings that it needs, in a sentence."""
-    address: str = ""
-    """Pattern of the end of its host name."""
-    headers: tuple[str, ...] = ()
-    """Header lines begin with one of these."""
-    owner: str = ""
-    """Its models are `owned_by` this."""
-    column: str = ""
-    """A key of the rows in its list of models."""
-    page: tuple[str, str] = ("", "")
-    """A page that only it has, and a key at its top."""
-
-    def list_signs(self, evidence: ServerEvidence) -> Iterator[str]:
-        if self.address and re.search(rf"(?:^|\.)(?:{self.address})$", evidence.host):
-            yield "its address"
-        for name, value in evidence.headers:
-            if f"{name}: {value}".lower().startswith(self.headers):
-                yield f"its header {name.lower()}"
-        for row in evidence.models:
-            if self.owner and row.get("owned_by") == self.owner:
-                yield f'"owned_by": "{self.owner}"'
-            if self.column in row:
-                yield f'"{self.column}" in its list of models'
-        path, key = self.page
-        page = evidence.pages.get(path)
-        if isinstance(page, dict) and key in page:
-            yield f"its page {path}"
+    signs: tuple[str, ...]
+    """Each one is enough."""
 
 
 _NOTHING_TO_SET = "nothing to set: it reports its window"
@@ -90,63 +89,48 @@ KINDS: tuple[ServerKind, ...] = (
     ServerKind(
         "LiteLLM",
         "it reports no windows: set `window` where its model names are aliases",
-        headers=("x-litellm-version:", "x-litellm-call-id:"),
-        page=("/health/readiness", "db"),  # its list of models comes without its headers
+        # Its list of models comes without its headers.
+        ("header x-litellm-version", "header x-litellm-call-id", "page /health/readiness with db"),
     ),
     ServerKind(
         "Azure",
         "set `key_header: api-key`, and `window` where a deployment is not named after its model",
-        address=r"azure\.com",
-        headers=("apim-request-id:",),
+        ("address azure.com", "header apim-request-id"),
     ),
-    ServerKind(
-        "OpenAI",
-        "nothing to set: its windows are known",
-        address=r"api\.openai\.com",
-        headers=("openai-version:",),
-    ),
+    ServerKind("OpenAI", "nothing to set: its windows are known", ("address api.openai.com", "header openai-version")),
     ServerKind(
         "Anthropic",
         "nothing to set: its windows are known",
-        address=r"api\.anthropic\.com",
-        headers=("anthropic-organization-id:",),
+        ("address api.anthropic.com", "header anthropic-organization-id"),
     ),
-    ServerKind("OpenRouter", _NOTHING_TO_SET, address=r"openrouter\.ai", column="top_provider"),
-    ServerKind("vLLM", _NOTHING_TO_SET, owner="vllm"),
-    ServerKind("SGLang", _NOTHING_TO_SET, owner="sglang"),
+    ServerKind("OpenRouter", _NOTHING_TO_SET, ("address openrouter.ai", "model with top_provider")),
+    ServerKind("vLLM", _NOTHING_TO_SET, ("model with owned_by: vllm",)),
+    ServerKind("SGLang", _NOTHING_TO_SET, ("model with owned_by: sglang",)),
     ServerKind(
         "llama.cpp",
         "nothing to set: it reports the window of one slot, which is its context divided by --parallel",
-        headers=("server: llama.cpp",),
-        owner="llamacpp",
-        page=("/props", "default_generation_settings"),
+        ("header server: llama.cpp", "model with owned_by: llamacpp", "page /props with default_generation_settings"),
     ),
     ServerKind(
         "LM Studio",
         "nothing to set: it reports the window of a loaded model; load the model first",
-        page=("/api/v0/models", "data"),
+        ("page /api/v0/models with data",),
     ),
     ServerKind(
         "Ollama",
         "it truncates long prompts silently: set OLLAMA_CONTEXT_LENGTH; it reports the window of a loaded model",
-        page=("/api/ps", "models"),
+        ("page /api/ps with models",),
     ),
 )
+_OWN_PAGES = ("/health/readiness", "/props", "/api/v0/models", "/api/ps")
 
 
 def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
+    signs = evidence.list_signs()
     for kind in KINDS:
-        for sign in kind.list_signs(evidence):
-            return kind, sign
-    return None
-
-
-def read_window(evidence: ServerEvidence, model: str) -> Window | None:
-    for path, read in PROBES.items():
-        if path in evidence.pages:
-            window = read(evidence.pages[path], model)
-            if window is not None:
-                return window
+        for sign in kind.signs:
+            if sign in signs:
+                return kind, sign
     return None
 
 
@@ -156,7 +140,6 @@ _SHORT_STREAM = {
 }
 _ANSWER_MAX_TOKENS: Mapping[str, int] = {"max_tokens": 160, "max_completion_tokens": 2_000}
 """Reasoning counts towards the second one, and may take more tokens than the answer."""
-_ERROR_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _MODELS_SHOWN_LIMIT = 8  # some servers list hundreds of models
 _CHUNKS_MIN = 3
 _SPREAD_SHARE = 0.2
@@ -289,41 +272,32 @@ async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidenc
         why = f"{name}: /models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
         return None, [("BAD", why)]
     evidence = ServerEvidence(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: models})
-    if not any(read_window(evidence, str(row.get("id"))) for row in evidence.models):
-        paths = {*PROBES, *(kind.page[0] for kind in KINDS if kind.page[0])} - {MODELS}
-        for path in paths:
-            try:
-                _, page = await _fetch(client, path, headers)
-            except ProxyError:
-                continue
-            if page is not None:
-                evidence = replace(evidence, pages={**evidence.pages, path: page})
-    return evidence, [_describe_models(name, evidence), _describe_server(client.settings, evidence)]
+    if not evidence.read_windows():
+        for path in {*PROBES, *_OWN_PAGES} - {MODELS}:
+            with suppress(ProxyError):
+                evidence.pages[path] = (await _fetch(client, path, headers))[1]
+    return evidence, list(_describe_server(client.settings, evidence))
 
 
-def _describe_models(name: str, evidence: ServerEvidence) -> Finding:
-    windows = []
-    for row in evidence.models[:_MODELS_SHOWN_LIMIT]:
-        model = str(row.get("id"))
-        window = read_window(evidence, model)
-        if window is not None:
-            windows.append(f"{model} {window.total or window.input}")
-    reported_windows = ", ".join(windows) or "none"
-    return "ok", f"{name}: reachable, {len(evidence.models)} models; windows reported: {reported_windows}"
-
-
-def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Finding:
+def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[Finding]:
+    windows = evidence.read_windows()
+    figures = [f"{model} {window.total or window.input}" for model, window in windows.items()]
+    reported = ", ".join(figures[:_MODELS_SHOWN_LIMIT]) or "none"
+    yield "ok", f"{settings.name}: reachable, {len(evidence.models)} models; windows reported: {reported}"
     detection = detect_server(evidence)
     if detection is not None:
         kind, sign = detection
-        return "ok", f"{settings.name}: {kind.name}, detected by {sign}; {kind.advice}"
+        yield "ok", f"{settings.name}: {kind.name}, detected by its {sign}; {kind.advice}"
+        return
     label: Label = "ok"
     for row in evidence.models:
         model = str(row.get("id"))
-        if settings.window is None and not (read_window(evidence, model) or find_bundled_window(model)):
+        if settings.window is None and model not in windows and not is_known_model(model):
             label = "WARN"
-    advice = "set `window` where it reports none and its models are not known by name"
-    return label, f"{settings.name}: unknown server; {advice}"
+    yield (
+        label,
+        (f"{settings.name}: unknown server; set `window` where it reports none and its models are not known by name"),
+    )
 
 
 async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
@@ -339,57 +313,45 @@ async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, ob
         return reply, None
 
 
-@dataclass(frozen=True, slots=True)
-class ShortStream:
-    status: int
-    arrivals: tuple[float, ...]
-    """Seconds from the request to each chunk."""
-    code: str = ""
-    """Of the upstream's error."""
-    wants_other_name: bool = False
-    """The model knows the bound of an answer by another name."""
-
-
 async def _check_stream(client: Client, headers: Headers, model: str, path: str) -> Finding:
-    name = client.settings.name
-    bound_name = "max_tokens"
+    bound_names = ["max_tokens"]
     if path == CHAT_PATH:
-        bound_name = choose_bound_name(model)
-    stream = await _request_stream(client, headers, model, path, bound_name)
-    if stream.wants_other_name and path == CHAT_PATH:
-        (other_name,) = set(BOUND_NAMES) - {bound_name}
-        stream = await _request_stream(client, headers, model, path, other_name)
-    times = stream.arrivals
-    if stream.status >= 400 or not times:  # noqa: PLR2004 (errors begin at 400)
-        code = f" ({stream.code})" if stream.code else ""
-        return "BAD", f"{name}: a short stream from {model} failed with status {stream.status}{code}"
-    first, last = times[0], times[-1]
+        bound_names = sorted(BOUND_NAMES, key=lambda name: name != choose_bound_name(model))
+    for bound_name in bound_names:
+        body = json.dumps({"model": model, **_SHORT_STREAM, bound_name: _ANSWER_MAX_TOKENS[bound_name]}).encode()
+        call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
+        start = perf_counter()
+        async with client.send(call, model) as reply:
+            why = str(reply.status)
+            if reply.is_good:
+                arrivals = [perf_counter() - start async for _ in reply.chunks()]
+                if arrivals:
+                    label, timing = _judge_stream(arrivals)
+                    return label, f"{client.settings.name}: {timing}"
+                break
+            refusal = await classify_refusal(reply)
+            if code := _find_code(await reply.peek(lambda read: len(read) > BODY_MAX_BYTES) or b""):
+                why += f" ({code})"
+        if not refusal.wants_other_name:
+            break
+    return "BAD", f"{client.settings.name}: a short stream from {model} failed with status {why}"
+
+
+def _judge_stream(arrivals: Sequence[float]) -> Finding:
+    """Judge by the seconds from the request to each chunk."""
+    first, last = arrivals[0], arrivals[-1]
     is_spread = last - first >= min(_TELLING_STREAM_SECONDS, last * _SPREAD_SHARE)
-    if len(times) >= _CHUNKS_MIN and is_spread:
-        timing = f"{len(times)} chunks in {last:.2f} s, the first after {first:.2f} s"
-        return "ok", f"{name}: streams unbuffered: {timing}"
+    if len(arrivals) >= _CHUNKS_MIN and is_spread:
+        return "ok", f"streams unbuffered: {len(arrivals)} chunks in {last:.2f} s, the first after {first:.2f} s"
     if last < _TELLING_STREAM_SECONDS:
-        return "WARN", f"{name}: streams; complete after {last:.2f} s, too fast to tell whether a proxy buffers"
-    return "BAD", f"{name}: the stream arrives in one piece after {last:.2f} s: a proxy on the way buffers it"
-
-
-async def _request_stream(client: Client, headers: Headers, model: str, path: str, bound_name: str) -> ShortStream:
-    body = json.dumps({"model": model, **_SHORT_STREAM, bound_name: _ANSWER_MAX_TOKENS[bound_name]}).encode()
-    call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
-    start = perf_counter()
-    async with client.send(call, model) as reply:
-        if reply.is_good:
-            arrivals = tuple([perf_counter() - start async for _ in reply.chunks()])
-            return ShortStream(reply.status, arrivals)
-        refusal = await classify_refusal(reply)
-        code = _find_code(await reply.peek(lambda read: len(read) > BODY_MAX_BYTES) or b"")
-    return ShortStream(reply.status, (), code, wants_other_name=refusal.wants_other_name)
+        return "WARN", f"streams; complete after {last:.2f} s, too fast to tell whether a proxy buffers"
+    return "BAD", f"the stream arrives in one piece after {last:.2f} s: a proxy on the way buffers it"
 
 
 def _find_code(body: bytes) -> str:
     """Return the code or the type of an error. Its message is not shown: it may quote a key."""
     error = read_error(body)
     for name in (error.get("code"), error.get("type")):
-        if isinstance(name, str) and _ERROR_CODE.fullmatch(name):
+        if isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name):
             return name
     return ""

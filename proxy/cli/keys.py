@@ -75,7 +75,8 @@ def _create(args: argparse.Namespace) -> int:
         config, lambda registry: registry.with_key(key), "create key", key.id, team=key.team, days=args.days
     )
     print(text)  # noqa: T201
-    print(f"Shown once. Its id is {key.id}; {_describe_validity(key)}.", file=sys.stderr)  # noqa: T201
+    end = _format_time(key.expires) if key.expires else "revoked"
+    print(f"Shown once. Its id is {key.id}; it is valid until {end}.", file=sys.stderr)  # noqa: T201
     return 0
 
 
@@ -116,12 +117,6 @@ def _row(key: TeamKey) -> tuple[str, ...]:
     return (key.id, key.team, state, _format_time(key.created), _format_time(key.expires), key.label)
 
 
-def _describe_validity(key: TeamKey) -> str:
-    if key.expires:
-        return f"it is valid until {_format_time(key.expires)}"
-    return "it is valid until revoked"
-
-
 def _format_time(seconds: float) -> str:
     if not seconds:
         return "never"
@@ -131,7 +126,7 @@ def _format_time(seconds: float) -> str:
 def read_registry(config: Config) -> Registry:
     records = options.read_records(config)
     if why := _synchronize(config, records):
-        _warn(f"shared state not reachable, showing what this machine knows: {why}")
+        print_error(f"shared state not reachable, showing what this machine knows: {why}")
     return records.current
 
 
@@ -141,10 +136,10 @@ def change_registry(config: Config, change: Change, act: str, subject: str, **de
     with options.report_registry_faults(records):
         records.change(change)
     event = events.AdminActed(_user_name(), "command line", act, subject, "done", tuple(details.items()))
-    audit.AuditLog(Path(config.state.dir), _warn)(event)
+    audit.AuditLog(Path(config.state.dir), partial(print, file=sys.stderr))(event)
     why = why or _synchronize(config, records)
     if why:
-        _warn(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")
+        print_error(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")
 
 
 def _synchronize(config: Config, records: Records) -> str:
@@ -152,18 +147,19 @@ def _synchronize(config: Config, records: Records) -> str:
     if not config.state.url:
         return ""
 
-    async def merge() -> None:
-        store = assembly.open_store(config, ignore)  # the exception says why
-        try:
-            await synchronize(records, store)
-        finally:
-            await store.close()
-
     try:
-        asyncio.run(merge())
+        asyncio.run(_merge(config, records))
     except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
         return str(fault)
     return ""
+
+
+async def _merge(config: Config, records: Records) -> None:
+    store = assembly.open_store(config, ignore)  # the exception says why
+    try:
+        await synchronize(records, store)
+    finally:
+        await store.close()
 
 
 def _user_name() -> str:
@@ -171,10 +167,6 @@ def _user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
-
-
-def _warn(why: str) -> None:
-    print(why, file=sys.stderr)  # noqa: T201
 
 
 def _add_switch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

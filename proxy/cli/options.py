@@ -146,24 +146,17 @@ def load_configuration(
     args: argparse.Namespace, options: Mapping[Place, object] | None = None, *, needs_secrets: bool = True
 ) -> Loaded:
     """Load file, environment and command line. Without *needs_secrets* the secrets that they name may be missing."""
-    return load_file(find_config_file(args), args, options, needs_secrets=needs_secrets)
-
-
-def load_file(
-    file: Path | None,
-    args: argparse.Namespace,
-    options: Mapping[Place, object] | None = None,
-    *,
-    needs_secrets: bool = True,
-) -> Loaded:
-    """Like `load_configuration`, for a process that reads the same file again."""
     overrides = dict(options or {})
     if getattr(args, "state", None) is not None:
         overrides["state", "dir"] = args.state
-    environ = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
+    environ = read_environ()
     if not needs_secrets:
         environ = WithoutSecrets(environ)
-    return load(file, environ, overrides)
+    return load(find_config_file(args), environ, overrides)
+
+
+def read_environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
 
 
 def read_config(args: argparse.Namespace) -> Config:

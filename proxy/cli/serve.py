@@ -9,7 +9,7 @@ from proxy import __version__, assembly
 from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
-from proxy.config import Config, Listen, Loaded
+from proxy.config import Config, Listen, Loaded, load
 from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import make_url
@@ -22,6 +22,7 @@ _WHERE: dict[str, options.Place] = {
     "workers": ("listen", "workers"),
     "upstream": ("upstreams", 0, "base_url"),
     "log_level": ("log", "level"),
+    "state": ("state", "dir"),
 }
 
 _WELCOME = """\
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     start_settings: list[Listen] = []
 
     def read() -> Loaded:
-        loaded_config = options.load_file(file, args, overrides)
+        loaded_config = load(file, options.read_environ(), overrides)
         config_watch.check_upstreams(loaded_config, *start_settings)
         return loaded_config
 

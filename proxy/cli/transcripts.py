@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from operator import itemgetter
 
 from proxy import assembly
 from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
@@ -32,7 +32,6 @@ from proxy.store.transcripts.archive import (
     role_and_text,
 )
 from proxy.store.transcripts.files import AnswerLine, MessageLine
-from proxy.wire.redaction import Redaction
 
 _WIDTH_CHARACTERS = 120
 _MARGIN_CHARACTERS = 17
@@ -73,71 +72,61 @@ class TranscriptSource:
         return {links_by_key[key]: block for key, block in blocks.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptPrinter:
-    redaction: Redaction
-    full: bool = False
+Line = tuple[int | str, str, str]
+"""A number, who speaks, and the text."""
 
-    def lines(self, transcript: Transcript, path: list[MessageLine], view: View | None) -> Iterator[str]:
-        for head in transcript.head_of(path[-1]):
-            yield self._line("", *role_and_text(head.message))
-        for index, line in enumerate(path):
-            yield self._line(f"{index + 1}", *role_and_text(line.message))
-            if view is not None:
-                yield from self._list_forwarded(view.messages, index, line.message)
-                continue
-            for answer in transcript.answers_to(line.at):
-                yield self._describe_answer(answer)
-        if view is None or view.block is None:
-            return
+
+def _list_lines(transcript: Transcript, path: list[MessageLine], view: View | None) -> Iterator[Line]:
+    for head in transcript.head_of(path[-1]):
+        yield "", *role_and_text(head.message)
+    for index, line in enumerate(path):
+        yield index + 1, *role_and_text(line.message)
+        if view is not None:
+            yield from _list_forwarded(view.messages, index, line.message)
+            continue
+        for answer in transcript.answers_to(line.at):
+            yield "", "< answer", _describe_answer(answer)
+    if view is not None:
         for message in view.messages:
             if message.start >= len(path):
-                yield self._line("", "> seen", role_and_text(message.raw)[1])
-        block, messages = view.block, view.messages
-        sent_bytes = sum(len(line.message) for line in path)
-        seen_bytes = sum(len(message.raw) for message in messages)
-        yield ""
-        yield f"sent: {len(path)} messages, {sent_bytes:,} bytes; seen: {len(messages)} messages, {seen_bytes:,} bytes"
-        yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
-
-    def _list_forwarded(self, forwarded_messages: Sequence[Message], index: int, raw: bytes) -> Iterator[str]:
-        for message in forwarded_messages:
-            if message.start == index and message.raw != raw:
-                label = "> seen"
-                if message.stop - index > 1:
-                    label = f"> seen for {message.stop - index}"
-                yield self._line("", label, role_and_text(message.raw)[1])
-        if not any(message.start <= index < message.stop for message in forwarded_messages):
-            yield self._line("", "> left out", "")
-
-    def _describe_answer(self, answer: AnswerLine) -> str:
-        notes = [answer.model, answer.finish]
-        if answer.cut:
-            notes.append("cut off")
-        usage = answer.usage
-        notes += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
-        return self._line("", "< answer", f"[{', '.join(filter(None, notes))}] {role_and_text(answer.message)[1]}")
-
-    def _line(self, number: str, who: str, text: str) -> str:
-        clean, _ = self.redaction.of_text(text)
-        return f"{number:>5} {who:10} {self._fit_line(clean)}".rstrip()
-
-    def _fit_line(self, text: str) -> str:
-        if self.full:
-            return text.replace("\n", "\n" + " " * _MARGIN_CHARACTERS)
-        line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
-        if len(text) <= _WIDTH_CHARACTERS:
-            return line
-        return f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
+                yield "", "> seen", role_and_text(message.raw)[1]
 
 
-_EXAMPLES = {
-    "list": ("transcripts list --json",),
-    "show": ("transcripts show 0ff46b35 --compacted",),
-    "search": ('transcripts search "connection refused"',),
-    "export": ("transcripts export 0ff46b35 --request --output request.json",),
-    "prune": ("transcripts prune --days 7", "transcripts prune --days 7 --yes"),
-}
+def _list_forwarded(forwarded_messages: Sequence[Message], index: int, raw: bytes) -> Iterator[Line]:
+    is_forwarded = False
+    for message in forwarded_messages:
+        is_forwarded = is_forwarded or message.start <= index < message.stop
+        if message.start == index and message.raw != raw:
+            label = "> seen"
+            if message.stop - index > 1:
+                label = f"> seen for {message.stop - index}"
+            yield "", label, role_and_text(message.raw)[1]
+    if not is_forwarded:
+        yield "", "> left out", ""
+
+
+def _describe_answer(answer: AnswerLine) -> str:
+    notes = [answer.model, answer.finish, "cut off" if answer.cut else ""]
+    usage = answer.usage
+    notes += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
+    return f"[{', '.join(filter(None, notes))}] {role_and_text(answer.message)[1]}"
+
+
+def _describe_block(path: list[MessageLine], messages: Sequence[Message], block: Block) -> str:
+    sent_bytes = sum(len(line.message) for line in path)
+    seen_bytes = sum(len(message.raw) for message in messages)
+    return (
+        f"\nsent: {len(path)} messages, {sent_bytes:,} bytes; seen: {len(messages)} messages, {seen_bytes:,} bytes"
+        f"\nblock: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
+    )
+
+
+def _fit_line(text: str) -> str:
+    line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
+    if len(text) <= _WIDTH_CHARACTERS:
+        return line
+    return f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
+
 
 Act = Callable[[TranscriptSource, argparse.Namespace], int]
 
@@ -145,43 +134,39 @@ Act = Callable[[TranscriptSource, argparse.Namespace], int]
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = add_command(commands, "transcripts", "the saved originals: list, show, search, export, prune")
     acts = parser.add_subparsers(metavar="ACT", required=True)
-    options.add_json(_add(acts, "list", list_all, "every conversation, the newest last"))
-    show = _add(acts, "show", show_one, "one conversation, message by message")
+    listing = _add(acts, "list", list_all, "every conversation, the newest last", "list --json")
+    show = _add(acts, "show", show_one, "one conversation, message by message", "show 0ff46b35 --compacted")
     show.add_argument("--compacted", action="store_true", help="also the messages that the model saw instead")
     show.add_argument("--full", action="store_true", help="every message whole")
-    search = _add(acts, "search", search_all, "find a text in all of them; exit 1 if it is in none")
+    summary = "find a text in all of them; exit 1 if it is in none"
+    search = _add(acts, "search", search_all, summary, 'search "connection refused"')
     search.add_argument("text", metavar="TEXT")
-    search.add_argument("--regex", action="store_true", help="TEXT is a regular expression")
-    options.add_json(search)
-    search.add_argument("--case", action="store_true", help="distinguish capital and small letters")
-    export = _add(acts, "export", export_one, "one conversation as the messages that a client sends")
+    search.add_argument("--regex", action="store_true", help="TEXT is a regular expression; case is ignored")
+    summary = "one conversation as the messages that a client sends"
+    export = _add(acts, "export", export_one, summary, "export 0ff46b35 --request > request.json")
     export.add_argument("--request", action="store_true", help="as the body of a request")
     export.add_argument("--model", metavar="M", help="the request's model (default: the one that answered last)")
-    export.add_argument("--output", metavar="FILE", type=Path, help="write to this file instead of standard output")
     for act in (show, export):
         act.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID if several have it")
         act.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
-    prune = _add(acts, "prune", prune_all, "remove the oldest; a dry run unless --yes")
-    prune.add_argument(
-        "--days",
-        type=options.parse_number,
-        metavar="N",
-        help="conversations idle for more than N days (default: as configured; 0: no limit)",
+    summary = "remove the oldest; a dry run unless --yes"
+    prune = _add(acts, "prune", prune_all, summary, "prune --days 7", "prune --days 7 --yes")
+    bounds = (
+        ("--days", options.parse_number, "conversations idle for more than N days"),
+        ("--mib", options.parse_whole_number, "the oldest, beyond N MiB in all"),
     )
-    prune.add_argument(
-        "--mib",
-        type=options.parse_whole_number,
-        metavar="N",
-        help="the oldest, beyond N MiB in all (default: as configured; 0: no limit)",
-    )
-    options.add_json(prune)
+    for name, parse, meaning in bounds:
+        help_text = f"{meaning} (default: as configured; 0: no limit)"
+        prune.add_argument(name, type=parse, metavar="N", help=help_text)
     prune.add_argument("--yes", action="store_true", help="really remove them")
+    for act in (listing, search, prune):
+        options.add_json(act)
 
 
 def _add(
-    acts: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, act: Act, summary: str
+    acts: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, act: Act, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    parser = add_command(acts, name, summary, *_EXAMPLES[name])
+    parser = add_command(acts, name, summary, *(f"transcripts {example}" for example in examples))
     options.add_config_and_state(parser)
     parser.set_defaults(run=lambda args: _run(act, args))
     return parser
@@ -199,31 +184,30 @@ def _run(act: Act, args: argparse.Namespace) -> int:
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     rows = []
-    for transcript in sorted(source.archive.read_each(read_transcript), key=lambda transcript: transcript.last_seen):
+    for first, last, transcript in sorted(map(_date, source.archive.read_each(read_transcript)), key=itemgetter(1)):
         conversation = transcript.saved
-        values: dict[str, str | int] = {
-            "conversation": conversation.name,
-            "tenant": transcript.tenant,
-            "first": transcript.first_seen,
-            "last": transcript.last_seen,
+        counts = {
             "messages": len(transcript.messages),
             "answers": len(transcript.answers),
             "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
-            "bytes": conversation.bytes,
         }
         if args.json:
-            print(json.dumps(values))  # noqa: T201
+            head = {"conversation": conversation.name, "tenant": transcript.tenant, "first": first, "last": last}
+            options.print_json({**head, **counts, "bytes": conversation.bytes})
             continue
-        values["conversation"] = conversation.short_name
-        values["first"] = transcript.first_seen[:SHORT_CHARACTERS]
-        values["last"] = transcript.last_seen[:SHORT_CHARACTERS]
-        values["bytes"] = format_bytes(conversation.bytes)
-        rows.append(tuple(values.values()))
+        times = (first[:SHORT_CHARACTERS], last[:SHORT_CHARACTERS])
+        size = format_bytes(conversation.bytes)
+        rows.append((conversation.short_name, transcript.tenant, *times, *counts.values(), size))
     if rows:
         print(format_table(_LIST_HEAD, rows))  # noqa: T201
     elif not args.json:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
+
+
+def _date(transcript: Transcript) -> tuple[str, str, Transcript]:
+    times = [line.seen for line in transcript.lines] or [""]
+    return min(times), max(times), transcript
 
 
 def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
@@ -233,8 +217,16 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     view = None
     if args.compacted:
         view = _find_view(source, transcript, path)
-    for line in TranscriptPrinter(build_redaction(source.config), args.full).lines(transcript, path, view):
-        print(line)  # noqa: T201
+    redaction = build_redaction(source.config)
+    for number, speaker, text in _list_lines(transcript, path, view):
+        clean, _ = redaction.of_text(text)
+        if args.full:
+            line = clean.replace("\n", "\n" + " " * _MARGIN_CHARACTERS)
+        else:
+            line = _fit_line(clean)
+        print(f"{number:>5} {speaker:10} {line}".rstrip())  # noqa: T201
+    if view is not None and view.block is not None:
+        print(_describe_block(path, view.messages, view.block))  # noqa: T201
     forks = [other_leaf[:SHORT_CHARACTERS] for other_leaf in transcript.leaves() if other_leaf != leaf]
     if forks and not args.leaf:
         print(f"\nforks: --leaf {' | '.join(forks)}", file=sys.stderr)  # noqa: T201
@@ -265,10 +257,9 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 def _make_finder(args: argparse.Namespace) -> Finder:
     if not args.regex:
-        return find_text(args.text, distinguish_case=args.case)
-    flags = 0 if args.case else re.IGNORECASE
+        return find_text(args.text)
     try:
-        return find_pattern(re.compile(args.text, flags))
+        return find_pattern(re.compile(args.text, re.IGNORECASE))
     except re.error as fault:
         raise NotFoundError(f"not a regular expression: {fault}") from None
 
@@ -280,10 +271,7 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     body = b"[\n" + b",\n".join(messages) + b"\n]"
     if args.request:
         body = b'{"model":%s,"messages":%s}' % (json.dumps(_choose_model(transcript, args.model)).encode(), body)
-    if args.output:
-        args.output.write_bytes(body + b"\n")
-    else:
-        sys.stdout.buffer.write(body + b"\n")
+    sys.stdout.buffer.write(body + b"\n")
     altered_count = sum(bool(line.altered) for line in path)
     if altered_count:
         print(f"{format_count(altered_count, 'message')} not as sent: secrets were removed", file=sys.stderr)  # noqa: T201
@@ -304,19 +292,17 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     if args.days is None and args.mib is None:
         days, mib = source.config.transcripts.days, source.config.transcripts.mib
     expired_conversations = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
-    if args.json:
-        entries = [
-            {"conversation": conversation.name, "tenant": conversation.tenant, "bytes": conversation.bytes}
-            for conversation in expired_conversations
-        ]
-        options.print_json(entries)
-    else:
-        for conversation in expired_conversations:
+    entries = []
+    for conversation in expired_conversations:
+        entries.append({"conversation": conversation.name, "tenant": conversation.tenant, "bytes": conversation.bytes})
+        if not args.json:
             written_at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(conversation.written_at))
             print(f"{conversation.short_name}  {conversation.tenant}  {written_at}  {format_bytes(conversation.bytes)}")  # noqa: T201
-        if not args.yes:
-            total = format_bytes(sum(conversation.bytes for conversation in expired_conversations))
-            print(f"{format_count(len(expired_conversations), 'conversation')}, {total}: --yes removes them")  # noqa: T201
+    if args.json:
+        options.print_json(entries)
+    elif not args.yes:
+        total = format_bytes(sum(conversation.bytes for conversation in expired_conversations))
+        print(f"{format_count(len(expired_conversations), 'conversation')}, {total}: --yes removes them")  # noqa: T201
     if not args.yes:
         return 0
     freed_bytes = sum(conversation.remove() for conversation in expired_conversations)

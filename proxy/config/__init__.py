@@ -21,7 +21,6 @@ warnings     valid settings that are probably mistakes
 defaults     writes the shipped proxy.yaml, and the JSON Schema of such a file
 """
 
-from proxy.config.defaults import as_yaml
 from proxy.config.faults import Fault, InvalidConfig
 from proxy.config.loading import Loaded, find_origins, load
 from proxy.config.policies import Attachment, Occasion, Policy, RolloutChoice
@@ -47,7 +46,6 @@ __all__ = [
     "Team",
     "Transcripts",
     "Upstream",
-    "as_yaml",
     "find_origins",
     "find_warnings",
     "load",

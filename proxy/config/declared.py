@@ -7,24 +7,14 @@
 Steps, as a policy writes them (`- clear_results: {over: 800}`), are checked by models of their fields in the same way.
 """
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
-from proxy.config.values import AMOUNT_MAX, ConfigModel, ExactModel, refuse_if, suggest
-from proxy.designs.strategies import DedupOld
+from proxy.config.values import AMOUNT_MAX, ConfigModel, refuse_if, suggest
 from proxy.designs.tool_hints import ToolHints
 from proxy.shorten.block import STEPS
 from proxy.shorten.pipeline import Step
@@ -33,7 +23,12 @@ _BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, fl
 _AUTO = Literal["auto"]
 
 
-def build_model(kind: Any, types: Mapping[str, Any], base: type[ConfigModel] = ConfigModel) -> type[BaseModel]:  # noqa: ANN401 (a dataclass)
+def build_model(
+    kind: Any,  # noqa: ANN401 (a dataclass)
+    types: Mapping[str, Any],
+    base: type[ConfigModel] = ConfigModel,
+    skip: Collection[str] = (),
+) -> type[BaseModel]:
     """Build a model of the settings that a dataclass declares, after those of *base*.
 
     *types* has the type and the default of each setting that a file writes in another form.
@@ -41,7 +36,7 @@ def build_model(kind: Any, types: Mapping[str, Any], base: type[ConfigModel] = C
     hints = get_type_hints(kind)
     members: dict[str, Any] = {}
     for field in fields(kind):
-        if "is_internal" in field.metadata:
+        if "is_internal" in field.metadata or field.name in skip:
             continue
         annotation, default = hints[field.name], field.default
         if field.name in types:
@@ -88,7 +83,6 @@ def _build_auto(kind: type[int | float], bounds: Mapping[str, float]) -> Any:  #
 
 
 STEP_LISTS = ("always", "when_full", "fold")
-_SUBSUMES_EXAMPLE = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"
 
 
 def build_step(entry: Mapping[str, Any]) -> Step:
@@ -97,37 +91,15 @@ def build_step(entry: Mapping[str, Any]) -> Step:
     ((name, settings),) = entry.items()
     if name not in STEPS:
         raise ValueError(f"there is no step {name!r}{suggest(name, STEPS)} (the steps are {', '.join(STEPS)})")
-    if name == DedupOld.name and "subsumes" in (settings or {}):
-        raise ValueError(f"`subsumes` of {name} is set for each tool: {_SUBSUMES_EXAMPLE}")
-    return STEPS[name](**dict(_settings_of(name).model_validate(settings or {})))
-
-
-def write_steps(steps: tuple[Any, ...]) -> tuple[dict[str, Any], ...]:
-    entries = []
-    for step in steps:
-        settings = {field.name: getattr(step, field.name) for field in fields(step)}
-        changed_settings = {
-            field.name: settings[field.name] for field in fields(step) if settings[field.name] != field.default
-        }
-        entries.append({step.name: changed_settings})
-    return tuple(entries)
-
-
-class _StepModel(ExactModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    return STEPS[name](**dict(step_model(name).model_validate(settings)))
 
 
 @cache
-def _settings_of(name: str) -> type[BaseModel]:
-    kind: Any = STEPS[name]
-    types = get_type_hints(kind)
-    members: dict[str, Any] = {}
-    for field in fields(kind):
-        # A policy writes these under `tools`.
-        is_of_tools = field.name == "subsumes" or (field.name == "hints" and name != ToolHints.name)
-        if field.init and not is_of_tools:
-            members[field.name] = (narrow(types[field.name], field.metadata.get("bounds", {})), field.default)
-    return create_model(name, __base__=_StepModel, **members)
+def step_model(name: str) -> type[BaseModel]:
+    of_tools = {"subsumes", "hints"}  # a policy writes these under `tools`
+    if name == ToolHints.name:
+        of_tools = set()
+    return build_model(STEPS[name], {}, skip=of_tools)
 
 
 def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
@@ -146,20 +118,20 @@ def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
     return {name: settings or {} for name, settings in changes.items()}
 
 
-def _describe_steps() -> dict[str, Any]:
-    properties = {name: {**_settings_of(name).model_json_schema(), "type": ["object", "null"]} for name in STEPS}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+@dataclass(frozen=True)
+class _StepsSchema:
+    is_list: bool
 
-
-class _StepListSchema:
     def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
-        return {"type": "array", "items": {**_describe_steps(), "maxProperties": 1, "minProperties": 1}}
+        properties = {name: {**step_model(name).model_json_schema(), "type": ["object", "null"]} for name in STEPS}
+        steps = {"type": "object", "properties": properties, "additionalProperties": False}
+        if self.is_list:
+            return {"type": "array", "items": {**steps, "maxProperties": 1, "minProperties": 1}}
+        return steps
 
 
-class _StepChangesSchema:
-    def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
-        return _describe_steps()
-
-
-StepList = Annotated[tuple[Annotated[dict[str, Any], AfterValidator(_check_step)], ...], _StepListSchema()]
-StepChanges = Annotated[dict[str, Any], AfterValidator(_check_changes), _StepChangesSchema()]
+StepList = Annotated[
+    tuple[Annotated[dict[str, Any], AfterValidator(_check_step)], ...],
+    _StepsSchema(is_list=True),
+]
+StepChanges = Annotated[dict[str, Any], AfterValidator(_check_changes), _StepsSchema(is_list=False)]

@@ -47,7 +47,6 @@ _KINDS = {
 """By pydantic's kind of error: the form that a setting must have, as it is written in YAML."""
 _EXAMPLES = {"teams": ": `teams: {research: {policy: default}}`", "policies": ": `policies: {mine: {trigger: 0.8}}`"}
 
-_SAMPLED = "remove it; placeholders hold only lines that carry the outcome"
 _REMOVED = {
     "always_at_least": "the steps of `always` act from `clear_at_least` on; lower that",
     "answer_tokens": "remove it; 2,000 tokens of the newest answers stay, at most a tenth of `target`",
@@ -60,9 +59,9 @@ _REMOVED = {
     "hints": "write `tools: {NAME: {response: keep}}`",
     "keep_failed": "remove it; failures are shortened like other results",
     "members": "remove it; the keys of reasoning are known",
-    "names": _SAMPLED,
-    "outline": _SAMPLED,
-    "outline_bytes": _SAMPLED,
+    **dict.fromkeys(
+        ("names", "outline", "outline_bytes"), "remove it; placeholders hold only lines that carry the outcome"
+    ),
     "rotate_mib": "remove it; a conversation is one file",
     "parts": "remove it; the types of reasoning are known",
     "tail": "remove it; 0.3 of the text is taken from the end",
@@ -72,9 +71,11 @@ _REMOVED = {
     "logs": "remove it; a collector reads the log from standard output",
     "metrics_seconds": "remove it; a collector reads /metrics",
     "scope_tokens": "remove it; `scope` is a number of summaries",
+    "subsumes": "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy",
+    "traces": "remove it; without `endpoint` nothing is sent, and `sample: 0` sends no trace that begins here",
     "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
 }
-"""Settings of version 0.2 that were removed, and the advice for each."""
+"""Settings of version 0.2 that were removed, or written in another place, and the advice for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _suggest_value(value: object, expected: object) -> str:
 def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
     name = str(place[-1])
     if name in _REMOVED:
-        return f" since version 0.3: {_REMOVED[name]}"
+        return f" after version 0.2: {_REMOVED[name]}"
     groups = list(_list_groups(model))
     for path, group in groups:
         if _is_group_at(path, place[:-1]) and (suggestion := suggest(name, group.model_fields)):

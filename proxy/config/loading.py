@@ -62,10 +62,12 @@ def load(
         for place, message in describe_errors(invalid, Config):
             origin = _find_origin(content.origins, place)
             if origin == "default":
-                origin = _find_first_below(content.origins, place) or str(file or "configuration")
+                below = [origin for path, origin in content.origins.items() if path[: len(place)] == place]
+                origin = next(iter(below), str(file or "configuration"))
             faults.append(Fault(".".join(map(str, place)), origin, message))
     if faults:
-        raise InvalidConfig(sorted(faults, key=lambda fault: _get_line(fault, str(file))))
+        order = [*content.origins.values(), *(fault.origin for fault in faults)]  # lines, variables, options
+        raise InvalidConfig(sorted(faults, key=lambda fault: order.index(fault.origin)))
     return Loaded(config, content.origins, has_file_settings)
 
 
@@ -123,21 +125,6 @@ def _find_origin(origins: Mapping[Place, str], path: Place) -> str:
         if path[:stop] in origins:
             return origins[path[:stop]]
     return "default"
-
-
-def _find_first_below(origins: Mapping[Place, str], path: Place) -> str | None:
-    for place, origin in origins.items():
-        if place[: len(path)] == path:
-            return origin
-    return None
-
-
-def _get_line(fault: Fault, file: str) -> tuple[bool, int]:
-    """The sort key of a fault: those of the file come first, by line, then those of variables and options."""
-    source, _, line = fault.origin.rpartition(":")
-    if source == file and line.isdecimal():
-        return False, int(line)
-    return fault.origin != file, 0
 
 
 def find_origins(loaded_config: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:

@@ -29,21 +29,19 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model, build_step, write_steps
+from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model, build_step, step_model
+from proxy.config.faults import describe_errors
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
-from proxy.designs.one_liners import OneLiners
-from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments, Subsumption
+from proxy.designs.strategies import DedupOld, PruneTools, Subsumption
 from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.agents import Hint
 from proxy.history.pins import Pins
-from proxy.shorten.clear_results import ClearResults, ClipOutput
-from proxy.shorten.drop_middle import DropMiddle
+from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
 
 SHIPPED_PROMPTS = ("structured", "workflow")
-_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,8 @@ def read_prompt(name: str) -> Prompt:
     """Read a shipped prompt by its name, or a file by its path. Raise ValueError if there is neither."""
     if name in SHIPPED_PROMPTS:
         text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
-        return Prompt(name, text.strip(), tuple(_HEADING.findall(text)))
+        headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+        return Prompt(name, text.strip(), tuple(headings))
     try:
         return Prompt(name, Path(name).read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
@@ -119,78 +118,36 @@ def list_hints(tools: ToolRules) -> tuple[Hint, ...]:
 
 
 def apply_rules(tools: ToolRules, step: Step) -> Step:
-    match step:
-        case DedupOld():
-            subsumes = (*_list_subsumptions(tools), *step.subsumes)
-            return replace(step, hints=(*_list_repeats(tools), *step.hints), subsumes=subsumes)
-        case (
-            ToolHints()
-            | ClearResults()
-            | ClearArguments()
-            | ClipOutput()
-            | StripAttachments()
-            | OneLiners()
-            | DropMiddle()
-        ):
-            return replace(step, hints=(*list_hints(tools), *step.hints))
-        case _:
-            return step
+    if isinstance(step, DedupOld):
+        subsumes = (*_list_subsumptions(tools), *step.subsumes)
+        return replace(step, hints=(*_list_repeats(tools), *step.hints), subsumes=subsumes)
+    if hasattr(step, "hints"):
+        return replace(step, hints=(*list_hints(tools), *step.hints))  # type: ignore[type-var] # (a dataclass)
+    return step
 
 
 def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Add steps to `when_full` for rules that none of its own steps would carry out."""
+    steps_by_kind: dict[type, Any] = {type(step): step for step in reversed(steps)}
     added_steps: list[Step] = []
-    repeats = _list_repeats(tools)
-    if any(is_obsolete for _, is_obsolete in repeats) and _find_step(steps, DedupOld) is None:
-        subsumes = (*_list_subsumptions(tools), *DedupOld().subsumes)
-        added_steps.append(DedupOld(exempt=("*",), hints=repeats, subsumes=subsumes))
-    hints = _list_undone_hints(tools, steps)
-    if hints and _find_step(steps, ToolHints) is None:
-        like = _find_clearing(steps) or ClearResults()
-        added_steps.append(
-            ToolHints(
-                hints=hints,
-                request="keep",
-                response="keep",
-                over=like.over,
-                template=like.template,
-                keep_recent=like.keep_recent,
-            )
-        )
-    # Before results are cleared: a call that is removed needs no placeholder.
-    index = len(steps)
-    for number, step in enumerate(steps):
-        if isinstance(step, ClearResults | PruneTools):
-            index = number
-            break
-    return (*steps[:index], *added_steps, *steps[index:])
-
-
-def _list_undone_hints(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Hint, ...]:
+    if DedupOld not in steps_by_kind and any(is_obsolete for _, is_obsolete in _list_repeats(tools)):
+        added_steps.append(apply_rules(tools, DedupOld(exempt=("*",))))
+    clearing = steps_by_kind.get(ClearResults)
     hints = []
-    strips_requests = _find_step(steps, ClearArguments) is not None
-    strips_responses = _find_clearing(steps) is not None
     for glob, request, response in list_hints(tools):
-        own_request = "keep" if request == "strip" and strips_requests else request
-        own_response = "keep" if response == "strip" and strips_responses else response
+        own_request = "keep" if request == "strip" and ClearArguments in steps_by_kind else request
+        own_response = "keep" if response == "strip" and clearing else response
         hints.append((glob, own_request, own_response))
-    if any({"strip", "remove"} & set(hint[1:]) for hint in hints):
-        return tuple(hints)
-    return ()
-
-
-def _find_clearing(steps: tuple[Step, ...]) -> ClearResults | None:
-    for step in steps:
-        if type(step) is ClearResults:
-            return step
-    return None
-
-
-def _find_step(steps: tuple[Step, ...], kind: type[Step]) -> Step | None:
-    for step in steps:
-        if isinstance(step, kind):
-            return step
-    return None
+    has_work = any({"strip", "remove"} & set(hint[1:]) for hint in hints)
+    if has_work and ToolHints not in steps_by_kind:
+        like = clearing or ClearResults()
+        undone = ToolHints(hints=tuple(hints), request="keep", response="keep")
+        added_steps.append(replace(undone, over=like.over, template=like.template, keep_recent=like.keep_recent))
+    # Before results are cleared: a call that is removed needs no placeholder.
+    for index, step in enumerate(steps):
+        if isinstance(step, ClearResults | PruneTools):
+            return (*steps[:index], *added_steps, *steps[index:])
+    return (*steps, *added_steps)
 
 
 def _list_repeats(tools: ToolRules) -> tuple[tuple[str, bool], ...]:
@@ -211,8 +168,6 @@ def _list_subsumptions(tools: ToolRules) -> tuple[Subsumption, ...]:
 
 
 DEFAULT = "default"
-_DEFAULTS = Rules()
-
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -274,9 +229,7 @@ class Policy(
     build_model(  # type: ignore[misc] # (mypy cannot run it)
         Rules,
         {
-            "always": (StepList, write_steps(_DEFAULTS.always)),
-            "when_full": (StepList, write_steps(_DEFAULTS.when_full)),
-            "fold": (StepList, write_steps(_DEFAULTS.fold)),
+            **{name: (StepList, tuple({step.name: {}} for step in getattr(Rules(), name))) for name in STEP_LISTS},
             "summary": (SummaryConfig, SummaryConfig()),
         },
         RequestSettings,
@@ -344,22 +297,19 @@ class Policy(
         try:
             return apply_rules(self.tools, build_step({name: dict(settings)}))
         except ValidationError as invalid:
-            raise ValueError(_describe_first_fault(invalid)) from None
+            raise ValueError(_describe_first_fault(invalid, step_model(name))) from None
 
     def change_summary(self, settings: Mapping[str, Any]) -> "Policy":
         try:
             summary = SummaryConfig.model_validate({**self.summary.model_dump(), **settings})
         except ValidationError as invalid:
-            raise ValueError(_describe_first_fault(invalid)) from None
+            raise ValueError(_describe_first_fault(invalid, SummaryConfig)) from None
         return self.model_copy(update={"summary": summary})
 
 
-def _describe_first_fault(invalid: ValidationError) -> str:
-    fault = invalid.errors(include_url=False)[0]
-    message = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "extra_forbidden":
-        message = "there is no such setting"
-    return f"{'.'.join(map(str, fault['loc']))}: {message}"
+def _describe_first_fault(invalid: ValidationError, model: type[BaseModel]) -> str:
+    place, message = next(describe_errors(invalid, model))
+    return f"{'.'.join(map(str, place))}: {message}"
 
 
 def _shared_values(group: ConfigModel, kind: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)

@@ -288,7 +288,7 @@ class Transcripts(ConfigModel):
     ca_file: TrustedFile = None
     """Certificates (PEM) to trust for the object store, besides the system's."""
     upload_seconds: Seconds = Field(5, gt=0)
-    """Seconds after which a new file is uploaded to the object store."""
+    """Seconds between two uploads of what is new to the object store."""
     spool_mib: Mib = Field(1024, ge=1)
     """MiB that may wait on the local disk while the object store is unreachable."""
     required: bool = False
@@ -332,13 +332,12 @@ class OtelConfig(ConfigModel):
     """OpenTelemetry: spans sent to a collector by OTLP over HTTP. Needs the extra `otel`."""
 
     endpoint: str = ""
-    """URL of the collector's OTLP/HTTP receiver. Empty: nothing is sent."""
+    """URL of the collector's OTLP/HTTP receiver. Each request, call of a model and summary is a span. Empty: nothing is
+    sent."""
     headers: Headers = Field({})
     """Headers for the collector; secrets as env:NAME or file:PATH."""
     service: str = "compaction-proxy"
     """Name of this service (`service.name`)."""
-    traces: bool = True
-    """Send a span for each request, call of a model and summary, and continue `traceparent`."""
     sample: Percent = ALL_PERCENT
     """Percent of the traces begun here that are sent; below 1 with its sign, as 0.5%."""
 
@@ -437,12 +436,12 @@ class HookConfig(ConfigModel):
         return self.url
 
 
-READ_AT_START = ("state", "transcripts", "log", "hooks")
-"""Groups that are read only when the process starts."""
-LISTEN_READ_AT_START = ("host", "port", "workers", "tls_cert", "tls_key", "client_ca")
-"""Settings of `listen` that are read only then. The content of certificates is read again when it changes."""
-OTEL_READ_AT_START = ("endpoint", "headers", "service")
-"""Settings of `otel` that are read only then."""
+READ_AT_START = (
+    "state", "transcripts", "log", "hooks",
+    "listen.host", "listen.port", "listen.workers", "listen.tls_cert", "listen.tls_key", "listen.client_ca",
+    "otel.endpoint", "otel.headers", "otel.service",
+)  # fmt: skip
+"""Read only when the process starts. The content of certificates is read again when it changes."""
 
 
 class Config(ConfigModel):
@@ -467,47 +466,40 @@ class Config(ConfigModel):
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
-        faults = [*self._check_policies(), *self._check_teams(), *self._check_admin_keys()]
-        if len({upstream.name for upstream in self.upstreams}) < len(self.upstreams):
+        faults = [*self._check_inheritance(), *self._check_admin_keys()]
+        upstreams = [upstream.name for upstream in self.upstreams]
+        if len(set(upstreams)) < len(upstreams):
             faults.append("upstreams: two of them have the same name")
+        names = {"policy": self.all_policies, "upstream": upstreams}
+        for path, kind, name in self._list_references():
+            if name and name not in names[kind]:
+                faults.append(f"{path}.{kind}: there is no {kind} {name!r}{suggest(name, names[kind])}")
+        for name, team in self.teams.items():
+            if team.key and not team.upstream:
+                faults.append(f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream")
         if faults:
             raise ValueError("\n".join(faults))
         return self
 
-    def _check_policies(self) -> Iterator[str]:
-        names = {upstream.name for upstream in self.upstreams}
+    def _check_inheritance(self) -> Iterator[str]:
         for name in self.policies:
             try:
-                policy = self.policy(name)
+                self.lineage(name)
             except KeyError as missing:
                 yield f"policies.{name}: inherits from {missing}, and there is no such policy"
             except ValueError as circle:
                 yield f"policies.{name}: {circle}"
-            else:
-                upstream = policy.summary.upstream
-                if upstream and upstream not in names:
-                    path = f"policies.{name}.summary.upstream"
-                    yield f"{path}: there is no upstream {upstream!r}{suggest(upstream, names)}"
-        for path, name in self._list_policy_references():
-            if name not in self.all_policies:
-                yield f"{path}.policy: there is no policy {name!r}{suggest(name, self.all_policies)}"
 
-    def _list_policy_references(self) -> Iterator[tuple[str, str]]:
+    def _list_references(self) -> Iterator[tuple[str, Literal["policy", "upstream"], str]]:
         for number, upstream in enumerate(self.upstreams):
-            yield f"upstreams.{number}", upstream.policy
+            yield f"upstreams.{number}", "policy", upstream.policy
         for name, team in self.teams.items():
-            if team.policy:
-                yield f"teams.{name}", team.policy
+            yield f"teams.{name}", "policy", team.policy
+            yield f"teams.{name}", "upstream", team.upstream
         for number, attachment in enumerate(self.attachments):
-            yield f"attachments.{number}", attachment.policy
-
-    def _check_teams(self) -> Iterator[str]:
-        names = {upstream.name for upstream in self.upstreams}
-        for name, team in self.teams.items():
-            if team.upstream and team.upstream not in names:
-                yield f"teams.{name}.upstream: there is no upstream {team.upstream!r}{suggest(team.upstream, names)}"
-            if team.key and not team.upstream:
-                yield f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream"
+            yield f"attachments.{number}", "policy", attachment.policy
+        for name, policy in self.policies.items():
+            yield f"policies.{name}.summary", "upstream", policy.summary.upstream
 
     def _check_admin_keys(self) -> Iterator[str]:
         keys = {"admin.key": self.admin.key}
@@ -529,18 +521,14 @@ class Config(ConfigModel):
         """
         groups: dict[str, Any] = {}
         waiting = []
-        for name in READ_AT_START:
-            groups[name] = getattr(started, name)
-            if groups[name] != getattr(self, name):
-                waiting.append(name)
-        for part, names in {"listen": LISTEN_READ_AT_START, "otel": OTEL_READ_AT_START}.items():
-            before, after = getattr(started, part), getattr(self, part)
-            changes = {}
-            for name in names:
-                changes[name] = getattr(before, name)
-                if changes[name] != getattr(after, name):
-                    waiting.append(f"{part}.{name}")
-            groups[part] = after.model_copy(update=changes)
+        for path in READ_AT_START:
+            group, _, setting = path.partition(".")
+            new_value, value = groups.get(group, getattr(self, group)), getattr(started, group)
+            if setting:
+                value = new_value.model_copy(update={setting: getattr(value, setting)})
+            if value != new_value:
+                waiting.append(path)
+            groups[group] = value
         if self.admin.enabled and not started.admin.enabled:
             groups["admin"] = self.admin.model_copy(update={"enabled": False})
             waiting.append("admin.enabled")

@@ -4,12 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
-
-from pydantic import Field, TypeAdapter, ValidationError
-
-from proxy.config.values import Amount, Seconds
 
 FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
 NO_CLUSTER = "a Redis Cluster is not supported any more: the state fits one server, with Sentinels if it must not fail"
@@ -22,23 +18,10 @@ _PATH = {
 }
 
 Topology = Literal["standalone", "sentinel"]
-Option = str | int | float | bool
-
-_Positive = Annotated[Seconds, Field(gt=0)]
-OPTIONS: Mapping[str, Any] = {
-    "db": int,
-    "max_connections": Annotated[Amount, Field(gt=0)],
-    "sentinel_password": str,
-    "sentinel_username": str,
-    "socket_connect_timeout": _Positive,
-    "socket_timeout": _Positive,
-    "ssl_ca_certs": str,
-    "ssl_cert_reqs": Literal["none", "optional", "required"],
-    "ssl_certfile": str,
-    "ssl_check_hostname": bool,
-    "ssl_keyfile": str,
-}
-"""Options by the names of redis-py (https://redis.readthedocs.io/en/stable/connections.html), and their types."""
+TLS_OPTIONS = ("ssl_cert_reqs", "ssl_certfile", "ssl_keyfile")
+SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
+"""By the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html"""
+_CERTIFICATE_CHECKS = ("none", "optional", "required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +35,7 @@ class StateUrl:
     database: int = 0
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
-    options: Mapping[str, Option] = field(default_factory=dict, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         scheme = "rediss" if self.tls else "redis"
@@ -93,9 +76,6 @@ def _parse(parts: SplitResult) -> StateUrl:
     if path is None or parts.fragment:
         raise ValueError(FORM)
     options = _read_options(parts.query, topology)
-    database = int(options.pop("db", path[2] or 0))
-    if database < 0:
-        raise ValueError(FORM)
     default_port = SENTINEL_PORT if topology == "sentinel" else REDIS_PORT
     nodes = tuple(_parse_node(host, default_port) for host in hosts.split(","))
     if len(nodes) > 1 and topology == "standalone":
@@ -105,7 +85,7 @@ def _parse(parts: SplitResult) -> StateUrl:
         tls=bool(scheme[1]),
         nodes=nodes,
         service=path[1],
-        database=database,
+        database=int(path[2] or 0),
         user=unquote(user),
         password=unquote(password),
         options=MappingProxyType(options),
@@ -122,19 +102,14 @@ def _parse_node(text: str, default_port: int) -> tuple[str, int]:
     return match[1].strip("[]"), port
 
 
-def _read_options(query: str, topology: Topology) -> dict[str, Option]:
-    """Read the options with their types. A name is quoted only if it is known: it may be half a password."""
-    options: dict[str, Option] = {}
+def _read_options(query: str, topology: Topology) -> dict[str, str]:
+    """Read the options. A name is quoted only if it is known: it may be half a password."""
     if not query:
-        return options
-    names = [name for name in OPTIONS if topology == "sentinel" or not name.startswith("sentinel_")]
-    for name, text in parse_qsl(query, keep_blank_values=True, strict_parsing=True):
-        if name not in names:
-            raise _Refusal(f"an option of this URL is not known; known are {', '.join(names)}")
-        try:
-            options[name] = TypeAdapter(OPTIONS[name]).validate_python(text)
-        except ValidationError as invalid:
-            if invalid.errors()[0]["type"] == "greater_than":
-                raise _Refusal(f"{name} must be greater than 0") from None
-            raise _Refusal(f"the value of {name} cannot be used") from None
+        return {}
+    names = TLS_OPTIONS + (SENTINEL_OPTIONS if topology == "sentinel" else ())
+    options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+    if not options.keys() <= set(names):
+        raise _Refusal(f"an option of this URL is not known; known are {', '.join(names)}")
+    if options.get("ssl_cert_reqs", "none") not in _CERTIFICATE_CHECKS:
+        raise _Refusal(f"the value of ssl_cert_reqs cannot be used; write one of {', '.join(_CERTIFICATE_CHECKS)}")
     return options

@@ -35,8 +35,20 @@ WEAK = (
 )  # fmt: skip
 
 
-class ExactModel(BaseModel):
-    """A model that takes no boolean for a number and no number for a boolean: pydantic reads `true` as 1."""
+class ConfigModel(BaseModel):
+    """A group of settings: frozen, and closed to settings that it does not have.
+
+    The docstring below a setting is its description in proxy.yaml. It is read from the source file only if it is asked
+    for (`defaults.read_descriptions`).
+
+    A spelling that can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group. A boolean is
+    no number and a number is no boolean: pydantic reads `true` as 1.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    declared_by: ClassVar[type | None] = None
+    """The dataclass that declares these settings, if one does."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -52,28 +64,6 @@ class ExactModel(BaseModel):
             elif isinstance(entry, int | float) and bool in kinds:
                 raise PydanticCustomError("bool_type", "must be true or false")
         return value
-
-
-def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a setting has)
-    arguments = get_args(annotation)
-    if not arguments:
-        return {annotation}
-    if get_origin(annotation) is Annotated:
-        return _list_kinds(arguments[0])
-    return set().union(*map(_list_kinds, arguments))
-
-
-class ConfigModel(ExactModel):
-    """A group of settings: frozen, and closed to settings that it does not have.
-
-    The docstring below a setting is its description in proxy.yaml. It is read from the source file only if it is asked
-    for (`defaults.read_descriptions`).
-
-    A spelling that can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group.
-    """
-
-    declared_by: ClassVar[type | None] = None
-    """The dataclass that declares these settings, if one does."""
 
     @model_validator(mode="before")
     @classmethod
@@ -91,12 +81,14 @@ class ConfigModel(ExactModel):
                 plain[name] = _read_spelling(value, field)
         return plain
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        arbitrary_types_allowed=True,
-        hide_input_in_errors=True,
-    )
+
+def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a setting has)
+    arguments = get_args(annotation)
+    if not arguments:
+        return {annotation}
+    if get_origin(annotation) is Annotated:
+        return _list_kinds(arguments[0])
+    return set().union(*map(_list_kinds, arguments))
 
 
 def _is_group(annotation: Any) -> bool:  # noqa: ANN401 (any type a setting has)

@@ -115,24 +115,24 @@ PATTERNS = (
 
 
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_READING_WORDS = frozenset(
-    (
-        *("get", "list", "ls", "read", "cat", "view", "show", "look", "lookup", "search", "find", "grep"),
-        *("glob", "fetch", "query", "retrieve", "load", "browse", "inspect", "describe", "explain", "status"),
-        *("count", "calculate", "compare", "diff", "snapshot", "screenshot", "tree", "think", "resolve"),
-        *("analyze", "history", "rg", "ripgrep"),
-    )
-)
-_ACTING_WORDS = frozenset(
-    (
-        *("create", "add", "insert", "write", "append", "save", "set", "put", "patch", "update", "edit"),
-        *("modify", "replace", "rename", "move", "copy", "delete", "remove", "cancel", "close", "clear"),
-        *("reset", "mark", "send", "post", "reply", "submit", "publish", "upload", "pay", "refund", "charge"),
-        *("transfer", "order", "buy", "book", "apply", "approve", "merge", "push", "commit", "deploy"),
-        *("release", "install", "run", "exec", "execute", "start", "stop", "restart", "kill", "click", "type"),
-        *("fill", "press", "call", "invoke", "trigger", "exchange"),
-    )
-)
+NAME_WORDS = {
+    "reads": (
+        "get list ls read cat view show look lookup search find grep glob fetch query retrieve load browse inspect "
+        "describe explain status count calculate compare diff snapshot screenshot tree think resolve analyze history "
+        "rg ripgrep"
+    ),
+    "changes files or programs": (
+        "create add insert write append save set put patch update edit modify replace rename move copy delete remove "
+        "close clear reset mark reply upload commit install run exec execute start stop restart kill click type fill "
+        "press call invoke trigger exchange"
+    ),
+    "acts on the world": (
+        "apply approve book buy cancel charge deploy destroy invoice merge migrate order pay payout post promote "
+        "provision publish purge push refund release revoke rollback rollout send submit terminate transfer withdraw"
+    ),
+}
+"""What a tool does, by the words of its name."""
+READING_WORDS, CHANGING_WORDS, ACTING_WORDS = map(frozenset, map(str.split, NAME_WORDS.values()))
 
 # APIs allow 64 to 128 characters. A client may send a megabyte.
 _NAME_CHARACTERS = 256
@@ -166,7 +166,7 @@ def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
 def is_read_only(tool: str) -> bool:
     """Whether a tool, by its name, may be called again without harm."""
     words = list_name_words(remove_server_name(tool[:_NAME_CHARACTERS]))
-    return not _READING_WORDS.isdisjoint(words) and _ACTING_WORDS.isdisjoint(words)
+    return not READING_WORDS.isdisjoint(words) and (CHANGING_WORDS | ACTING_WORDS).isdisjoint(words)
 
 
 def list_name_words(name: str) -> list[str]:

@@ -17,14 +17,16 @@ Every column is a method of `Columns`; `_extend` is the one way to continue them
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress, count
-from operator import is_, is_not
+from operator import attrgetter, is_, is_not
 from typing import Any, TypeVar
 
 from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message, ToolCall
 from proxy.history.rereads import Reread, find_rereads
 
+T = TypeVar("T")
 V = TypeVar("V")
 Compute = Callable[[Sequence[V]], Iterable[V]]
 """It is given the known values of a column and returns those that follow."""
@@ -61,6 +63,9 @@ class Columns:
             values += tuple(compute(values))
             self._values[column] = values
         return values
+
+    def _map(self, column: Hashable, items: Sequence[T], function: Callable[[T], V]) -> Sequence[V]:
+        return self._extend(column, len(items), lambda values: map(function, items[len(values) :]))
 
     # Views
 
@@ -100,19 +105,11 @@ class Columns:
 
     def group_starts(self, messages: Sequence[Message]) -> Sequence[int]:
         """The start of each message's group, see `Groups.starts`."""
-
-        def compute(values: Sequence[int]) -> Iterator[int]:
-            return find_group_starts(messages, values)
-
-        return self._extend("group starts", len(messages), compute)
+        return self._extend("group starts", len(messages), partial(find_group_starts, messages))
 
     def callers(self, messages: Sequence[Message]) -> Sequence[ToolCall | None]:
         """The call that each message answers."""
-
-        def compute(values: Sequence[ToolCall | None]) -> Iterator[ToolCall | None]:
-            return find_callers(messages, values)
-
-        return self._extend("callers", len(messages), compute)
+        return self._extend("callers", len(messages), partial(find_callers, messages))
 
     def token_sums(self, messages: Sequence[Message], estimate: CountTokens) -> Sequence[int]:
         """The tokens of each message and all before it."""
@@ -145,84 +142,53 @@ class Columns:
 
     def links_as_text(self, origin: bytes, links: Sequence[bytes]) -> Sequence[str]:
         """The links in hexadecimal digits, as transcripts have them."""
-
-        def compute(values: Sequence[str]) -> list[str]:
-            return [link.hex() for link in links[len(values) :]]
-
-        return self._extend(("links as text", origin), len(links), compute)
+        return self._map(("links as text", origin), links, bytes.hex)
 
     def store_keys(self, first_key: str, links: Sequence[bytes], make_key: Callable[[bytes], str]) -> Sequence[str]:
         """The key of each link in a store. *first_key* says whose keys they are, and of which kind."""
-
-        def compute(values: Sequence[str]) -> Iterable[str]:
-            return map(make_key, links[len(values) :])
-
-        return self._extend(("store keys", first_key), len(links), compute)
-
-    def usual_forms(self, length: int, compute: Compute[V]) -> Sequence[V]:
-        """Up to each message, the kinds of messages that this client writes in canonical form."""
-        return self._extend("usual forms", length, compute)
+        return self._map(("store keys", first_key), links, make_key)
 
     def head_digest(self, key: Hashable, compute: Callable[[], str]) -> str:
         """The digest of the head, which *key* holds."""
-
-        def compute_first(values: Sequence[str]) -> Sequence[str]:
-            if values:
-                return ()
-            return (compute(),)
-
-        return self._extend(("head digest", key), 1, compute_first)[0]
+        return self._extend(("head digest", key), 1, lambda _: (compute(),))[0]
 
     def raw_messages(self, messages: Sequence[Message]) -> Sequence[bytes]:
         """The bytes of each message."""
+        return self._map("raw messages", messages, attrgetter("raw"))
 
-        def compute(values: Sequence[bytes]) -> list[bytes]:
-            return [message.raw for message in messages[len(values) :]]
-
-        return self._extend("raw messages", len(messages), compute)
-
-    def content_hashes(self, length: int, compute: Compute[int]) -> Sequence[int]:
+    def content_hashes(self, messages: Sequence[Message], hash_content: Callable[[Message], int]) -> Sequence[int]:
         """A hash of each content without cache markers."""
-        return self._extend("content hashes", length, compute)
+        return self._map("content hashes", messages, hash_content)
 
     def last_users(self, messages: Sequence[Message]) -> Sequence[int | None]:
         """Up to each message, the index of the newest message of a person."""
 
-        def compute(values: Sequence[int | None]) -> list[int | None]:
+        def compute(values: Sequence[int | None]) -> Iterator[int | None]:
             last = None
             if values:
                 last = values[-1]
-            places = []
             for place in range(len(values), len(messages)):
                 if messages[place].is_user:
                     last = place
-                places.append(last)
-            return places
+                yield last
 
         return self._extend("last users", len(messages), compute)
 
     def rereads(self, messages: Sequence[Message]) -> Sequence[Reread | None]:
         """The earlier result that each message says is in the context."""
-        callers = self.callers(messages)
-
-        def compute(values: Sequence[Reread | None]) -> Iterator[Reread | None]:
-            return find_rereads(messages, callers, values)
-
-        return self._extend("rereads", len(messages), compute)
+        return self._extend("rereads", len(messages), partial(find_rereads, messages, self.callers(messages)))
 
     def documents(self, length: int, compute: Compute[V]) -> Sequence[V]:
         """Whether each message is a document in force, see `shorten/acts.py`."""
         return self._extend("documents", length, compute)
 
-    def pinned_passages(
-        self, pins: Hashable, length: int, compute: Compute[tuple[str, ...]]
-    ) -> Sequence[tuple[str, ...]]:
+    def pinned_passages(self, pins: Hashable, messages: Sequence[Message], find: Callable[[Message], V]) -> Sequence[V]:
         """The pinned passages of each message."""
-        return self._extend(("pinned passages", pins), length, compute)
+        return self._map(("pinned passages", pins), messages, find)
 
-    def compact_requests(self, length: int, compute: Compute[bool]) -> Sequence[bool]:
-        """Up to each message, whether one of them may ask for compaction."""
-        return self._extend("compact requests", length, compute)
+    def compact_requests(self, messages: Sequence[Message], asks: Callable[[Message], bool]) -> Sequence[bool]:
+        """Whether each message may ask for compaction."""
+        return self._map("compact requests", messages, asks)
 
     def after_always_steps(self, key: Hashable, length: int, compute: Compute[Message]) -> Sequence[Message]:
         """Each message as the always-steps of a block leave it."""

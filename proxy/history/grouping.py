@@ -19,11 +19,12 @@ A *turn* is a user message and the groups after it. An autonomous agent may have
 
 import json
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from operator import is_
+from operator import gt, is_
+from typing import NamedTuple
 
 from proxy.history import splice
 from proxy.history.messages import RESULTS, Message, ToolCall, find_last_assistant, make_literal
@@ -58,14 +59,17 @@ def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[Pair |
     open for `ANSWERED_WITHIN_MESSAGES` only: the pairs are the same wherever the reading began.
     """
     start = find_last_assistant(messages, first) or 0
-    newest, open_calls, earlier_calls = start, _OpenCalls(), _EarlierCalls(messages, start)
+    newest, open_calls = start, _OpenCalls()
+    earlier_calls: _OpenCalls | None = None
     for place in range(start, len(messages)):
         message, pair = messages[place], None
         role = message.role
         if role in RESULTS:
             call = open_calls.take(message.answers)
             if call is None and start and message.answers:
-                call = earlier_calls.take(message.answers, place)
+                if earlier_calls is None:  # hardly any history needs them
+                    earlier_calls = _read_open_calls(messages, start)
+                call = earlier_calls.take(message.answers)
             if call is not None and (call.place == newest or place - call.place <= ANSWERED_WITHIN_MESSAGES):
                 pair = call.place, call.call
         elif role == "assistant":
@@ -114,49 +118,19 @@ class _OpenCalls:
         return None
 
 
-class _EarlierCalls:
-    """The open calls before a place, read from the newest on until the wanted one appears.
-
-    Hardly any history needs them, and a client whose results come one answer late needs the last ones only.
-    """
-
-    def __init__(self, messages: Sequence[Message], stop: int) -> None:
-        self._messages = messages
-        self._stop = stop
-        """Messages before this place are not read yet."""
-        self._closing = Counter[str]()
-        """The ids of results that were read and whose calls are before them, not read yet."""
-        self._by_id: dict[str, deque[_OpenCall]] = {}
-
-    def take(self, answers: str, place: int) -> _OpenCall | None:
-        earliest = max(0, place - ANSWERED_WITHIN_MESSAGES)
-        while not self._by_id.get(answers) and self._stop > earliest:
-            self._read_answer(earliest)
-        calls = self._by_id.get(answers)
-        if not calls:
-            return None
-        return calls.popleft()
-
-    def _read_answer(self, earliest: int) -> None:
-        start = max(earliest, find_last_assistant(self._messages, self._stop) or 0)
-        calls = _OpenCalls()
-        if self._messages[start].role == "assistant":
-            calls.add(start, self._messages[start].calls)
-        remaining = [*calls.newest]
-        for message in self._messages[start : self._stop]:
-            if message.is_result and calls.take(message.answers) is None and message.answers:
-                self._closing[message.answers] += 1
-        for call in remaining:
-            id_ = call.call.answered_by
-            if call.is_open and self._closing[id_]:
-                self._closing[id_] -= 1
-            elif call.is_open:
-                self._by_id.setdefault(id_, deque()).append(call)
-        self._stop = start
+def _read_open_calls(messages: Sequence[Message], stop: int) -> _OpenCalls:
+    """The calls shortly before *stop* that no result before *stop* answers."""
+    open_calls = _OpenCalls()
+    for place in range(max(0, stop - ANSWERED_WITHIN_MESSAGES), stop):
+        message = messages[place]
+        if message.role in RESULTS:
+            open_calls.take(message.answers)
+        elif message.role == "assistant":
+            open_calls.add(place, message.calls)
+    return open_calls
 
 
-@dataclass(frozen=True, slots=True)
-class Flaws:
+class Flaws(NamedTuple):
     """Numbers of flaws for which an upstream may refuse a history."""
 
     orphans: int = 0
@@ -165,24 +139,17 @@ class Flaws:
     """Calls without a result."""
     late: int = 0
     """Results that do not come right after the message that calls and its other results."""
-    leading: int = 0
-    """1 if it does not begin with a user."""
-    userless: int = 0
-    """1 if there is no user message."""
+    leading: bool = False
+    """It does not begin with a user."""
+    userless: bool = False
 
     def worse_than(self, other: "Flaws") -> bool:
-        return (
-            self.orphans > other.orphans
-            or self.unanswered > other.unanswered
-            or self.late > other.late
-            or self.leading > other.leading
-            or self.userless > other.userless
-        )
+        return any(map(gt, self, other))
 
 
 def count_flaws(messages: Sequence[Message]) -> Flaws:
     orphans = unanswered = late = speaker = 0
-    leading = userless = 0
+    roles = {message.role for message in messages}
     for place, (message, pair) in enumerate(zip(messages, pair_results(messages), strict=True)):
         unanswered += len(message.calls)
         if not message.is_result:
@@ -191,13 +158,9 @@ def count_flaws(messages: Sequence[Message]) -> Flaws:
             orphans += 1
         else:
             unanswered -= 1
-            if pair[0] != speaker:
-                late += 1
-    if messages and (messages[0].role == "assistant" or messages[0].is_result):
-        leading = 1
-    if not any(message.role == "user" for message in messages):
-        userless = 1
-    return Flaws(orphans, unanswered, late, leading, userless)
+            late += pair[0] != speaker
+    leading = bool(messages) and (messages[0].role == "assistant" or messages[0].is_result)
+    return Flaws(orphans, unanswered, late, leading, "user" not in roles)
 
 
 def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:

@@ -20,7 +20,6 @@ All other numbers and ids count: they may be all that tells two customers apart.
 
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -100,61 +99,41 @@ def make_bound_key(tenant: str, link: bytes, head: str) -> str:
 
 
 HEAD_DIGEST_BYTES = 8
-_SPACE = r"(?:[ \t]{1,3})"
-_YEAR = r"(?:19|20)\d\d"
-_DAY = r"(?:0?[1-9]|[12]\d|3[01])"
 _MONTH = (
-    r"(?:jan(?:uary|uar|vier)?|feb(?:ruary|ruar)?|f\u00e9v(?:rier)?|mar(?:ch|s|zo)?|m\u00e4rz|apr(?:il|ile)?|avril|abril"
-    r"|may|mai|mayo|maggio|june?|juni|juin|junio|giugno|july?|juli|juillet|julio|luglio|aug(?:ust)?|ao\u00fbt|agosto"
-    r"|sep(?:t(?:ember|embre|iembre)?)?|settembre|oct(?:ober|obre|ubre)?|okt(?:ober)?|ottobre"
-    r"|nov(?:ember|embre|iembre)?|dec(?:ember)?|dez(?:ember)?|d\u00e9c(?:embre)?|dic(?:iembre|embre)?|enero|febrero"
-    r"|gennaio|febbraio)\b\.?"
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)\b\.?"
 )
-_ZONE = rf"(?:{_SPACE}?(?:z|utc|gmt|[a-z]{{1,4}}st|[a-z]{{1,4}}dt|cet|mez|cest|mesz)\b)?(?:{_SPACE}?[+-]\d\d:?\d\d\b)?"
-_CLOCK = rf"\d{{1,2}}:[0-5]\d(?::[0-5]\d(?:[.,]\d{{1,9}})?)?(?:{_SPACE}?[ap]\.?m\b\.?)?{_ZONE}"
-_DATES = (
+_DAY, _YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
+_CLOCK = r"\d{1,2}:[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?(?:\s?[ap]\.?m\b\.?)?"
+_MOMENTS = (
     rf"{_YEAR}([-/.])(?:0?[1-9]|1[0-2])\1{_DAY}(?!\d)(?:t{_CLOCK})?",
-    r"20\d\d[01]\d[0-3]\dt\d{4,6}z?",
     rf"{_DAY}(?:/{_DAY}/(?:{_YEAR}|\d\d)|[-.]{_DAY}[-.]{_YEAR})(?!\d)",
-    rf"{_DAY}(?:st|nd|rd|th|\.)?(?:{_SPACE}|-)(?:of{_SPACE}|de{_SPACE})?{_MONTH}(?:,?(?:{_SPACE}|-)(?:de{_SPACE})?{_YEAR})?",
-    rf"{_MONTH}(?:{_SPACE}|-){_DAY}(?:st|nd|rd|th)?(?!\d)(?:,?{_SPACE}{_YEAR})?",
-    rf"{_MONTH},?{_SPACE}{_YEAR}",
+    rf"{_DAY}(?:st|nd|rd|th|\.)?[ -](?:of )?{_MONTH}(?:,?[ -]{_YEAR})?",
+    rf"{_MONTH}(?:[ -]{_DAY}(?:st|nd|rd|th)?(?!\d)(?:,? {_YEAR})?|,? {_YEAR})",
     _CLOCK,
-    rf"\d{{1,2}}{_SPACE}?[ap]\.?m\b\.?",
-    rf"\d{{1,6}}{_SPACE}?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|months?){_SPACE}ago",
+    r"\d{1,6} (?:second|minute|hour|day|week|month)s? ago",
 )
-_MOMENT = re.compile(rf"(?<![\w.:/-])(?:{'|'.join(_DATES)})|{_YEAR}\u5e74\d{{1,2}}\u6708\d{{1,2}}\u65e5", re.IGNORECASE)
-_EPOCH = re.compile(r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9})?")
-_WEEKDAY = re.compile(
-    r"\b(?:(?:mon|tue|tues|wed|wednes|thu|thurs|fri|sat|satur|sun)(?:day)?"
-    r"|montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche"
-    r"|lunes|martes|mi\u00e9rcoles|jueves|viernes|s\u00e1bado|domingo)\b\.?|\u661f\u671f[\u4e00-\u9fff]",
+_MOMENT = re.compile(rf"(?<![\w.:/-])(?:{'|'.join(_MOMENTS)})", re.IGNORECASE)
+_OF_TIME = re.compile(r"\b(?:today|now|date|time|timestamp|epoch)|\0", re.IGNORECASE)
+# Only in a line about time: a rule may speak of Fridays, and ten digits may be a customer's number.
+_WEEKDAY_OR_EPOCH = re.compile(
+    r"\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b|(?<!\d)1[5-9]\d{8}(?:\d{3})?(?!\d)(?:\.\d{1,9})?",
     re.IGNORECASE,
 )
-_OF_TIME = re.compile(
-    r"\b(?:today|now|date|time|timestamp|epoch|heute|datum|aujourd'hui|hoy|fecha)|\u4eca\u5929", re.IGNORECASE
+_NUMBER = r"(?<![\w.,:])\d++(?:[.,:]\d++)*+"
+_UNIT = r"(?: ?(?:tokens?|requests?|messages?|steps?|turns?|[kms%])(?!\w))?"
+_COUNTS = rf"\$?{_NUMBER}{_UNIT}(?:(?:/| /? ?\(?|,? (?:out )?of ){_NUMBER}{_UNIT}){{0,3}}"
+_COUNTER = (
+    r"(?:tokens?|context(?: window)?|time|steps?|turns?|requests?|messages?|budget)"
+    r" (?:usage|used|left|remaining|elapsed)"
 )
-# A count, or a moment that was replaced.
-_COUNT = re.compile(r"\d[\d.,:]*%?|\0")
-_COUNTER = re.compile(
-    r"\b(?:(?:tokens?|context(?: window)?|time|steps?|turns?|iterations?|requests?|messages?|budget)"
-    r" (?:usage|used|left|remaining|elapsed|so far)|elapsed|uptime|previous messages between)\b"
-    r"|^\W*(?:current )?(?:turn|step|iteration)\b(?=\W{0,3}[\d\0])",
+# "Tokens used: 5,120 of 200,000", "Turn 3 of 50", "3/8 requests remaining".
+_BESIDE_COUNTER = re.compile(
+    rf"(?:\b{_COUNTER}|^\W*(?:current )?(?:turn|step))\W{{1,3}}{_COUNTS}"
+    rf"|{_COUNTS} (?:left|remaining|used|elapsed|previous messages between)\b",
     re.IGNORECASE,
 )
-_UNITS = (
-    r"(?:(?:out of|of|from|max|total|used|left|remaining|tokens?|requests?|messages?|steps?|turns?|iterations?|percent"
-    r"|[kms]|ms|h|d|hrs?|hours?|min(?:ute)?s?|sec(?:ond)?s?|days?)(?![a-z])[^\w.;]{0,3}){1,2}"
-)
-# The words between a count and its counter, between two counts, between a counter and its count, and behind a
-# count of the rest.
-_BEFORE_COUNTER = re.compile(rf"\s{{0,2}}(?:{_UNITS})?", re.IGNORECASE)
-_BETWEEN_COUNTS = re.compile(rf"\s?(?:[/|(\[~\u2013-]|{_UNITS})\s?\(?", re.IGNORECASE)
-_BEHIND_COUNTER = re.compile(r"[^\w.;]{0,4}(?:(?:is|are|was|now|about|of|so far)\b[^\w.;]{0,3}){0,2}", re.IGNORECASE)
-_IS_LEFT = re.compile(rf"\s(?:{_UNITS})?(?:remaining|left|used|elapsed|so far)\b", re.IGNORECASE)
-_GAP_CHARACTERS = 24
-_COUNTS_MAX = 8
-_PUNCTUATION = ".,:"
+_COUNT = re.compile(_NUMBER)
 # A client's own checksum over the request, different in each of them.
 _BILLING = re.compile(r"x-anthropic-billing-header:", re.IGNORECASE)
 # A snapshot of the repository, taken again when a session is resumed: its heading, and the lines that may follow it.
@@ -164,7 +143,6 @@ _OF_GIT = re.compile(
     r"|[ MADRCUT?!][MADRCUT?! ] \S|[MADRCUT?!] \S+$|[0-9a-f]{7,40} "
 )
 _PLACE_OF_MOMENT = "\0"
-_RUNS = re.compile(r"\0(?:[\s,]{0,8}\0)+")
 _CACHED_LINES = 4_096
 _CACHED_LINE_CHARACTERS = 1_000
 
@@ -201,49 +179,10 @@ def _remove_moments(_tenant: str, line: str) -> str:
 
 
 def _replace_moments(line: str) -> str:
-    timeless = line
-    if _COUNT.search(line):
-        timeless = _MOMENT.sub(_PLACE_OF_MOMENT, line)
+    line = _MOMENT.sub(_PLACE_OF_MOMENT, line)
     if _OF_TIME.search(line):
-        timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, _EPOCH.sub(_PLACE_OF_MOMENT, timeless))
-    elif timeless != line:
-        timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, timeless)
-    if _COUNTER.search(line):
-        timeless = _remove_counts(timeless)
-    return _RUNS.sub(_PLACE_OF_MOMENT, timeless).rstrip()
-
-
-def _remove_counts(line: str) -> str:
-    counts = [count.span() for count in _COUNT.finditer(line)]
-    starts = [start for start, _ in counts]
-    beside = {start for start, stop in counts if line[stop - 1] not in _PUNCTUATION and _IS_LEFT.match(line, stop)}
-    for counter in _COUNTER.finditer(line):
-        first = bisect_left(starts, counter.end())
-        beside.update(_find_counts_behind(line, counter.end(), counts[first : first + _COUNTS_MAX]))
-        last = bisect_left(starts, counter.start())
-        beside.update(_find_counts_before(line, counter.start(), counts[max(0, last - _COUNTS_MAX) : last]))
-    return _COUNT.sub(lambda count: _PLACE_OF_MOMENT if count.start() in beside else count[0], line)
-
-
-def _find_counts_behind(line: str, end: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """Counts that follow the counter which ends here: "tokens used: 5 of 20"."""
-    gap = _BEHIND_COUNTER
-    for start, stop in counts:
-        if start - end > _GAP_CHARACTERS or not gap.fullmatch(line, end, start):
-            return
-        yield start
-        end, gap = stop, _BETWEEN_COUNTS
-
-
-def _find_counts_before(line: str, start: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """Counts that precede the counter which begins here: "5 of 20 tokens used"."""
-    gap = _BEFORE_COUNTER
-    for begin, stop in reversed(counts):
-        is_far = start - stop > _GAP_CHARACTERS or line[stop - 1] in _PUNCTUATION
-        if is_far or not gap.fullmatch(line, stop, start):
-            return
-        yield begin
-        start, gap = begin, _BETWEEN_COUNTS
+        line = _WEEKDAY_OR_EPOCH.sub(_PLACE_OF_MOMENT, line)
+    return _BESIDE_COUNTER.sub(lambda counts: _COUNT.sub(_PLACE_OF_MOMENT, counts[0]), line)
 
 
 def _extract_text(message: Message) -> str:

@@ -22,7 +22,7 @@ at its end, for a summary or a title: the current block applies to it, but no ne
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -290,16 +290,7 @@ def was_asked(request: Request) -> bool:
     if not body:
         return _asks(source)
 
-    def look(values: Sequence[bool]) -> list[bool]:
-        has_asked, new_values = False, []
-        if values:
-            has_asked = values[-1]
-        for message in body[len(values) :]:
-            has_asked = has_asked or _asks(message.raw)
-            new_values.append(has_asked)
-        return new_values
-
-    if request.columns.compact_requests(len(body), look)[-1]:
+    if any(request.columns.compact_requests(body, lambda message: _asks(message.raw))):
         return True
     before, after = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
     return _asks(before) or _asks(after)

@@ -54,18 +54,13 @@ class Pins:
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
         """In order, each once; the newest that fit the budget."""
-        return self.choose(messages, self.find_in_each(messages))
+        return self.choose(messages, list(map(self.find, messages)))
 
-    def find_in_each(self, messages: Sequence[Message]) -> list[tuple[str, ...]]:
-        """Of messages that a person or the system may have written."""
-        passages: list[tuple[str, ...]] = []
-        has_pins = bool(self.tags or self.markers or self.patterns)
-        for message in messages:
-            if has_pins and message.role in _PINNING:
-                passages.append(tuple(self._find(message.text)))
-            else:
-                passages.append(())
-        return passages
+    def find(self, message: Message) -> tuple[str, ...]:
+        """Of a message that a person or the system may have written."""
+        if message.role in _PINNING and (self.tags or self.markers or self.patterns):
+            return tuple(self._find(message.text))
+        return ()
 
     def choose(self, messages: Sequence[Message], passages_of_each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         """The newest that fit the budget, in order, each once."""

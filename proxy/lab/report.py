@@ -21,7 +21,6 @@ from proxy.lab.replay.scorecard import (
     Column,
     Row,
     by_source,
-    describe_estimate,
     describe_prices,
     fill_cells,
     group_rows,
@@ -59,7 +58,6 @@ def page(results: Sequence[Result]) -> str:
         sources=_table(f"Policy {name}", "sessions of", OF_A_SOURCE, by_source(results, name, prices)),
         charts="".join(_chart(own_result) for own_result in own[:CHARTS_LIMIT]),
         conversations=_table(f"Policy {name}, dearest first", "conversation", _conversation_columns(), conversations),
-        counting=_text(describe_estimate(rows[name].scores)),
     )
 
 
@@ -83,7 +81,7 @@ def _fill(**parts: str) -> str:
     style = folder.joinpath("report.css").read_text(encoding="utf-8")
     digest = b64encode(sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    names = ("cards", "policies", "sources", "charts", "conversations", "counting")
+    names = ("cards", "policies", "sources", "charts", "conversations")
     template = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
     return template.substitute({**dict.fromkeys(names, ""), **parts, "style": style, "policy": policy})
 

@@ -12,7 +12,7 @@ from typing import Literal
 _REGION_AND_MAKER = re.compile(
     r"^(?:[a-z]{2,6}\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|moonshot|openai|qwen|zai)\."
 )
-_ROUTES = re.compile(r":(?:beta|exacto|extended|floor|free|nitro|online|thinking)$")
+_ROUTES = ("beta", "exacto", "extended", "floor", "free", "nitro", "online", "thinking")
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?$")
 _DATE = re.compile(r"-(?:20\d\d-?\d\d-?\d\d|latest)$")
 
@@ -21,7 +21,9 @@ def plain_name(model: str) -> str:
     """`anthropic/claude-sonnet-4.5:free`, `us.anthropic.claude-sonnet-4-5-v1:0` -> `claude-sonnet-4-5`."""
     name = model.strip().lower().rpartition("/")[2]
     name = name.replace("@", "-")
-    name = _ROUTES.sub("", name)
+    base_name, _, route = name.rpartition(":")
+    if route in _ROUTES:
+        name = base_name
     without_maker = _REGION_AND_MAKER.sub("", name)
     if without_maker != name:
         name = _BEDROCK_VERSION.sub("", without_maker)

@@ -7,17 +7,14 @@ network, without any timeout.
 """
 
 import asyncio
-import base64
 import json
 import lzma
 import re
-import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from math import ceil
 from pathlib import Path
 from typing import Literal
 
@@ -30,18 +27,16 @@ from proxy.wire.json_body import read_json
 
 MESSAGE_TOKENS = 3  # the markup around each message
 TOOL_CALL_TOKENS = 8  # the markup around each tool call
-AUDIO_TOKENS = 600
-FILE_TOKENS = 3_000
-VIDEO_TOKENS = 10_000
-
-_IMAGES = frozenset({"image_url", "input_image", "image"})
-_OTHER_MEDIA = {
-    "input_audio": AUDIO_TOKENS,
-    "file": FILE_TOKENS,
-    "input_file": FILE_TOKENS,
-    "document": FILE_TOKENS,
-    "video_url": VIDEO_TOKENS,
+SMALL_PICTURE_TOKENS = 85
+"""A picture with `detail: low`."""
+MEDIA_TOKENS = {
+    # A screenshot: <https://platform.openai.com/docs/guides/images-vision#calculating-costs>
+    **dict.fromkeys(("image_url", "input_image", "image"), 1_105),
+    "input_audio": 600,
+    **dict.fromkeys(("file", "input_file", "document"), 3_000),
+    "video_url": 10_000,
 }
+"""By the type of a part."""
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 _MARKS = frozenset(  # never seen by the model as text, though short
     {
@@ -66,7 +61,7 @@ class Weight:
     def of_message(self, message: Mapping[str, object]) -> "Weight":
         self.markup += MESSAGE_TOKENS
         if message.get("audio"):  # an earlier spoken answer, by its id
-            self.media += AUDIO_TOKENS
+            self.media += MEDIA_TOKENS["input_audio"]
         for name, value in message.items():
             if name not in _REASONING:
                 self._add_member(name, value)
@@ -95,11 +90,11 @@ class Weight:
         return sum(map(len, self.texts))
 
     def _add_part(self, part: Mapping[str, object]) -> None:
-        kind = part.get("type")
-        if kind in _IMAGES:
-            self._add_picture(part)
-        elif kind in _OTHER_MEDIA:
-            self._add_unread(_OTHER_MEDIA[str(kind)], part)
+        kind = str(part.get("type"))
+        if kind in MEDIA_TOKENS:
+            picture = part.get("image_url")
+            detail = picture.get("detail") if isinstance(picture, dict) else part.get("detail")
+            self._add_unread(SMALL_PICTURE_TOKENS if detail == "low" else MEDIA_TOKENS[kind], part)
         else:
             if kind in ("function", "custom"):
                 self.markup += TOOL_CALL_TOKENS
@@ -118,19 +113,10 @@ class Weight:
 
     def _add_text(self, text: str) -> None:
         if text.startswith("data:") and ";base64," in text[:200]:
-            tokens = FILE_TOKENS
-            if text.startswith("data:image/"):
-                tokens = _price_picture(text, None)
-            self._add_unread(tokens, text)
+            kind = "image" if text.startswith("data:image/") else "file"
+            self._add_unread(MEDIA_TOKENS[kind], text)
         else:
             self.texts.append(text)
-
-    def _add_picture(self, part: Mapping[str, object]) -> None:
-        picture = part.get("image_url")
-        url, detail = picture, part.get("detail")
-        if isinstance(picture, dict):
-            url, detail = picture.get("url"), picture.get("detail")
-        self._add_unread(_price_picture(url, detail), part)
 
     def _add_unread(self, tokens: int, value: object) -> None:
         self.media += tokens
@@ -147,55 +133,6 @@ def weigh(raw: bytes) -> Weight:
 
 def _letters(value: object) -> int:
     return sum(map(len, iterate_strings(value)))
-
-
-# OpenAI's tiles: a base price, and one for each 512-pixel square of the picture once it is scaled to fit:
-# <https://platform.openai.com/docs/guides/images-vision#calculating-costs>
-
-PICTURE_TOKENS, TILE_TOKENS = 85, 170
-UNREADABLE_PICTURE_TOKENS = 1_105
-"""A picture whose size cannot be read: the price of a screenshot."""
-
-
-def _price_picture(url: object, detail: object) -> int:
-    if detail == "low":
-        return PICTURE_TOKENS
-    size = None
-    if isinstance(url, str):
-        size = read_picture_size(url)
-    if size is None:
-        return UNREADABLE_PICTURE_TOKENS
-    width, height = size
-    shrink = min(1.0, 2048 / max(size), 768 / min(size))
-    return PICTURE_TOKENS + TILE_TOKENS * ceil(width * shrink / 512) * ceil(height * shrink / 512)
-
-
-def read_picture_size(url: str) -> tuple[int, int] | None:
-    """Of a PNG or JPEG in a data URL, from its first bytes."""
-    base64_text = url[:100_000].partition(";base64,")[2]
-    try:
-        start = base64.b64decode(base64_text[: len(base64_text) // 4 * 4])
-    except ValueError:
-        return None
-    size = _jpeg_size(start)
-    if start.startswith(b"\x89PNG\r\n\x1a\n"):
-        size = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
-    if size is None or min(size) <= 0:
-        return None
-    return size
-
-
-def _jpeg_size(start: bytes) -> tuple[int, int] | None:
-    """Segments follow one another, each with its length; start-of-frame tells height and width."""
-    if not start.startswith(b"\xff\xd8"):
-        return None
-    at = 2
-    while at + 9 <= len(start) and start.startswith(b"\xff", at):
-        if start[at + 1] in (0xC0, 0xC1, 0xC2):
-            height, width = struct.unpack(">HH", start[at + 5 : at + 9])
-            return width, height
-        at += 2 + int.from_bytes(start[at + 2 : at + 4], "big")
-    return None
 
 
 EncodingName = Literal["o200k_base", "cl100k_base"]

@@ -69,11 +69,8 @@ def _read_row(row: _Row) -> Window:
     )
 
 
-Json = object
-
-
 def read_window(
-    answer: Json, model: str, *, totals: tuple[str, ...], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()
+    answer: object, model: str, *, totals: tuple[str, ...], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()
 ) -> Window | None:
     """The least limit of those under these names."""
     row = _find_row(answer, model)
@@ -94,7 +91,7 @@ def _find_least(row: Mapping[str, object], names: tuple[str, ...]) -> int | None
     return min(counts, default=None)
 
 
-PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
+PROBES: Mapping[str, Callable[[object, str], Window | None]] = {
     # llama.cpp: the context of one slot. Its `/v1/models` has the window of its training:
     # <https://github.com/ggml-org/llama.cpp/tree/master/tools/server>.
     "/props": partial(read_window, totals=("n_ctx",)),
@@ -114,7 +111,7 @@ PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
 }
 
 
-def _find_row(answer: Json, model: str) -> Mapping[str, object]:
+def _find_row(answer: object, model: str) -> Mapping[str, object]:
     """The answer itself if it lists none."""
     page = _as_mapping(answer)
     listed_models = page.get("data") or page.get("models") or answer
@@ -132,7 +129,7 @@ def _find_row(answer: Json, model: str) -> Mapping[str, object]:
     return {}
 
 
-def _as_mapping(value: Json) -> Mapping[str, object]:
+def _as_mapping(value: object) -> Mapping[str, object]:
     if isinstance(value, dict):
         return value
     return {}

@@ -34,7 +34,8 @@ Performed:
 
 request_context  the context besides the conversation: request headers, tenant, policy, facts of the model
 services         shared by the requests of a worker: threads, requests and blocks that were read, secret, originals
-answers          answers of the proxy itself, and the rounds in which the model calls its tools
+answers          answers of the proxy itself
+rounds           the rounds of one answer, in which the model calls the proxy's own tools
 performer        performs the actions of one request
 driver           drives `run` for one request, off the event loop if the history is large, and writes its body
 compactor        the outgoing request in place of a client's, and its driver

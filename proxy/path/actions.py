@@ -4,7 +4,7 @@
 action that reads the store, is in `shorten.block`.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -44,15 +44,6 @@ class Forwarding:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerReport:
-    usage: Usage = NOT_REPORTED
-    says_truncated: bool = False
-    """It ended as some servers end when they had to cut the prompt."""
-    forwarded_tokens: int | None = None
-    """None: the prompt in `usage`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Opening:
     is_good: bool = True
     refusal: Refusal | None = None
@@ -65,10 +56,14 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    answer: AnswerReport
     now: float
+    usage: Usage = NOT_REPORTED
     is_whole: bool = True
     """False if it did not come to its end, or the client left."""
+    says_truncated: bool = False
+    """It ended as some servers end when they had to cut the prompt."""
+    forwarded_tokens: int | None = None
+    """None: the prompt in `usage`."""
     instead: Forwarding | None = None
     """Took the place of the first one: the model had its history compacted in the answer."""
 
@@ -220,11 +215,6 @@ class RecountByProbe:
     """Ask the upstream how many tokens the forwarded request has. Result: `int`, 0 if it does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    turn: TurnReport
-
-
 Action = (
     Send
     | Deliver
@@ -246,20 +236,6 @@ Action = (
     | StoreBlock
     | StoreFact
     | RecountByProbe
-    | Report
+    | TurnReport
 )
 Actions = Generator[Action, Any, T]
-
-
-def drive_until(
-    actions: Actions[Any], perform: Callable[[Action], Any], result: object = None
-) -> Send | Deliver | None:
-    """For simulations and tests: perform actions at once, up to the next `Send` or `Deliver`, or the end (None)."""
-    try:
-        while True:
-            action = actions.send(result)
-            if isinstance(action, Send | Deliver):
-                return action
-            result = perform(action)
-    except StopIteration:
-        return None

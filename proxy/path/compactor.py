@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from proxy import events
 from proxy.history.observations import find_command, find_compact_call
 from proxy.history.request import Request
 from proxy.path.answers import (
@@ -29,9 +28,8 @@ from proxy.path.request_context import (
     compute_rollout_position,
     find_tenant,
 )
-from proxy.path.services import WORTHWHILE_BYTES, Keeper, Services, estimate_work, read_history, run_apart
+from proxy.path.services import WORTHWHILE_BYTES, Services, estimate_work, read_history, run_apart
 from proxy.recall.tool import COMPACT
-from proxy.store.contract import Store
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import offer_own_tool
@@ -39,46 +37,31 @@ from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.http_head import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
-from proxy.wire.redaction import Redaction
 
-NOTHING_REDACTED = Redaction()
 HISTORY_ELSEWHERE = "history-elsewhere"
 WHOLE_HISTORY_ASKED = "whole-history-asked"
 THREAD_PATHS = (MESSAGES_PATH, COUNT_TOKENS_PATH)
 
 
 class Compactor:
-    def __init__(
-        self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction = NOTHING_REDACTED
-    ) -> None:
-        self._services = Services(store, keeper, emit, redaction)
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._loading: asyncio.Task[None] | None = None
 
-    async def _choose(self, choice: PolicyChoice, call: Call, body: bytes) -> CompiledPolicy:
-        if len(choice.policies) == 1:
-            return choice.policies[0][1]
-        request = await self._read(call, body, self._find_prefix(call, body))
-        return choice.choose(await self._position(call, request))
-
-    def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
+    async def _read(self, call: Call, body: bytes) -> tuple[Request | None, Prefix | None]:
+        requests = REQUEST_FORMATS[call.path]
         if len(body) < WORTHWHILE_BYTES:
-            return None
-        return self._services.known_requests.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
-
-    async def _read(self, call: Call, body: bytes, prefix: Prefix | None = None) -> Request | None:
-        if len(body) < WORTHWHILE_BYTES:
-            return REQUEST_FORMATS[call.path].parse(body, prefix)
+            return requests.parse(body), None
+        caller = compute_fingerprint(call)
+        prefix = self._services.known_requests.find_prefix(caller, body, requests)
         work = estimate_work(body if prefix is None else body[prefix.stop :])
-        read = partial(REQUEST_FORMATS[call.path].parse, body, prefix)
-        return await run_apart(work, read, is_known=self._knows(call))
-
-    def _knows(self, call: Call) -> bool:
-        return self._services.accepted.knows(call.caller, compute_fingerprint(call))
+        is_known = self._services.accepted.knows(call.caller, caller)
+        return await run_apart(work, partial(requests.parse, body, prefix), is_known=is_known), prefix
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """Nothing is sent, and nothing is stored."""
-        read = partial(read_compact_request, body)
-        request, focus = await run_apart(estimate_work(body), read, is_known=self._knows(call))
+        is_known = self._services.accepted.knows(call.caller, compute_fingerprint(call))
+        request, focus = await run_apart(estimate_work(body), partial(read_compact_request, body), is_known=is_known)
         policy = choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
         outgoing = OutgoingRequest(replace(call, path=CHAT_PATH), None, options)
@@ -87,81 +70,45 @@ class Compactor:
         return OutgoingRequest(call, decision, options, answer=render_compacted(decision))
 
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        policy = await self._choose(choice, call, body)
+        request, prefix, policy = None, None, choice.policies[0][1]
+        if len(choice.policies) > 1:
+            request, prefix = await self._read(call, body)
+            policy = choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
-        is_bypassed = options.mode == "bypass"
-        decision = Decision("bypassed" if is_bypassed else "none")
-        outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.settings.transcripts)
-        if is_bypassed:
-            return outgoing
+        outgoing = OutgoingRequest(call, Decision("none"), options, keeps_originals=policy.settings.transcripts)
+        if options.mode == "bypass":
+            return replace(outgoing, decision=Decision("bypassed"))
         if self._loading is None:  # agents begin small: the tokenizer is loaded before the first history is counted
             self._loading = asyncio.get_running_loop().create_task(self._services.tokenizers.load())
-        prefix = self._find_prefix(call, body)
-        # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
-        new_bytes = body
-        if prefix is not None:
-            new_bytes = body[: prefix.start] + body[prefix.stop :]
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
-        left_alone = self._leave_alone(outgoing, new_bytes, may_act=may_act)
-        if left_alone is not None:
-            return left_alone
-        body_with_tool = body
         if may_act and policy.settings.compact_tool:
-            body_with_tool = _offer_compact(call, body)
-        offers_compact = body_with_tool is not body
+            body = _offer_compact(call, body)
+        offers_compact = body is not call.body
+        if request is None or offers_compact:
+            request, prefix = await self._read(call, body)
+        left_alone = self._leave_alone(outgoing, body, prefix, may_act=may_act)
+        if left_alone is not None or request is None:
+            return left_alone or replace(outgoing, decision=Decision("none", "not-understood"))
         if offers_compact:
-            call = replace(call, body=body_with_tool)
-            prefix = self._find_prefix(call, body_with_tool)
-        request = await self._read(call, body_with_tool, prefix)
-        if request is None:
-            return replace(outgoing, decision=Decision("none", "not-understood"))
-        outgoing = replace(outgoing, call=call)
+            outgoing = replace(outgoing, call=replace(call, body=body))
+        make_driver = partial(RequestDriver, self._services, client=client, offers_compact=offers_compact)
         if call.path == COUNT_TOKENS_PATH:
-            return await self._prepare_count(outgoing, request, policy, client)
-        make_driver = partial(
-            RequestDriver,
-            self._services,
-            request=request,
-            policy=policy,
-            client=client,
-            prefix=prefix,
-            offers_compact=offers_compact,
-        )
-        driver = make_driver(outgoing)
-        if may_act and not driver.is_small and policy.settings.compact_command:
-            return await self._obey(driver, make_driver, outgoing, request)
-        return await _start(driver)
+            return await _prepare_count(make_driver, outgoing, request, policy)
+        if may_act and policy.settings.compact_command and policy.may_act_on(body):
+            return await _obey(make_driver, outgoing, request, policy, prefix)
+        return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
 
-    async def _obey(
-        self,
-        driver: RequestDriver,
-        make_driver: Callable[..., RequestDriver],
-        outgoing: OutgoingRequest,
-        request: Request,
-    ) -> OutgoingRequest:
-        """`/compact` as the last message: nothing is sent, and the block is stored at once."""
-        focus = find_command(request, driver.policy.rules.observations)
-        if focus is None:
-            focus = find_compact_call(request)
-            if focus is not None:
-                driver = make_driver(replace(outgoing, options=outgoing.options.with_force(focus)))
-            return await _start(driver)
-        forced_request = replace(outgoing, options=outgoing.options.with_force(focus))
-        history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
-        decision = await make_driver(forced_request, request=history, prefix=None).compact(store=True)
-        answers = ANSWER_FORMATS[outgoing.call.path]
-        return replace(
-            forced_request,
-            decision=decision,
-            answer=describe_compaction(decision, history, forced_request.options.focus, answers),
-        )
-
-    def _leave_alone(self, outgoing: OutgoingRequest, new_bytes: bytes, *, may_act: bool) -> OutgoingRequest | None:
+    def _leave_alone(
+        self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool
+    ) -> OutgoingRequest | None:
         """A request whose history cannot be shortened here, with the reason; None if it can.
 
         If the history is in a thread of the provider and the client is known to send it when asked, it is asked.
         """
-        call = outgoing.call
+        call, new_bytes = outgoing.call, body
+        if prefix is not None:
+            # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
+            new_bytes = body[: prefix.start] + body[prefix.stop :]
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
         if call.path in THREAD_PATHS and not reason:
@@ -177,17 +124,6 @@ class Compactor:
         if client is not None and thread_use == "create":
             return None  # it holds the whole history
         return replace(outgoing, decision=Decision("none", HISTORY_ELSEWHERE))
-
-    async def _prepare_count(
-        self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
-    ) -> OutgoingRequest:
-        """Counting creates and keeps nothing."""
-        counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
-        outgoing_count = await _start(RequestDriver(self._services, outgoing, request, policy=counting, client=client))
-        is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
-        if outgoing_count.decision is not None and outgoing_count.decision.outcome == "off" and not is_off:
-            outgoing_count = replace(outgoing_count, decision=replace(outgoing_count.decision, outcome="none"))
-        return replace(outgoing_count, driver=None, keeps_originals=False)
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         history = None
@@ -218,9 +154,6 @@ class Compactor:
         name = RequestOptions.read(call.headers).conversation
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
 
-    async def close(self) -> None:
-        await self._services.close()
-
 
 def _offer_compact(call: Call, body: bytes) -> bytes:
     answers = ANSWER_FORMATS[call.path]
@@ -230,8 +163,39 @@ def _offer_compact(call: Call, body: bytes) -> bytes:
     return body
 
 
-async def _start(driver: RequestDriver) -> OutgoingRequest:
-    step = await driver.advance(None)
-    if not isinstance(step, OutgoingRequest):
-        raise TypeError("a request is sent before it is answered")
-    return step
+MakeDriver = Callable[..., RequestDriver]
+
+
+async def _obey(
+    make_driver: MakeDriver,
+    outgoing: OutgoingRequest,
+    request: Request,
+    policy: CompiledPolicy,
+    prefix: Prefix | None,
+) -> OutgoingRequest:
+    """`/compact` as the last message: nothing is sent, and the block is stored at once."""
+    focus = find_command(request, policy.rules.observations)
+    if focus is None:
+        focus = find_compact_call(request)
+        if focus is not None:
+            outgoing = replace(outgoing, options=outgoing.options.with_force(focus))
+        return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
+    outgoing = replace(outgoing, options=outgoing.options.with_force(focus))
+    history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
+    decision = await make_driver(outgoing, history, policy=policy).compact(store=True)
+    answers = ANSWER_FORMATS[outgoing.call.path]
+    answer = describe_compaction(decision, history, outgoing.options.focus, answers)
+    return replace(outgoing, decision=decision, answer=answer)
+
+
+async def _prepare_count(
+    make_driver: MakeDriver, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy
+) -> OutgoingRequest:
+    """Counting creates and keeps nothing, which is not told as if compaction was off."""
+    counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
+    counted = await make_driver(outgoing, request, policy=counting).start()
+    decision = counted.decision
+    is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
+    if decision is not None and decision.outcome == "off" and not is_off:
+        decision = replace(decision, outcome="none")
+    return replace(counted, decision=decision, driver=None, keeps_originals=False)

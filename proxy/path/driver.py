@@ -23,9 +23,9 @@ from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
-from proxy.path.request_context import CompiledPolicy, RequestOptions
+from proxy.path.request_context import ROOMY_WINDOW_TOKENS, CompiledPolicy, RequestOptions
+from proxy.path.rounds import AnswerRounds, CompactedHistory, find_room, list_tools
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
-from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.block import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.upstream.client import Call, Client
@@ -87,7 +87,7 @@ class RequestDriver:
         offers_compact: bool = False,
     ) -> None:
         call = outgoing.call
-        self.own_tools: OwnToolRounds | None = None
+        self.own_tools: AnswerRounds | None = None
         self.model = request.model[:MODEL_MAX_CHARS]
         self.policy = policy
         self._services = services
@@ -131,16 +131,23 @@ class RequestDriver:
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
             return False
-        return (
-            self.policy.leaves_alone(self._request, self.performer.profile.window)
-            and self._services.learned.hints.get(self._scope) is None
-        )
+        window = self.performer.profile.window
+        limit, reserve = window.input or window.total, self._request.max_output or 0
+        is_roomy = limit is None or limit - reserve >= ROOMY_WINDOW_TOKENS
+        is_learned = self._services.learned.hints.get(self._scope) is not None
+        return is_roomy and not is_learned and not self.policy.may_act_on(self._request.source)
+
+    async def start(self) -> OutgoingRequest:
+        step = await self.advance(None)
+        if not isinstance(step, OutgoingRequest):
+            raise TypeError("a request is sent before it is answered")
+        return step
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
             self._is_accepted = opening is not None and opening.is_good
             is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
-            action = await self._drive_for_client(self._life, opening, is_heavy=is_heavy)
+            action = await self._drive(self._life, opening, is_heavy=is_heavy)
             if isinstance(action, Deliver):
                 return action
             if not isinstance(action, Send):
@@ -175,24 +182,14 @@ class RequestDriver:
             if not isinstance(await self._drive(self._life, result), Deliver):
                 return
         usage = read_usage(tail.usage())
-        answer = actions.AnswerReport(usage, says_truncated(tail.end), self._find_forwarded_tokens())
-        delivery = Delivered(answer, time.time(), is_whole, self._instead)
+        forwarded_tokens = self._find_forwarded_tokens()
+        delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens, self._instead)
         await self._drive(self._life, delivery)
 
     async def compact(self, *, store: bool) -> Decision:
-        step = await self._drive_for_client(compact(self.performer.gather(), store=store), is_heavy=True)
+        step = await self._drive(compact(self.performer.gather(), store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
-
-    async def _drive_for_client(
-        self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
-    ) -> "Send | Deliver | Finished":
-        """If the client leaves, its thread stops."""
-        try:
-            return await self._drive(life, result, is_heavy=is_heavy)
-        except asyncio.CancelledError:
-            self.performer.has_left = not isinstance(result, Opening) or not result.is_good
-            raise
 
     async def _drive(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
@@ -226,7 +223,13 @@ class RequestDriver:
     async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
         """Once the upstream has accepted the request, it goes on if the client leaves."""
         stretch = run_apart(work, partial(advance_actions, life, result), is_known=self.performer.is_known)
-        if not self._is_accepted or life is not self._life:
+        if not self._is_accepted:
+            try:
+                return await stretch
+            except asyncio.CancelledError:
+                self.performer.has_left = True  # the thread stops
+                raise
+        if life is not self._life:
             return await stretch
         self._stretch = asyncio.ensure_future(stretch)
         return await asyncio.shield(self._stretch)
@@ -246,7 +249,7 @@ class RequestDriver:
         call = self._call
         if body is not self._request.source:
             call = replace(self._call, body=body)
-        self.own_tools = self._start_own_tools(call, forwarding, asks_usage=asks_usage)
+        self.own_tools = self._start_own_tools(forwarding, asks_usage=asks_usage)
         extra_tokens = 0
         if self.policy.settings.usage == "client_view":
             extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
@@ -265,7 +268,7 @@ class RequestDriver:
             return rounds.rounds.find_usage(0)
         return None
 
-    def _start_own_tools(self, call: Call, forwarding: Forwarding, *, asks_usage: bool) -> OwnToolRounds | None:
+    def _start_own_tools(self, forwarding: Forwarding, *, asks_usage: bool) -> AnswerRounds | None:
         conversation, decision = forwarding.conversation, forwarding.decision
         if conversation is None:
             return None
@@ -281,13 +284,13 @@ class RequestDriver:
         if not tools:
             return None
         compact_history = partial(self._compact_for_model, forwarding, asks_usage=asks_usage)
-        return OwnToolRounds(
+        return AnswerRounds(
             self._request.body,
-            call,
             self._answers,
             tools=tools,
             room_bytes=self._find_room(conversation, decision),
             compact=compact_history,
+            emit=self._services.emit,
         )
 
     def _find_room(self, conversation: Conversation, decision: Decision) -> int:

@@ -21,14 +21,13 @@ from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpgradeRefused, U
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
-from proxy.path.answers import AnswerRounds, LocalAnswer
+from proxy.path.answers import LocalAnswer
 from proxy.path.compactor import Compactor
 from proxy.path.conversation import LEFT_ALONE, Decision
 from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
-from proxy.path.performer import MODEL_MAX_CHARS
+from proxy.path.performer import MODEL_MAX_CHARS, note_decision
 from proxy.path.remedies import INVALID_STATUSES, REASONING_REMOVED, SMALLEST_OVERFLOW_TOKENS
 from proxy.path.request_context import PolicySelector
-from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
@@ -266,7 +265,7 @@ class Gateway:
 
     def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
         settings = self.config.otel
-        if settings.endpoint and settings.traces:
+        if settings.endpoint:
             parent = find_header(headers, TRACE_HEADER)
             record.trace = continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
@@ -317,7 +316,7 @@ class Gateway:
     async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
         if outgoing.answer is None:
             return await self._ask(outgoing, calls, record)
-        _note_decision(outgoing.decision, record)
+        note_decision(outgoing.decision, record)
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
     async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
@@ -330,7 +329,7 @@ class Gateway:
         elif not reply.is_good:
             retry = self._retry_bypassed(outgoing, reply, calls, record)
             outgoing, reply = await self._fail_open(retry, (outgoing, reply), record)
-        _note_decision(outgoing.decision, record)
+        note_decision(outgoing.decision, record)
         own_tools = driver.own_tools if driver is not None else None
         if own_tools is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
@@ -348,36 +347,19 @@ class Gateway:
         answer: Reply | LocalAnswer = reply
         chunks = None
         if own_tools is not None:
-            own_tools.start(outgoing.call, stream=watch is not None)
-            answer, chunks = await self._join_rounds(own_tools, reply, watch, calls, record)
+            ask, fail_open = partial(self._ask_round, calls), partial(self._fail_open, record=record)
+            answer, chunks = await own_tools.join(
+                outgoing.call, reply, watch, record=record, ask=ask, fail_open=fail_open
+            )
             if own_tools.accepted is not None:
                 decision = own_tools.accepted.decision
         usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
         return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter, chunks)
 
-    async def _join_rounds(
-        self,
-        own_tools: OwnToolRounds,
-        reply: Reply,
-        watch: StreamWatch | None,
-        calls: UpstreamCalls,
-        record: RequestFinished,
-    ) -> tuple[Reply | LocalAnswer, AsyncGenerator[bytes] | None]:
-        async def ask(call: Call) -> tuple[Reply, Refusal | None]:
-            next_reply = await calls.send(call)
-            await next_reply.decompress(ANSWER_MAX_BYTES)
-            return next_reply, await _read_refusal(next_reply, call)
-
-        rounds = AnswerRounds(
-            own_tools,
-            record,
-            upstream=calls.client.settings.name,
-            ask=ask,
-            fail_open=partial(self._fail_open, record=record),
-            note_decision=partial(_note_decision, record=record),
-            emit=self._emit,
-        )
-        return await rounds.join(reply, watch)
+    async def _ask_round(self, calls: UpstreamCalls, call: Call) -> tuple[Reply, Refusal | None]:
+        reply = await calls.send(call)
+        await reply.decompress(ANSWER_MAX_BYTES)
+        return reply, await _read_refusal(reply, call)
 
     async def _follow(
         self,
@@ -523,17 +505,6 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
     if decision.reason:
         pairs.append(("x-compaction-reason", decision.reason))
     return tuple(pairs)
-
-
-def _note_decision(decision: Decision | None, record: RequestFinished) -> None:
-    if decision is None:
-        return
-    record.conversation = decision.conversation
-    record.compaction = decision.outcome
-    record.reason = decision.reason or None
-    if decision.plan is not None:
-        record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
-        record.tokens_would_be = decision.tokens_would_be
 
 
 def _is_compacted(method: str, path: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from proxy import events
 from proxy.errors import ProxyError
+from proxy.events import RequestFinished
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
@@ -187,8 +188,8 @@ class ActionPerformer:
                     await store.write_fact(key, value, seconds)
                 case actions.RecountByProbe():
                     return await self._recount()
-                case actions.Report(turn):
-                    self._report(turn)
+                case actions.TurnReport():
+                    self._report(action)
         except StoreUnavailable as fault:
             services.emit(events.StoreFailed(str(fault)))
         return None
@@ -347,3 +348,14 @@ def _with_span(call: Call) -> Call:
     if call.trace is None:
         return call
     return replace(call, trace=call.trace.child(token_hex(8)))
+
+
+def note_decision(decision: Decision | None, record: RequestFinished) -> None:
+    if decision is None:
+        return
+    record.conversation = decision.conversation
+    record.compaction = decision.outcome
+    record.reason = decision.reason or None
+    if decision.plan is not None:
+        record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
+        record.tokens_would_be = decision.tokens_would_be

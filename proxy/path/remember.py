@@ -15,7 +15,6 @@ from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.actions import (
     Actions,
-    AnswerReport,
     BeginCompaction,
     CanSummarize,
     CountTokens,
@@ -28,7 +27,6 @@ from proxy.path.actions import (
     Owner,
     ProbeWindow,
     RecountByProbe,
-    Report,
     Rewrite,
     ShareProbedWindow,
     StartSummary,
@@ -306,15 +304,15 @@ AHEAD_STRIDE_SHARE = 1 / 16
 
 
 def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
-    conversation, plan, answer = forwarding.conversation, forwarding.decision.plan, delivery.answer
+    conversation, plan = forwarding.conversation, forwarding.decision.plan
     if conversation is None or conversation.identity is None or plan is None:
         return None
     if not delivery.is_whole:
-        yield Report(_report_turn(forwarding, conversation, plan, answer.usage, delivery.now))
+        yield _report_turn(forwarding, conversation, plan, delivery)
         return None
     identity, memory = conversation.identity, conversation.memory
     forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
-    reported_tokens = _find_prompt_tokens(answer)
+    reported_tokens = _find_prompt_tokens(delivery)
     if not reported_tokens and conversation.context.recounts and plan.action == "created":
         reported_tokens = yield RecountByProbe()
     read_tokens = 0
@@ -330,20 +328,20 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
         # The next conversation begins with the calibration that the first request of this one taught.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
     # After what the next request needs.
-    turn = _report_turn(forwarding, conversation, plan, answer.usage, delivery.now)
-    if is_silently_cut(forwarded_tokens, answer):
+    turn = _report_turn(forwarding, conversation, plan, delivery)
+    if is_silently_cut(forwarded_tokens, delivery):
         turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
     is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"
-    yield Report(replace(turn, breaker_opened=is_last_useless and not conversation.is_observed))
+    yield replace(turn, breaker_opened=is_last_useless and not conversation.is_observed)
     if conversation.observes:
         return None
     return last
 
 
-def _find_prompt_tokens(answer: AnswerReport) -> int:
-    if answer.forwarded_tokens is None:
-        return answer.usage.prompt
-    return answer.forwarded_tokens
+def _find_prompt_tokens(delivery: Delivered) -> int:
+    if delivery.forwarded_tokens is None:
+        return delivery.usage.prompt
+    return delivery.forwarded_tokens
 
 
 def _find_size(conversation: Conversation, plan: Plan, read_tokens: int) -> int:
@@ -360,15 +358,15 @@ def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: P
     return sum(map(count, outside)) + count_all(state.columns, state.view, count)
 
 
-def is_silently_cut(counted_tokens: int, answer: AnswerReport) -> bool:
+def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
     """Some servers cut a prompt and do not say so."""
-    if answer.says_truncated:
+    if delivery.says_truncated:
         return True
     # Some servers report only the uncached part as prompt tokens, as Anthropic does: that is no cut.
     # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
-    read = max(_find_prompt_tokens(answer), answer.usage.cached or 0)
+    read = max(_find_prompt_tokens(delivery), delivery.usage.cached or 0)
     return (
-        bool(answer.usage.prompt)
+        bool(delivery.usage.prompt)
         and counted_tokens >= SILENT_CUT_MIN_TOKENS
         and read < counted_tokens * SILENT_CUT_SHARE
     )
@@ -397,10 +395,9 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
     return useless + 1, 0
 
 
-def _report_turn(
-    forwarding: Forwarding, conversation: Conversation, plan: Plan, usage: Usage, now: float
-) -> TurnReport:
+def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan, delivery: Delivered) -> TurnReport:
     decision, identity = forwarding.decision, conversation.identified
+    usage, now = delivery.usage, delivery.now
     dollars_paid = dollars_unchanged = dollars_would_be = None
     if usage.cached is not None and usage.prompt:
         dollars_paid = dollars_unchanged = dollars_would_be = price_prompt(

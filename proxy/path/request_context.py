@@ -116,12 +116,9 @@ class CompiledPolicy:
         rules = replace(policy.rules(name), version=policy.version)
         return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules))
 
-    def leaves_alone(self, request: Request, window: Window) -> bool:
-        """Return False in a small window, and if the request asks for compaction by whatever word."""
-        if len(request.source) >= self.acts_from_bytes or b"compact" in request.source.lower():
-            return False
-        limit = window.input or window.total
-        return limit is None or limit - (request.max_output or 0) >= ROOMY_WINDOW_TOKENS
+    def may_act_on(self, body: bytes) -> bool:
+        """Return True if it is large, or asks for compaction by whatever word."""
+        return len(body) >= self.acts_from_bytes or b"compact" in body.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,13 +263,6 @@ def read_history(
 
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
     origin, *rest = links
-
-    def write_links(known_links: Sequence[str]) -> list[str]:
-        return [link.hex() for link in rest[len(known_links) :]]
-
-    def list_bytes(known_bytes: Sequence[bytes]) -> list[bytes]:
-        return [message.raw for message in request.body[len(known_bytes) :]]
-
     steps = request.columns.links_as_text(origin, rest)
     messages = request.columns.raw_messages(request.body)
     head = [message.raw for message in request.head]
@@ -279,6 +272,7 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
 
 
 SECRET_CHECK_SECONDS = 1.0
+NOTHING_REDACTED = Redaction()
 CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
 BLOCK_BYTES_PER_STORED_BYTE = 4
 BLOCK_SAMPLE_BYTES = 256
@@ -340,7 +334,9 @@ class BlockCache:
 
 
 class Services:
-    def __init__(self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> None:
+    def __init__(
+        self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction = NOTHING_REDACTED
+    ) -> None:
         self.store = store
         self.keeper = keeper
         self.emit = emit

@@ -6,5 +6,4 @@ Recalled messages come from the request: the client sends its whole history each
 driver decides on the same request once more.
 
 tool       the tools as the model sees them; search in a history, and the answer to a recall
-answering  the rounds of one request, and their requests
 """

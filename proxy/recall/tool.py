@@ -99,14 +99,14 @@ class Match:
 Finder = Callable[[str], Match | None]
 
 
-def find_text(text_to_find: str, *, distinguish_case: bool = False) -> Finder:
+def find_text(text_to_find: str) -> Finder:
     """A finder in linear time: an expression that ignores case takes the product of both lengths, and holds the
     interpreter.
     """
-    folded_text = text_to_find if distinguish_case else _fold_case(text_to_find)
+    folded_text = _fold_case(text_to_find)
 
     def find(text: str) -> Match | None:
-        start = (text if distinguish_case else _fold_case(text)).find(folded_text)
+        start = _fold_case(text).find(folded_text)
         if start < 0:
             return None
         return Match(text, start, start + len(text_to_find))

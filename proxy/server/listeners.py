@@ -62,7 +62,13 @@ class Listeners:
         state = Path(config.state.dir)
         self.activity_log = ActivityLog(state, warn=self.warn)
         self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
-        self._hooks = hooks.Hooks(config.hooks, self.make_reporter(events.HookFailed))
+        warn_of_hook = self.make_reporter(events.HookFailed)
+        self._hooks = hooks.Hooks(
+            [
+                hooks.Hook(hook.events, hooks.Receiver("hook", hook.address, hook.seconds, warn_of_hook))
+                for hook in config.hooks
+            ]
+        )
         self.audit = audit.AuditListener(audit.AuditLog(state, self.warn))
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
         listeners: dict[str, events.Listener] = {

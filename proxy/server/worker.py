@@ -32,6 +32,7 @@ from proxy.lifetime import BackgroundTasks
 from proxy.models.windows import is_known_model
 from proxy.path.compactor import Compactor
 from proxy.path.gateway import Gateway
+from proxy.path.services import Services
 from proxy.server.application import App
 from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
 from proxy.server.connection import HEADERS_MAX, HttpServer
@@ -129,7 +130,8 @@ class Worker:
         report_recovery = listeners.make_reporter(events.StoreRecovered)
         self._store = assembly.open_store(start_config, listeners.warn, report_recovery)
         keeper = assembly.build_keeper(start_config, slot, listeners.warn, report_recovery)
-        self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(start_config))
+        self._services = Services(self._store, keeper, self._emit, assembly.build_redaction(start_config))
+        self._compactor = Compactor(self._services)
         self._records = assembly.open_records(start_config, last_valid.registry)
         try:
             self._records.look()
@@ -193,7 +195,7 @@ class Worker:
         await self._drain(runner)
         self._jobs.cancel()
         await self._notes.close(5.0)
-        await self._compactor.close()
+        await self._services.close()
         await self._close_clients()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
 

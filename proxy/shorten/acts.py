@@ -15,6 +15,8 @@ from typing import Any
 
 from proxy.history import agents, observations
 from proxy.history.agents import (
+    ACTING_WORDS,
+    READING_WORDS,
     find_command_line,
     find_kind,
     find_value,
@@ -69,14 +71,6 @@ ACTING_PROGRAMS = (
     ActingProgram("alembic flyway liquibase", "upgrade downgrade migrate update rollback", "alembic upgrade head"),
     ActingProgram("ansible-playbook sendmail mail mailx mutt", "", "ansible-playbook site.yml"),
 )
-ACTING_WORDS = frozenset(
-    (
-        *("apply", "approve", "book", "buy", "cancel", "charge", "deploy", "destroy", "invoice", "merge", "migrate"),
-        *("order", "pay", "payout", "post", "promote", "provision", "publish", "purge", "push", "refund", "release"),
-        *("revoke", "rollback", "rollout", "send", "submit", "terminate", "transfer", "withdraw"),
-    )
-)
-"""Words that act in the name of a program or in its next two words, whatever the program."""
 READING_PROGRAMS = frozenset(
     (
         *("cat", "head", "tail", "less", "more", "nl", "bat", "grep", "egrep", "rg", "ag", "find", "fd", "ls", "tree"),
@@ -93,9 +87,7 @@ def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call.name, call.named) != "run":
         words = list_name_words(remove_server_name(call.name))
         # `get_order_details` names the thing that it reads.
-        if words[:1] and words[0] in ("get", "list", "read", "find", "search", "show", "view", "describe", "fetch"):
-            return False
-        return not ACTING_WORDS.isdisjoint(words)
+        return READING_WORDS.isdisjoint(words[:1]) and not ACTING_WORDS.isdisjoint(words)
     command = find_command_line(call.named)[:4_000]
     databases = {"psql", "mysql", "sqlite3", "mariadb", "sqlcmd", "mongosh", "clickhouse-client"}
     if STATEMENT.search(command) and not databases.isdisjoint(command.split()):
@@ -307,33 +299,18 @@ def _remove_heredocs(command: str) -> str:
     return "\n".join(lines)
 
 
-INSTRUCTION_FILES = frozenset(
-    (
-        *("skill.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md"),
-        *("copilot-instructions.md", ".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"),
-    )
+INSTRUCTION_FILES = (
+    *("skill.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md"),
+    *("copilot-instructions.md", ".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"),
 )
 """Names of files by which agents are instructed, in lower case: https://agents.md, https://agentskills.io."""
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
 LINE_NUMBER = re.compile(r"^[ \t]*\d+(?:→|\t|: |\| ?)", re.MULTILINE)
 FRONT_MATTER = re.compile(r"\s*---\n(?:[\w-]+:[^\n]*\n|[ \t][^\n]*\n)*?(?:description|globs|alwaysApply|applyTo):")
 WORD_ENDS = re.compile(r"[\s<>\"'`()\[\]{}|,;]+")
-NUMBERED_THINGS = frozenset(
-    (
-        "issue",
-        "issues",
-        "pr",
-        "prs",
-        "pull",
-        "pulls",
-        "request",
-        "requests",
-        "ticket",
-        "tickets",
-        "merge",
-        "mr",
-        "merge_requests",
-    )
+NUMBERED_THINGS = (
+    *("issue", "issues", "pr", "prs", "pull", "pulls", "request", "requests", "ticket", "tickets", "merge", "mr"),
+    "merge_requests",
 )
 
 
@@ -398,7 +375,7 @@ def _find_fetched_names(call: ToolCall) -> set[str]:
     if _fetches(call):
         arguments = call.arguments[:4_000]
         words = list_name_words(f"{call.name} {arguments}")
-        for name in _list_names(arguments, may_be_bare=not NUMBERED_THINGS.isdisjoint(words)):
+        for name in _list_names(arguments, may_be_bare=any(word in NUMBERED_THINGS for word in words)):
             if "://" in name or not name.endswith(TEXT_ENDINGS):
                 names.add(name)
     return names

@@ -45,12 +45,8 @@ class MarkedHistory:
     @property
     def pinned_passages(self) -> tuple[str, ...]:
         pins, body = self.rules.pins, self.body
-
-        def find_new(passages: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-            return pins.find_in_each(body[len(passages) :])
-
         # Texts are the same in a marked body, so its columns are not needed.
-        return pins.choose(body, self.request.columns.pinned_passages(pins, len(body), find_new))
+        return pins.choose(body, self.request.columns.pinned_passages(pins, body, pins.find))
 
     @property
     def recalls(self) -> bool:
@@ -194,11 +190,7 @@ def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[
 
 def _are_spared(history: MarkedHistory, block: Block, start: int) -> bool:
     body = history.body
-
-    def hash_new(hashes: Sequence[int]) -> list[int]:
-        return [hash(remove_wrapping(message.content)) for message in body[len(hashes) :]]
-
-    hashes = history.body_columns.content_hashes(len(body), hash_new)
+    hashes = history.body_columns.content_hashes(body, lambda message: hash(remove_wrapping(message.content)))
     if len(body) - start > CHECKED_MESSAGES_MAX:
         return False
     for place in range(start, len(body)):

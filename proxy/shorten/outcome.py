@@ -238,8 +238,7 @@ def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int
 
 
 def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
-    # "İ" becomes two letters in lower case, and would move everything behind it.
-    text = "\n".join(lines).replace("İ", "I").lower()
+    text = _lower(lines)
     positions = [match.start() for match in _MARK.finditer(text)]
     # One expression for all words takes five times as long.
     for word in FAILURE_WORDS:
@@ -248,17 +247,24 @@ def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
             positions.append(position)
             line_end = text.find("\n", position)
             position = text.find(word, line_end) if line_end >= 0 else -1
-    number = start = 0
-    last_number = -1
-    for position in sorted(positions):
-        number += text.count("\n", start, position)
-        start = position
-        if number == last_number:
-            continue
-        last_number = number
+    for number in dict.fromkeys(_number_lines(text, sorted(positions))):
         rest = _HARMLESS.sub("", lines[number])
         if rest == lines[number] or _FAILURE.search(rest.lower()):
             yield number
+
+
+def _lower(lines: Sequence[str]) -> str:
+    # "İ" becomes two letters in lower case, and would move everything behind it.
+    return "\n".join(lines).replace("İ", "I").lower()
+
+
+def _number_lines(text: str, positions: Iterable[int]) -> Iterator[int]:
+    """The number of the line of each position, which are in order."""
+    number = start = 0
+    for position in positions:
+        number += text.count("\n", start, position)
+        start = position
+        yield number
 
 
 def _find_reason(lines: Sequence[str], number: int) -> int:
@@ -269,15 +275,12 @@ def _find_reason(lines: Sequence[str], number: int) -> int:
     is_traceback = lines[number].lstrip().startswith("Traceback (most")
     reach = 200 if is_traceback else 3
     for below in range(number + 1, min(len(lines), number + reach)):
-        if not lines[below].strip():
-            continue
-        is_deeper = _measure_indentation(lines[below]) > indentation
-        if is_traceback and not is_deeper:
-            return below
-        if not is_traceback and is_deeper:
-            return below
-        if not is_traceback:
-            break
+        if lines[below].strip():
+            is_deeper = _measure_indentation(lines[below]) > indentation
+            if is_deeper != is_traceback:
+                return below
+            if not is_traceback:
+                break
     is_go_test = lines[number].lstrip().startswith("--- FAIL")
     if is_go_test and number and _measure_indentation(lines[number - 1]) > indentation:
         return number - 1
@@ -289,14 +292,8 @@ def _measure_indentation(line: str) -> int:
 
 
 def _find_end_states(lines: Sequence[str]) -> list[int]:
-    text = "\n".join(lines).replace("İ", "I").lower()
-    numbers = list[int]()
-    number = position = 0
-    for match in _END_STATE.finditer(text):
-        number += text.count("\n", position, match.start())
-        position = match.start()
-        numbers.append(number)
-    return numbers[-8:]
+    text = _lower(lines)
+    return list(_number_lines(text, (match.start() for match in _END_STATE.finditer(text))))[-8:]
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:

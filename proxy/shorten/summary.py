@@ -7,8 +7,6 @@ An answer that is no summary must never be stored: it would replace a history th
 
 import re
 import string
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -88,7 +86,6 @@ def _escape_frame(text: str) -> str:
 
 
 _THOUGHT_TAG = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-_MIN_LETTERS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,40 +164,17 @@ def _holds_heading(lines: Sequence[str], heading: str) -> bool:
 
 
 def _uses_other_script(text: str, words: str) -> bool:
-    prose = "\n".join(line for line in text.split("\n") if not line.startswith("#"))
-    summary_letters, user_letters = _count_letters(prose), _count_letters(words)
-    summary_total, user_total = summary_letters.total(), user_letters.total()
-    if min(summary_total, user_total) < _MIN_LETTERS:
-        return False
-    for script in {*summary_letters, *user_letters} - {"LATIN"}:
-        of_summary, of_user = summary_letters[script], user_letters[script]
-        is_foreign = of_summary > summary_total * 0.3
-        if is_foreign and of_user < min(_MIN_LETTERS, user_total * 0.1):
-            return True
-        if of_user > user_total * 0.3 and of_summary < summary_total * 0.1:
-            return True
-    return False
+    """Whether it is in Chinese, Russian or the like, and the user writes in Latin letters."""
+    user_total, user_foreign = _count_letters(words)
+    total, foreign = _count_letters(text)
+    # Less than half a sentence says nothing about the language.
+    return foreign > 0.3 * total and foreign >= 12 and user_foreign < 12 <= user_total  # noqa: PLR2004
 
 
-def _count_letters(text: str) -> Counter[str]:
-    """The number of letters of each script. Code is in no language: it is left out."""
-    prose = " ".join(word for word in text.split() if not _is_code(word))
-    scripts = Counter[str]()
-    for letter, count in Counter(prose).items():
-        if unicodedata.category(letter)[0] in "LM":
-            script = unicodedata.name(letter, "").partition(" ")[0]
-            # One text mixes these.
-            if script in ("HIRAGANA", "KATAKANA"):
-                script = "KANA"
-            scripts[script] += count
-    return scripts
-
-
-def _is_code(word: str) -> bool:
-    """`src/foo.py`, `camelCase`, `--flag`."""
-    letters = word.strip(string.punctuation).replace("-", "").replace("'", "")
-    is_word = letters.isalpha() and letters in (letters.lower(), letters.upper(), letters.capitalize())
-    return word.isascii() and ("`" in word or not is_word)
+def _count_letters(text: str) -> tuple[int, int]:
+    """The number of all letters, and of those that are not Latin."""
+    letters = list(filter(str.isalpha, text))
+    return len(letters), sum(letter > "\u024f" for letter in letters)
 
 
 LEDGER_SHARE = 0.25

@@ -150,7 +150,7 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
     if url.tls:
         options["ssl"] = True
         if ca_file:
-            options.setdefault("ssl_ca_certs", ca_file)
+            options["ssl_ca_certs"] = ca_file
     if url.topology == "sentinel":
         # Sentinels have users and passwords of their own, and are asked one after the other: each for a short time.
         asking = {
@@ -178,7 +178,7 @@ class GuardedClient:
     ) -> None:
         self.url = url
         self._client = _open_client(url, ca_file)
-        self._places = asyncio.Semaphore(int(url.options.get("max_connections", MAX_CONNECTIONS)))
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
         self._timeout = timeout
         self._report_back = report_back
         self._fault = ""

@@ -34,11 +34,8 @@ _OTHER_NAME = re.compile(
 )
 # After these faults another try would only cost more: seconds until that upstream is asked for summaries again.
 REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
-FINAL_FAULTS = {*REST_SECONDS, "too-long"}
 # The answer ran out of room, perhaps on reasoning: worth the same question with more room.
 TRUNCATED_OUTCOMES = {"cut-off", "empty"}
-_AUTH = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-_QUOTA = (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS)
 # Headers by which the client describes its own request, which this is not.
 _REQUEST_SPECIFIC = frozenset({"idempotency-key", "content-encoding", "content-type"})
 # The headers that another upstream may see. An allow-list, because credentials travel in headers of any name.
@@ -72,31 +69,20 @@ class Refused:
     wants_other_name: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerBound:
-    wanted: int
-    longest: int | None
-    names: tuple[str, ...]
+Bounds = dict[str, int]
+"""The tokens of the answer, by the parameter that says so."""
 
-    @property
-    def tokens(self) -> int:
-        if self.longest is None:
-            return self.wanted
-        return min(self.wanted, self.longest)
 
-    def widen(self, max_tokens: int) -> "AnswerBound":
-        """At most twice the first one: `list_tries` leaves room for that in the window."""
-        return replace(self, wanted=max_tokens)
-
-    def after(self, refusal: Refused | None) -> "AnswerBound | None":
-        """None if the refusal is not about the bound."""
-        if refusal is None:
-            return None
-        if refusal.longest_answer is not None and refusal.longest_answer < self.tokens:
-            return replace(self, longest=refusal.longest_answer)
-        if refusal.wants_other_name and len(self.names) == 1:
-            return replace(self, names=tuple(name for name in BOUND_NAMES if name not in self.names))
-        return None
+def adapt_bounds(bounds: Bounds, refusal: Refused | None) -> Bounds:
+    """Return the bounds that this upstream wants; the same if its refusal is not about them."""
+    if refusal is None:
+        return bounds
+    tokens = max(bounds.values())
+    if refusal.longest_answer is not None and refusal.longest_answer < tokens:
+        return dict.fromkeys(bounds, refusal.longest_answer)
+    if refusal.wants_other_name and len(bounds) == 1:
+        return {name: tokens for name in BOUND_NAMES if name not in bounds}
+    return bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +99,7 @@ class SummaryCall:
     """No credential of the client may reach it."""
     room: int | None = None
     longest_answer: int | None = None
-    usage_refusals: UsageRefusals | None = None
-    """None: streams are not asked for usage."""
+    usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
 
     @property
     def model_name(self) -> str:
@@ -130,51 +115,47 @@ class SummaryCall:
 
     async def run(self) -> "SummaryOutcome":
         """Ask up to three times, each time with another body."""
-        outcome, answer_bound = SummaryOutcome(), self._first_bound()
-        sent_bodies = set[bytes]()
-        ways = list_tries(self.question, self.room, self.count)
+        outcome, max_tokens = SummaryOutcome(), self.question.rules.max_tokens
+        # Under the names that the client uses, or else that of this kind of model.
+        names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
+        bounds = dict.fromkeys(names, self._limit(max_tokens))
+        ways, tries = list_tries(self.question, self.room, self.count), 0
         # In a thread: writing the body of a large history would hold up every other request.
-        while (attempt := await asyncio.to_thread(next, ways, None)) is not None and len(sent_bodies) < MAX_TRIES:
+        while tries < MAX_TRIES and (attempt := await asyncio.to_thread(next, ways, None)) is not None:
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
-            body = await asyncio.to_thread(self._write, attempt, answer_bound)
-            if body in sent_bodies:
-                continue
-            sent_bodies.add(body)
-            outcome = await self._try(body, outcome.cost)
-            if (next_bound := answer_bound.after(outcome.refusal)) is not None:
-                answer_bound = next_bound  # the same question, bounded as this upstream wants it
-                outcome = await self._try(await asyncio.to_thread(self._write, attempt, answer_bound), outcome.cost)
-            if outcome.verdict.text or outcome.verdict.why in FINAL_FAULTS:
+            tries += 1
+            outcome = await self._try(await asyncio.to_thread(self._write, attempt, bounds), outcome.cost)
+            adapted_bounds = adapt_bounds(bounds, outcome.refusal)
+            if adapted_bounds != bounds:
+                bounds = adapted_bounds
+                outcome = await self._try(await asyncio.to_thread(self._write, attempt, bounds), outcome.cost)
+            why = outcome.verdict.why
+            if not why or why in REST_SECONDS or why == "too-long":
                 break
-            if outcome.verdict.why in TRUNCATED_OUTCOMES:
-                answer_bound = answer_bound.widen(2 * self.question.rules.max_tokens)
+            if why in TRUNCATED_OUTCOMES and max_tokens in bounds.values():
+                bounds = dict.fromkeys(bounds, self._limit(2 * max_tokens))  # `list_tries` leaves room for that
         return outcome
 
-    def _first_bound(self) -> AnswerBound:
-        """Under the name that the client uses, or else that of this kind of model."""
-        names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
-        return AnswerBound(self.question.rules.max_tokens, self.longest_answer, names)
+    def _limit(self, max_tokens: int) -> int:
+        return min(max_tokens, self.longest_answer or max_tokens)
 
-    def _write(self, attempt: Try, answer_bound: AnswerBound) -> bytes:
-        clean, bounds = self._redact(attempt), dict.fromkeys(answer_bound.names, answer_bound.tokens)
-        body = self._format.render_question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
+    def _write(self, attempt: Try, bounds: Bounds) -> bytes:
+        if not attempt.aligned:  # or else the upstream has read the messages before
+            (message,) = attempt.messages
+            attempt = replace(attempt, messages=(replace(message, raw=self.redaction.of_json(message.raw)[0]),))
+        body = self._format.render_question(self.request, attempt, bounds, self.model, foreign=self.is_other_upstream)
         if self.question.rules.stream:
             return body
         return self._format.disable_streaming(body)
 
-    def _redact(self, attempt: Try) -> Try:
-        """Messages that the upstream has read before are sent as they were."""
-        if attempt.aligned:
-            return attempt
-        messages = (replace(message, raw=self.redaction.of_json(message.raw)[0]) for message in attempt.messages)
-        return replace(attempt, messages=tuple(messages))
-
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
-        asking = self._request_usage(body)
+        asking_body = self._request_usage(body)
         try:
-            answer, refusal = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
-            if refusal is not None and refusal.kind == "usage-option" and asking and self.usage_refusals is not None:
+            answer, refusal = await fetch_whole_answer(
+                self.client, self._call_with(asking_body or body), self.model_name
+            )
+            if asking_body and refusal is not None and refusal.kind == "usage-option":
                 cost = cost.plus(NOT_REPORTED)
                 answer, refusal = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
                 if refusal is None:
@@ -189,12 +170,13 @@ class SummaryCall:
             return SummaryOutcome(Verdict(why=refusal.kind), cost, refusal)
         if answer.error is not None:
             return SummaryOutcome(Verdict(why="refused"), cost)
-        return SummaryOutcome(self._judge(answer), cost)
+        verdict = self.question.verdict(_read_answer(answer), self.count)
+        return SummaryOutcome(replace(verdict, text=self.redaction.of_text(verdict.text)[0]), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
         """Without usage, a streamed summary would seem free."""
-        refusals = self.usage_refusals
-        if not (self.request.stream and self.question.rules.stream) or refusals is None or self._scope in refusals:
+        is_streamed = self.request.stream and self.question.rules.stream
+        if not is_streamed or self._scope in self.usage_refusals:
             return None
         return self._format.request_usage(body)
 
@@ -206,10 +188,6 @@ class SummaryCall:
             return replace(self.call, query="", headers=(*headers, json_body), body=body, credential=None, trace=None)
         headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in _REQUEST_SPECIFIC)
         return replace(self.call, headers=(*headers, json_body), body=body)
-
-    def _judge(self, answer: Answer) -> Verdict:
-        verdict = self.question.verdict(_read_answer(answer), self.count)
-        return replace(verdict, text=self.redaction.of_text(verdict.text)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +230,9 @@ async def classify_refusal(reply: Reply) -> Refused:
 
 
 def _classify_status(status: int) -> str:
-    if status in _AUTH:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return "auth"
-    if status in _QUOTA:
+    if status in (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS):
         return "quota"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "unreachable"

@@ -22,13 +22,7 @@ from proxy.shorten.summary import Summary, Verdict
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.summary.call import REST_SECONDS, SummaryCall, SummaryOutcome
 
-POLL_SECONDS = 0.2
 CLAIM_MARGIN_SECONDS = 5.0
-CALLS_AT_ONCE_MAX = 1_000
-CLOSE_SECONDS = 2.0
-"""A worker that leaves waits this long for calls that are about to end."""
-RESTING_MAX_BYTES = 4 * 1024 * 1024
-FOUND_CLAIMS_MAX_BYTES = 1024 * 1024
 
 SummaryScope = tuple[str, str]
 """A tenant, and the upstream that makes its summaries."""
@@ -66,10 +60,10 @@ class Summarizer:
         self._store = store
         self._emit = emit
         self._pending: dict[str, PendingSummary] = {}
-        self._calls = BackgroundTasks(CALLS_AT_ONCE_MAX)
-        self._resting = ByteBoundedCache[SummaryScope, float](RESTING_MAX_BYTES, owner_of=lambda scope: scope[0])
+        self._calls = BackgroundTasks(limit=1_000)
+        self._resting = ByteBoundedCache[SummaryScope, float](4 * 1024 * 1024, owner_of=lambda scope: scope[0])
         self._found_claims = ByteBoundedCache[str, tuple[bytes, float]](
-            FOUND_CLAIMS_MAX_BYTES, owner_of=lambda key: key.partition("/")[0]
+            1024 * 1024, owner_of=lambda key: key.partition("/")[0]
         )
         """The claims of other workers, and when each was first found."""
 
@@ -117,7 +111,7 @@ class Summarizer:
 
     async def close(self) -> None:
         """Calls that do not end soon are cancelled, so that another worker may make them."""
-        await self._calls.close(CLOSE_SECONDS)
+        await self._calls.close(seconds=2.0)
 
     def _begin(self, order: SummaryOrder) -> PendingSummary | None:
         """None: no further one can be begun."""
@@ -157,7 +151,7 @@ class Summarizer:
                 outcome = await order.call.run()
         why, cost = outcome.verdict.why, outcome.cost
         if why in REST_SECONDS:
-            self._rest(order.scope, REST_SECONDS[why])
+            self._resting[order.scope] = time.monotonic() + REST_SECONDS[why]
         self._emit(
             events.SummaryEnded(
                 conversation=order.identity.conversation,
@@ -175,9 +169,6 @@ class Summarizer:
             )
         )
         return outcome
-
-    def _rest(self, scope: SummaryScope, seconds: float) -> None:
-        self._resting[scope] = time.monotonic() + seconds
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
         """True if this worker may ask. Without a store, each worker asks for itself."""
@@ -201,7 +192,7 @@ class Summarizer:
                     if self._has_outlived(key, value, call_seconds + CLAIM_MARGIN_SECONDS):
                         await self._store.write_fact(key, value, 0.0, over=value)
                         return None
-                    await asyncio.sleep(POLL_SECONDS)
+                    await asyncio.sleep(0.2)
         return None
 
     def _has_outlived(self, key: str, claim: bytes, seconds: float) -> bool:

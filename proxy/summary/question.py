@@ -91,7 +91,8 @@ class Question:
     focus: str
     boundary: str = ""
     """Names the end of the old part; empty if nothing stands behind it."""
-    is_about_notes: bool = False
+    label: str = ""
+    """Distinguishes its answer from others about the same messages: the focus, or `NOTES`."""
     originals: dict[int, Message] = field(default_factory=dict)
     """Results as they were, by the id() of the message of the old part in their place."""
 
@@ -99,13 +100,6 @@ class Question:
     def instruction(self) -> str:
         focus = FOCUS.format(focus=self.focus) if self.focus else ""
         return self.rules.instruction + self.boundary + focus
-
-    @property
-    def label(self) -> str:
-        """Distinguishes its answer from others about the same messages."""
-        if self.is_about_notes:
-            return NOTES
-        return self.focus
 
     def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
         rules = self.rules
@@ -139,38 +133,34 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     covered_before, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state
     draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
-    if is_refocused and covered_before > (draft.after[0].start if draft.after else len(state.body)):
+    if is_refocused and covered_before > draft.stop:
         draft = state.draft_up_to(covered_before) or draft  # the longest block of a history is the one that is found
-    covers = draft.after[0].start if draft.after else len(state.body)
-    goal = rules.find_goal(limit, "forced" if facts.force else "")
-    kept_tokens = find_kept_beside(replace(draft, goal=goal), rules.summary)
-    weight = state.count_tokens(message for message in draft.middle if id(message) not in kept_tokens)
+    draft = replace(draft, goal=rules.find_goal(limit, "forced" if facts.force else ""))
+    kept_ids = find_kept_beside(draft, rules.summary)
+    weight = state.count_tokens(message for message in draft.middle if id(message) not in kept_ids)
     if facts.insists:
-        if not (weight >= MIN_ASKED_TOKENS):
-            return None
-        return build_question(state, draft, covers, weight)
-    ledger = replace(draft, goal=goal).bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
-    gain = weight - rules.summary.max_tokens - ledger
-    extra_tokens = state.count_tokens(state.body[facts.failed_summary_covers : covers])
-    min_tokens = int(size * rules.min_progress)
-    if (
-        gain < min_tokens
-        or size - gain > limit
-        or (facts.failed_summary_covers and extra_tokens < size * MIN_NEW_SHARE)
-    ):
+        is_worth_it = weight >= MIN_ASKED_TOKENS
+    else:
+        ledger = draft.bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
+        gain = weight - rules.summary.max_tokens - ledger
+        is_worth_it = gain >= int(size * rules.min_progress) and size - gain <= limit
+        if facts.failed_summary_covers:
+            new_tokens = state.count_tokens(state.body[facts.failed_summary_covers : draft.stop])
+            is_worth_it = is_worth_it and new_tokens >= size * MIN_NEW_SHARE
+    if not is_worth_it:
         return None
-    return build_question(state, draft, covers, weight)
+    return build_question(state, draft, weight)
 
 
-def build_question(state: ConversationState, draft: Draft, covers: int, weight: int) -> Question:
-    """For the middle of this draft, which covers so many messages and has so many tokens."""
+def build_question(state: ConversationState, draft: Draft, weight: int) -> Question:
+    """For the middle of this draft, of which the answer replaces so many tokens."""
     rules, facts, earlier = state.rules, state.facts, state.block.summary
     # Flaws that the client's upstream may pass over would be the summary's fault: its call is ours.
     view = repair(state.request.head + state.view, state.request.wire)
     if rules.repair and view and view[-1].is_result:
         view = (*view, _make_message("assistant", UNDERSTOOD))
     return Question(
-        covers=covers,
+        covers=draft.stop,
         view=view,
         tools=state.tools,
         old=draft.middle,
@@ -181,6 +171,7 @@ def build_question(state: ConversationState, draft: Draft, covers: int, weight: 
         weight=weight,
         rules=rules.summary,
         focus=facts.focus,
+        label=facts.focus,
     )
 
 
@@ -188,9 +179,9 @@ def build_note_question(state: ConversationState, draft: Draft, weight: int) -> 
     """For notes on the middle of this draft, before that is shortened by so many tokens."""
     summary = state.rules.summary
     max_tokens = min(summary.notes, summary.max_tokens)
-    question = build_question(state, draft, draft.after[0].start if draft.after else len(state.body), weight)
     rules = replace(summary, prompt=NOTES_PROMPT, headings=(), max_tokens=max_tokens)
-    return replace(question, rules=rules, earlier="", focus="", originals={}, is_about_notes=True)
+    question = build_question(state, draft, weight)
+    return replace(question, rules=rules, earlier="", focus="", label=NOTES, originals={})
 
 
 def _is_shortened(message: Message) -> bool:
@@ -239,20 +230,20 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
     max_tokens = question.rules.max_tokens
     if question.rules.call == "aligned":
         messages = (*question.view, _make_user_message(question.instruction))
-        taken_tokens = sum(count(message.raw) for message in messages) + (
-            count(question.tools) if question.tools else 0
-        )
-        restored_texts = ""
-        if room is None or taken_tokens * SLACK_RATIO <= room:
-            text_count = RESTORED_TOKENS
-            if room is not None:
-                text_count = min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken_tokens - max_tokens)
-            restored_texts = _quote([*_restore(question, CLIP_CHARACTERS, text_count, count).values()])
-            messages = (*question.view, _make_user_message(question.instruction + restored_texts))
-            yield Try(messages, question.tools, aligned=True)
-        if room is None or taken_tokens * SLACK_RATIO + max_tokens <= room:
-            messages = (*question.view, _make_user_message(question.instruction + restored_texts + AGAIN))
-            yield Try(messages, question.tools, aligned=True, again=True)
+        taken_tokens = sum(count(message.raw) for message in messages) + count(question.tools or b"")
+        free_tokens = RESTORED_TOKENS + max_tokens
+        if room is not None:
+            free_tokens = int(room / SLACK_RATIO) - taken_tokens
+        if free_tokens >= 0:
+            question_text = question.instruction + _quote_shortened(question, free_tokens - max_tokens, count)
+            yield Try((*question.view, _make_user_message(question_text)), question.tools, aligned=True)
+            if room is None or taken_tokens * SLACK_RATIO + max_tokens <= room:
+                yield Try(
+                    (*question.view, _make_user_message(question_text + AGAIN)),
+                    question.tools,
+                    aligned=True,
+                    again=True,
+                )
     texts = set[str]()
     for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
         text = _retell(question, clip, None if room is None else int(room * share) - max_tokens, count)
@@ -274,8 +265,8 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
     return dict(reversed(texts))
 
 
-def _quote(texts: Sequence[str]) -> str:
-    """Follows the instruction if results are quoted."""
+def _quote_shortened(question: Question, room: int, count: Count) -> str:
+    texts = list(_restore(question, CLIP_CHARACTERS, min(room, RESTORED_TOKENS), count).values())
     if not texts:
         return ""
     return f"{RESTORED}\n\n{frame_transcript(texts)}\n\n{NOW}"
@@ -289,20 +280,18 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
     texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old_messages)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
-    text_count = len(texts)
+    first = 0
     if room is not None:
-        room -= count(_encode(render_request(question.instruction, question.earlier, (), omitted=text_count)))
-        text_count = 0
+        room -= count(_encode(render_request(question.instruction, question.earlier, (), omitted=len(texts))))
+        first = len(texts)
         for text in reversed(texts):
             room -= count(_encode(text))
             if room < 0:
                 break
-            text_count += 1
-    omitted_count = len(texts) - text_count
-    request = render_request(question.instruction, question.earlier, texts[omitted_count:], omitted=omitted_count)
-    if not text_count:
+            first -= 1
+    if first == len(texts):
         return None
-    return request
+    return render_request(question.instruction, question.earlier, texts[first:], omitted=first)
 
 
 def _take_characters(texts: Sequence[str], room: int) -> list[str]:

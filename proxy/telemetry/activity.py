@@ -14,7 +14,6 @@ from proxy.telemetry.lines import make_line
 
 MICRODOLLARS_PER_DOLLAR = 1_000_000
 """Counts are integers."""
-_NO_INCIDENTS = (events.RequestFinished, events.OriginalKept)
 _OUTCOME_COUNTS = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
 
 
@@ -48,7 +47,9 @@ class ActivityListener:
 
 
 def find_incident(event: events.Event) -> Incident | None:
-    if isinstance(event, _NO_INCIDENTS) or (isinstance(event, events.AdminActed) and event.outcome != "done"):
+    if isinstance(event, events.RequestFinished | events.OriginalKept) or (
+        isinstance(event, events.AdminActed) and event.outcome != "done"
+    ):
         return None
     line = make_line(event)
     if line is None or line[0] == "debug":

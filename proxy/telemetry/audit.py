@@ -22,7 +22,6 @@ from proxy.lifetime import BackgroundWriter
 
 FILE = "audit.jsonl"
 FILE_LIMIT_BYTES = 16 * 1024 * 1024
-MINUTE_SECONDS = 60.0
 REFUSALS_PER_MINUTE = 60
 FLUSH_SECONDS = 2.0
 """A reader, and the end of the process, wait this long for lines in the queue."""
@@ -37,7 +36,7 @@ class MinuteLimit:
         self._count = 0
 
     def allows(self) -> bool:
-        minute = int(time.monotonic() // MINUTE_SECONDS)
+        minute = int(time.monotonic() // 60)
         if minute != self._minute:
             self._minute, self._count = minute, 0
         self._count += 1

@@ -10,15 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from proxy import events
 from proxy.telemetry.lines import encode_json, make_line, pick_fields
-
-WARNING_INTERVAL_SECONDS = 60.0
 
 
 class Receiver:
@@ -56,48 +54,37 @@ class Receiver:
         """Warn the operator, at most once a minute."""
         now = time.monotonic()
         if now >= self._next_warning_at:
-            self._next_warning_at = now + WARNING_INTERVAL_SECONDS
+            self._next_warning_at = now + 60
             self._warn(f"{self._name} {problem}")
 
 
 QUEUED_EVENTS_MAX = 1_000
 
-Payload = dict[str, Any]
-
-
-class Hook(Protocol):
-    @property
-    def events(self) -> Sequence[str]: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def seconds(self) -> float: ...
-
 
 class Hooks:
-    def __init__(self, hooks: Sequence[Hook], warn: Callable[[str], None]) -> None:
-        self._callers = [HookCaller(hook, warn) for hook in hooks]
+    def __init__(self, hooks: "Sequence[Hook]") -> None:
+        self._hooks = hooks
 
     def __call__(self, event: events.Event) -> None:
-        if not self._callers:
+        if not self._hooks:
             return
         payload = make_payload(event)
         if payload is None:
             return
-        for caller in self._callers:
-            if payload["event"] in caller.hook.events:
-                caller.add(encode_json(payload))
+        for hook in self._hooks:
+            if payload["event"] in hook.event_names:
+                hook.add(encode_json(payload))
 
     def close(self) -> None:
         """May be called from any thread."""
-        for caller in self._callers:
-            caller.close()
+        for hook in self._hooks:
+            hook.close()
 
 
-class HookCaller:
-    def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
-        self.hook = hook
-        self._receiver = Receiver("hook", hook.address, hook.seconds, warn)
+class Hook:
+    def __init__(self, event_names: Sequence[str], receiver: Receiver) -> None:
+        self.event_names = event_names
+        self._receiver = receiver
         self._bodies: deque[bytes] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -124,7 +111,7 @@ class HookCaller:
                 self._receiver.complain(problem)
 
 
-def make_payload(event: events.Event) -> Payload | None:
+def make_payload(event: events.Event) -> dict[str, Any] | None:
     """Return the fields of the log line, without advice to operators: programs read it (docs/operations.md)."""
     line = make_line(event)
     if line is None:

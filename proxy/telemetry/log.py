@@ -21,8 +21,6 @@ from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.lines import encode_json, escape_controls, make_line
 from proxy.wire.redaction import redaction
 
-POLL_SECONDS = 1.0
-
 
 class StandardOutput:
     """File descriptor 1 without Python's buffers: they fail again at exit, and a stuck thread holds their lock."""
@@ -57,7 +55,7 @@ class StandardOutput:
                 try:
                     rest = rest[os.write(self._file, rest) :]
                 except BlockingIOError:  # a terminal that another program has set to non-blocking
-                    _wait_until_writable(self._file, POLL_SECONDS)
+                    _wait_until_writable(self._file, seconds=1.0)
         except OSError:
             self._is_torn = self._is_torn or len(rest) < len(data)
             return False
@@ -108,8 +106,6 @@ def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
         yield b"".join(chunk), len(chunk)
 
 
-FLUSH_SECONDS = 2.0
-"""Wait this long for the reader of the log."""
 BYTES_PER_KB = 1000
 
 Format = Literal["auto", "json", "text"]
@@ -148,7 +144,7 @@ class Log:
 
     def close(self) -> None:
         logging.getLogger().removeHandler(self._libraries)
-        self._writer.close(FLUSH_SECONDS)
+        self._writer.close(seconds=2.0)
 
     def _render_loss(self, count: int) -> bytes:
         text: str | None = self._logger.warning("log-lines-dropped", lines=count)

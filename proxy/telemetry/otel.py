@@ -10,10 +10,10 @@ conventions for HTTP (https://opentelemetry.io/docs/specs/semconv/http/http-span
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
@@ -55,7 +55,6 @@ def make_text(value: str) -> str:
 HELD_SPANS_MAX = 1_000
 FAILED_OUTCOMES = ("failed", "upstream-broke")
 CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
-DEFAULT_PORTS = {"http": 80, "https": 443}
 PROVIDERS = {
     "api.openai.com": "openai",
     "api.anthropic.com": "anthropic",
@@ -72,9 +71,9 @@ class SpanBuilder:
     def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
         self._base_urls = base_urls
         self._ready: list[Span] = []
-        # The usage of an answer is read after it was delivered, so the event with it may come first or last.
-        self._held: OrderedDict[str, tuple[float, Span]] = OrderedDict()
+        self._calls: list[tuple[float, str, Span]] = []
         self._usages: OrderedDict[str, list[KeyValue]] = OrderedDict()
+        """By the id of the request. The event with it comes before or after that of the call."""
 
     def add(self, at: int, event: events.Event) -> None:
         match event:
@@ -84,42 +83,32 @@ class SpanBuilder:
                 self._ready.append(self._summary(at, event, trace))
             case events.TurnEnded(request_id=request_id) if request_id:
                 usage = describe_usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
-                self._add_usage(request_id, make_attributes(usage))
+                self._usages[request_id] = make_attributes(usage)
+                if len(self._usages) > HELD_SPANS_MAX:
+                    self._usages.popitem(last=False)
 
-    def release(self, held_seconds: float) -> Iterator[Span]:
-        """Yield the spans that are complete, or have waited this long."""
-        yield from self._ready
-        self._ready = []
-        now = time.monotonic()
-        while self._held:
-            since, span = next(iter(self._held.values()))
-            if now - since < held_seconds and len(self._held) <= HELD_SPANS_MAX:
-                break
-            self._held.popitem(last=False)
-            yield span
+    def release(self, held_seconds: float) -> list[Span]:
+        """Return the spans that are complete, or have waited this long."""
+        spans, calls = self._ready, self._calls
+        self._ready, self._calls = [], []
+        for since, request_id, span in calls:
+            usage = self._usages.pop(request_id, None)
+            if usage is None and len(self._calls) < HELD_SPANS_MAX and time.monotonic() - since < held_seconds:
+                self._calls.append((since, request_id, span))
+            else:
+                span.attributes.extend(usage or ())
+                spans.append(span)
+        return spans
 
     def _add_request(self, at: int, event: events.RequestFinished, trace: Trace) -> None:
         self._ready.append(self._request(at, event, trace))
         if event.upstream is None or event.sent_seconds is None:
             return  # refused by the proxy itself
         call = self._call(at, event, trace)
-        usage = self._usages.pop(event.request_id, None)
-        if usage is not None:
-            call.attributes.extend(usage)
-        if usage is not None or not event.tokens_before:  # of a short history no usage is read
+        if event.tokens_before:
+            self._calls.append((time.monotonic(), event.request_id, call))
+        else:  # of a short history no usage is read
             self._ready.append(call)
-        else:
-            self._held[event.request_id] = (time.monotonic(), call)
-
-    def _add_usage(self, request_id: str, usage: list[KeyValue]) -> None:
-        held_span = self._held.pop(request_id, None)
-        if held_span is not None:
-            held_span[1].attributes.extend(usage)
-            self._ready.append(held_span[1])
-            return
-        self._usages[request_id] = usage
-        while len(self._usages) > HELD_SPANS_MAX:
-            self._usages.popitem(last=False)
 
     def _request(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
         attributes: Attributes = {
@@ -192,7 +181,7 @@ class SpanBuilder:
         }
         if host:
             attributes["server.address"] = host
-            attributes["server.port"] = parts.port or DEFAULT_PORTS.get(parts.scheme)
+            attributes["server.port"] = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
         return attributes
 
 
@@ -233,42 +222,27 @@ def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
 
 
-GATHER_SECONDS = 1.0
-QUEUED_EVENTS_MAX = 10_000
-CLOSE_SECONDS = 2.0
-HELD_SECONDS = 10.0
-"""A call's usage is read after the answer."""
-_SCOPE = InstrumentationScope(name="compaction-proxy", version=__version__)
-_UNWRITABLE = (ValueError, TypeError)
-"""Raised by protobuf."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    endpoint: str
-    headers: Mapping[str, str]
-    service: str
-    instance: str
-
-
 class Exporter:
-    """Make it on the event loop, close it from a thread. `base_urls`: by upstream. `warn` is called from a thread."""
+    """Make it on the event loop, close it from a thread. `base_urls`: by upstream. `headers` go to the collector."""
 
-    def __init__(self, target: Target, base_urls: Callable[[], Mapping[str, str]], warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        collector: Receiver,
+        headers: Mapping[str, str],
+        service: str,
+        base_urls: Callable[[], Mapping[str, str]],
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._target = target
         self._spans = SpanBuilder(base_urls)
-        self._collector = Receiver("collector", target.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
-        self._resource = Resource(
-            attributes=make_attributes(
-                {
-                    "service.name": target.service,
-                    "service.version": __version__,
-                    "service.instance.id": target.instance,
-                }
-            )
-        )
-        self._writer = BackgroundWriter[tuple[int, events.Event]]("otel", self._send, QUEUED_EVENTS_MAX, GATHER_SECONDS)
+        self._collector = collector
+        self._headers = {"content-type": "application/x-protobuf", **headers}
+        resource = {
+            "service.name": service,
+            "service.version": __version__,
+            "service.instance.id": str(uuid4()),
+        }
+        self._resource = Resource(attributes=make_attributes(resource))
+        self._writer = BackgroundWriter[tuple[int, events.Event]]("otel", self._send, 10_000, gather_seconds=1.0)
 
     def __call__(self, event: events.Event) -> None:
         if not isinstance(event, events.LoopLagged):
@@ -279,17 +253,17 @@ class Exporter:
         return self._writer.dropped
 
     def close(self) -> None:
-        self._writer.close(CLOSE_SECONDS)
-        self._post_spans(list(self._spans.release(0)))
+        self._writer.close(seconds=2.0)
+        self._post_spans(self._spans.release(0))
 
     def _send(self, items: Sequence[tuple[int, events.Event]]) -> int:
         lost_count = 0
         for at, event in items:
             try:
-                self._spans.add(at, event)  # a span only if it carries a trace (`otel.traces`)
-            except _UNWRITABLE:  # a client chose some of its words: it must not cost the spans of others
+                self._spans.add(at, event)  # a span only if it carries a trace
+            except (ValueError, TypeError):  # of protobuf: words of a client must not cost the spans of others
                 lost_count += 1
-        if not self._post_spans(list(self._spans.release(HELD_SECONDS))):
+        if not self._post_spans(self._spans.release(held_seconds=10.0)):
             return len(items)
         return lost_count
 
@@ -300,9 +274,9 @@ class Exporter:
             return False
         group = ExportTraceServiceRequest()
         resource = group.resource_spans.add(resource=self._resource)
-        resource.scope_spans.add(scope=_SCOPE, spans=spans)
-        headers = {"content-type": "application/x-protobuf", **self._target.headers}
-        posting = self._collector.post(group.SerializeToString(), headers, "/v1/traces")
+        scope = InstrumentationScope(name="compaction-proxy", version=__version__)
+        resource.scope_spans.add(scope=scope, spans=spans)
+        posting = self._collector.post(group.SerializeToString(), self._headers, "/v1/traces")
         problem = asyncio.run_coroutine_threadsafe(posting, self._loop).result()
         if problem:
             self._collector.complain(f"{problem}; its telemetry is dropped")

@@ -67,6 +67,8 @@ class Call:
 _ACCOUNT_HEADERS = CREDENTIALS | ACCOUNTS
 
 
+# Parsing a URL costs as much as the rest of the header work, and most requests have one of a few.
+@lru_cache(maxsize=256)
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
     if "{model}" in base:
         base = base.replace("{model}", _quote_model(model))
@@ -84,10 +86,6 @@ def _quote_model(model: str | None) -> str:
             "model without slashes"
         )
     return quote(model, safe="", errors="replace")
-
-
-# Cached because parsing a URL costs as much as the rest of the header work, and paths without a query are few.
-_build_plain_url = lru_cache(maxsize=256)(_build_url)
 
 
 def _list_added_headers(settings: Upstream) -> CIMultiDict[str]:
@@ -116,16 +114,12 @@ def _find_proxy(url: str) -> str | None:
     return getproxies().get(parts.scheme)
 
 
-_CHECK_SECONDS = 1.0
-_RETRY_WAIT_MAX_SECONDS = 5.0
-
-
 class IdleTimeout:
     """Ends replies that say nothing for too long, at most a second late."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._check_seconds = min(_CHECK_SECONDS, seconds / 4)
+        self._check_seconds = min(1.0, seconds / 4)
         self.silent_since: dict[aiohttp.StreamReader, float | None] = {}
         """None while a chunk is with the client: a slow client is not the upstream's silence."""
         self._timer: asyncio.TimerHandle | None = None
@@ -156,14 +150,13 @@ class Reply:
     def __init__(
         self,
         response: aiohttp.ClientResponse,
-        name: str,
+        settings: Upstream,
         idle_timeout: IdleTimeout,
         *,
         is_last: bool,
-        cross_origin: bool = True,
     ) -> None:
         self._response = response
-        self._name = name
+        self._name = settings.name
         self._idle_timeout = idle_timeout
         self._is_last = is_last
         self._peeked = b""
@@ -173,6 +166,8 @@ class Reply:
         self.reason = response.reason or ""
         if not self.reason.replace("\t", "").isprintable():
             self.reason = ""  # it could not be written again
+        # No page of another site may read an answer that the proxy's own key paid for.
+        cross_origin = not settings.holds_secret
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
@@ -248,9 +243,7 @@ class Reply:
 
 
 _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-# Servers close idle connections, and a request on one that is just closing fails; 15 s is what most clients use.
-_IDLE_SECONDS = 15
-_READ_BUFFER_BYTES = 256 * 1024
+_RETRY_WAIT_MAX_SECONDS = 5.0
 # A body up to this size is sent in one packet with its headers.
 _ONE_PACKET_BYTES = 16 * 1024
 
@@ -277,12 +270,15 @@ class Client:
         self._closes_after_streams = settings.base_url.startswith("http:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=settings.max_connections, keepalive_timeout=_IDLE_SECONDS, ssl=_tls_context(settings)
+                limit=settings.max_connections,
+                # Servers close idle connections, and a request on one that is just closing fails.
+                keepalive_timeout=15,
+                ssl=_tls_context(settings),
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
-            read_bufsize=_READ_BUFFER_BYTES,
+            read_bufsize=256 * 1024,
             max_line_size=LINE_LIMIT_BYTES,
             max_field_size=LINE_LIMIT_BYTES,
             max_headers=HEADERS_MAX,
@@ -329,12 +325,11 @@ class Client:
         base = self.settings.base_url
         if at_server_root:
             url = URL(base).origin().with_path(call.path)
-        elif not call.query:
-            url = _build_plain_url(base, call.path, self._query, model)
-        elif self._query:
-            url = _build_url(base, call.path, f"{call.query}&{self._query}", model)
         else:
-            url = _build_url(base, call.path, call.query, model)
+            query = call.query
+            if query and self._query:
+                query += "&"
+            url = _build_url(base, call.path, query + self._query, model)
         return await self._send_with_retries(call.method, url, self._build_headers(call), call.body)
 
     def _build_headers(self, call: Call) -> CIMultiDict[str]:
@@ -391,14 +386,7 @@ class Client:
             # No call asks for it, and a client would wait for the answer after it.
             response.close()
             raise UpstreamBroke(f'upstream "{self.settings.name}" switched to another protocol instead of answering')
-        return Reply(
-            response,
-            self.settings.name,
-            self._idle_timeout,
-            is_last=self._closes_after_streams,
-            # No page of another site may read an answer that the proxy's own key paid for.
-            cross_origin=not self.settings.holds_secret,
-        )
+        return Reply(response, self.settings, self._idle_timeout, is_last=self._closes_after_streams)
 
     def _retry_wait_seconds(self, reply: Reply) -> float | None:
         """Return None if the client gets this reply."""
@@ -434,11 +422,7 @@ class _BytesPayload(Payload):
         return bytes(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        await writer.write(self._value)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
-        """Its length is its own: the client's `Content-Length` is not forwarded."""
-        if self._size is not None and self._size > _ONE_PACKET_BYTES:
+        if len(self._value) > _ONE_PACKET_BYTES:
             writer.send_headers()  # otherwise aiohttp copies a megabyte to put the headers in front of it
         await writer.write(self._value)
 

@@ -10,7 +10,7 @@ index 0, several choices interleaved, unknown keys. So nothing here knows a dial
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -20,11 +20,6 @@ from proxy.wire.event_streams import EventReader, read_event
 from proxy.wire.json_body import as_object, as_text, find_values, read_elements
 
 ANSWER_MAX_BYTES = 16 * 1024 * 1024
-_IDENTIFYING = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
-_TEXTS = frozenset({"type", "text", "thinking"})
-_NESTING_MAX_LEVELS = 64
-OPEN_CALLS_MAX = 500
-"""Calls of one message whose pieces may still come, interleaved: each piece is compared with these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +51,28 @@ class Assembly:
     ) -> None:
         self._reader = reader
         self._encoding = encoding
+        self._max_bytes = room
         self._room = room
+        """Bytes that may still be added; below 0, a stream is read for its usage and end only."""
         self._is_stream = content_type.strip().lower().startswith("text/event-stream")
         self._body = bytearray()
-        self._stream = _Stream(room, reader)
         self._lost = False
+        self._events = EventReader(room)
+        self._choices: dict[int, _GrowingChoice] = {}
+        self._model = ""
+        self._usage: Mapping[str, Any] | None = None
+        self._error: Any = None
 
     def feed(self, data: bytes) -> None:
         """Compressed bytes and whole bodies wait for the end."""
         if self._is_stream and not self._encoding:
-            self._stream.feed(data)
-        elif len(self._body) + len(data) <= self._room:
+            self._feed_events(data)
+        elif len(self._body) + len(data) <= self._max_bytes:
             self._body += data
         else:
             self._lost = True
 
     def lose(self) -> bool:
-        """Some bytes of the answer will never be fed."""
         self._lost = True
         return True
 
@@ -80,20 +80,58 @@ class Assembly:
         body = bytes(self._body)
         if self._encoding and body:
             try:
-                body = decode_body(body, self._encoding, self._room)
+                body = decode_body(body, self._encoding, self._max_bytes)
             except (KeyError, DecodedTooLarge, UndecodableBody):
                 return NOTHING
         if self._is_stream:
-            self._stream.feed(body + b"\n\n")
-            answer = self._stream.answer(ended=ended)
-            if self._lost:
-                return replace(answer, whole=False)
-            return answer
-        if self._reader is not None:
-            body = self._reader.read_body(body)
+            self._feed_events(body + b"\n\n")
+            return self._join(ended=ended)
         if not ended or self._lost:
             return NOTHING
+        if self._reader is not None:
+            body = self._reader.read_body(body)
         return _read_whole(body)
+
+    def _feed_events(self, data: bytes) -> None:
+        for event in self._events.feed(data):
+            self._read_event(event)
+        if self._events.has_cut:
+            self._room = -1
+
+    def _join(self, *, ended: bool) -> Answer:
+        choices: list[Choice] = []
+        for index, growing in sorted(self._choices.items()):
+            choices.append(Choice(index, _render_message(growing), growing.finish))
+        is_finished = bool(choices) and all(choice.finish for choice in choices)
+        is_whole = self._room >= 0 and not self._lost and self._error is None and (ended or is_finished)
+        return Answer(tuple(choices), self._model, self._usage, self._error, is_whole)
+
+    def _read_event(self, raw: bytes) -> None:
+        event: Mapping[str, Any] | None = read_event(raw)
+        if event is None:
+            return
+        if self._reader is not None:
+            event = self._reader.read_event(event)
+        self._model = self._model or as_text(event.get("model"))
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            # Messages tells at the beginning what it has read, and at the end what it has written.
+            self._usage = {**(self._usage or {}), **usage}
+        self._error = event.get("error") or self._error
+        listed_choices = event.get("choices")
+        if isinstance(listed_choices, list):
+            for number, choice in enumerate(listed_choices):
+                if isinstance(choice, dict):
+                    self._add_to_choice(choice, _read_index(choice, number))
+
+    def _add_to_choice(self, choice: dict[str, Any], index: int) -> None:
+        growing = self._choices.setdefault(index, _GrowingChoice())
+        growing.finish = as_text(choice.get("finish_reason")) or growing.finish
+        delta = as_object(choice.get("delta")) or as_object(choice.get("message"))
+        if self._room >= 0:
+            self._room -= sum(_iterate_weights(delta))
+        if self._room >= 0:
+            _add_members(growing.message, delta)
 
 
 def _read_whole(body: bytes) -> Answer:
@@ -134,59 +172,6 @@ class _GrowingChoice:
     finish: str | None = None
 
 
-class _Stream:
-    def __init__(self, room: int, reader: AnswerFormat | None) -> None:
-        self._reader = reader
-        self._room = room
-        """Bytes that may still be added; below 0, the answer is read for its usage and end only."""
-        self._events = EventReader(room)
-        self._choices: dict[int, _GrowingChoice] = {}
-        self._model = ""
-        self._usage: Mapping[str, Any] | None = None
-        self._error: Any = None
-
-    def feed(self, data: bytes) -> None:
-        for event in self._events.feed(data):
-            self._read_event(event)
-        if self._events.has_cut:
-            self._room = -1
-
-    def answer(self, *, ended: bool) -> Answer:
-        choices: list[Choice] = []
-        for index, growing in sorted(self._choices.items()):
-            choices.append(Choice(index, _render_message(growing), growing.finish))
-        is_finished = bool(choices) and all(choice.finish for choice in choices)
-        is_whole = self._room >= 0 and self._error is None and (ended or is_finished)
-        return Answer(tuple(choices), self._model, self._usage, self._error, is_whole)
-
-    def _read_event(self, raw: bytes) -> None:
-        event: Mapping[str, Any] | None = read_event(raw)
-        if event is None:
-            return
-        if self._reader is not None:
-            event = self._reader.read_event(event)
-        self._model = self._model or as_text(event.get("model"))
-        usage = event.get("usage")
-        if isinstance(usage, dict):
-            # Messages tells at the beginning what it has read, and at the end what it has written.
-            self._usage = {**(self._usage or {}), **usage}
-        self._error = event.get("error") or self._error
-        listed_choices = event.get("choices")
-        if isinstance(listed_choices, list):
-            for number, choice in enumerate(listed_choices):
-                if isinstance(choice, dict):
-                    self._add_to_choice(choice, _read_index(choice, number))
-
-    def _add_to_choice(self, choice: dict[str, Any], index: int) -> None:
-        growing = self._choices.setdefault(index, _GrowingChoice())
-        growing.finish = as_text(choice.get("finish_reason")) or growing.finish
-        delta = as_object(choice.get("delta")) or as_object(choice.get("message"))
-        if self._room >= 0:
-            self._room -= sum(_iterate_weights(delta))
-        if self._room >= 0:
-            _add_members(growing.message, delta)
-
-
 def _render_message(choice: _GrowingChoice) -> bytes:
     message = {"role": "assistant", **_join_texts(choice.message)}
     for name in ("tool_calls", "content"):
@@ -205,7 +190,7 @@ def _add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
     for key, value in delta.items():
         if value is None:
             grown.setdefault(key, None)
-        elif key in _IDENTIFYING:
+        elif key in {"id", "type", "role", "name", "index", "format", "signature_type"}:
             grown[key] = grown.get(key) or value
         else:
             grown[key] = _add_piece(grown.get(key), value)
@@ -252,7 +237,7 @@ def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  
         if elements and isinstance(elements[-1], dict) and _continues(elements[-1], piece):
             return elements[-1]
         return None
-    for element in islice(reversed(elements), OPEN_CALLS_MAX):
+    for element in islice(reversed(elements), 500):  # calls whose pieces may still come, interleaved
         if isinstance(element, dict) and element.get("index") == piece["index"]:
             if piece.get("id") and element.get("id") and element["id"] != piece["id"]:
                 return None
@@ -264,7 +249,11 @@ def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
     """True if a piece without an index continues the last: a part of the same kind, or a call without a name."""
     if "function" in piece and not piece.get("id"):
         return not as_object(piece["function"]).get("name")
-    return piece.keys() <= _TEXTS and piece.keys() == last.keys() and piece.get("type") == last.get("type")
+    return (
+        piece.keys() <= {"type", "text", "thinking"}
+        and piece.keys() == last.keys()
+        and piece.get("type") == last.get("type")
+    )
 
 
 def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -279,7 +268,7 @@ def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
 
 def _iterate_weights(value: Any, level: int = 0) -> Iterator[int]:  # noqa: ANN401 - any JSON
     """Bytes, roughly; a value that is nested too deep weighs more than any room."""
-    if level >= _NESTING_MAX_LEVELS:
+    if level >= 64:  # noqa: PLR2004
         yield ANSWER_MAX_BYTES
     elif isinstance(value, str):
         yield len(value)

@@ -36,7 +36,6 @@ class RequestFormat(ABC):
 
     NAME: ClassVar[str]
     LIST: ClassVar[str]
-    """The member that holds the history."""
     BOUNDS: ClassVar[tuple[str, ...]]
     """The members that bound an answer; the last of them is set if a request has none."""
     ASKS_FOR_MORE: ClassVar[frozenset[str]]
@@ -64,7 +63,8 @@ class RequestFormat(ABC):
 
     def _read_after(self, prefix: Prefix, source: bytes) -> Request | None:
         """None: it does not begin so after all."""
-        rest = prefix.remove_from(source)
+        rest = source[: prefix.start] + source[prefix.stop :]
+        rest.decode()
         places = find_values(rest)
         if not prefix.is_followed(source, rest, places.get(self.LIST)):
             return None
@@ -182,9 +182,6 @@ class RequestFormat(ABC):
         return None
 
 
-EVENT_MAX_BYTES = 16 * 1024 * 1024
-
-
 @dataclass(frozen=True, slots=True)
 class Round:
     elements: tuple[bytes, ...]
@@ -197,9 +194,7 @@ class Rounds(ABC):
     """The answers of a request, on their way to the client."""
 
     _LIST: ClassVar[str] = ""
-    """The member of a whole body that holds the blocks or items."""
     _FINISH: ClassVar[str] = ""
-    """The member that tells how an answer ended."""
 
     def __init__(self, own: Collection[str], *, stream: bool) -> None:
         self._own = frozenset(own)
@@ -208,7 +203,6 @@ class Rounds(ABC):
         self._is_first = True
         self._usage: dict[str, Any] | None = None
         self._usages: list[Mapping[str, Any] | None] = []
-        """Of each round that has ended."""
         self._next_index = 0
         """Of the client's items."""
         self._client_calls = 0
@@ -219,11 +213,10 @@ class Rounds(ABC):
 
     def _reset(self, *, is_last: bool) -> None:
         self._is_last = is_last
-        self._events = EventReader(EVENT_MAX_BYTES)
+        self._events = EventReader(16 * 1024 * 1024)
         self._unshown: list[bytes] = []
         """Events that are being shown; if that fails, they are still held."""
         self._rest = b""
-        """Return the bytes for the client if the end has no blank line."""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
         self._finish: str | None = None
@@ -236,7 +229,6 @@ class Rounds(ABC):
         return b"".join(self._unshown) + self._events.held
 
     def find_usage(self, number: int) -> Mapping[str, Any] | None:
-        """None: its answer did not tell."""
         usages = [*self._usages, self._round_usage]
         return usages[number] if number < len(usages) else None
 
@@ -274,21 +266,18 @@ class Rounds(ABC):
 
     @abstractmethod
     def _show(self, event: bytes) -> bytes:
-        """The event as the client gets it, or nothing."""
+        """Nothing: the client does not get it."""
 
     @abstractmethod
     def _find_round(self) -> Round | None: ...
 
     @abstractmethod
-    def _choose_shown(self) -> list[dict[str, Any]]:
-        """Return the bytes for the client of a whole body."""
+    def _choose_shown(self) -> list[dict[str, Any]]: ...
 
     def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The last body, which has the items of all rounds."""
         return body
 
     def _read_body(self) -> None:
-        """Its usage, and how it ended."""
         body = read_object(self._body) or {}
         items = body.get(self._LIST)
         if isinstance(items, list):
@@ -306,7 +295,6 @@ class Rounds(ABC):
         return write_json(self._complete_body(body))
 
     def _names_own(self, raw: bytes) -> bool:
-        """True if one of the proxy's own tools may be named in it."""
         return any(f'"{name}"'.encode() in raw for name in self._own)
 
 
@@ -360,7 +348,6 @@ def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:
 
 
 def write_completion(answer: Mapping[str, Any], content: list[Any], calls: list[Any], finish: str | None) -> bytes:
-    """A chat completion."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = calls
@@ -388,18 +375,15 @@ class AnswerFormat(ABC):
     @abstractmethod
     def define_tool(tool: OwnTool) -> bytes: ...
 
-    @abstractmethod
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        return event
 
-    @abstractmethod
-    def read_body(self, body: bytes) -> bytes: ...
+    def read_body(self, body: bytes) -> bytes:
+        return body
 
     @abstractmethod
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
         """One body, or a stream of events."""
-
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
-        return self.ROUNDS(own_tools, stream=stream)
 
     @abstractmethod
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...

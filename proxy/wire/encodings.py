@@ -29,7 +29,6 @@ _PIECE_MAX_BYTES = 64 * 1024
 # Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
 # once would be copied for every piece that comes out.
 _FEED_BYTES = 512
-_ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): 27}  # 128 MiB
 
 
 class DecodedTooLarge(ValueError):
@@ -68,50 +67,39 @@ def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
 
 
 def _read_members(body: bytes, open_member: Callable[[], Any]) -> Iterator[bytes]:
-    at = members = 0
-    while at < len(body):
-        if members >= MEMBERS_MAX:
-            raise EOFError(f"it has more than {MEMBERS_MAX} members")
+    """`needs_input` is of zstd, which holds what it has not opened; `unconsumed_tail` of zlib, which gives it back."""
+    start = members = 0
+    while start < len(body):
         members += 1
-        opener = open_member()
-        while not opener.eof:
-            fed_bytes = body[at : at + _FEED_BYTES]
-            piece = opener.decompress(fed_bytes, _PIECE_MAX_BYTES)
-            if not (fed_bytes or piece):
+        if members > MEMBERS_MAX:
+            raise EOFError(f"it has more than {MEMBERS_MAX} members")
+        decompressor = open_member()
+        while not decompressor.eof:
+            needs_input = getattr(decompressor, "needs_input", True)
+            fed_bytes = body[start : start + _FEED_BYTES] if needs_input else b""
+            piece = decompressor.decompress(fed_bytes, _PIECE_MAX_BYTES)
+            if needs_input and not (fed_bytes or piece):
                 raise EOFError("it ends too early")
-            at += len(fed_bytes) - len(opener.unconsumed_tail) - len(opener.unused_data)
+            start += len(fed_bytes) - len(getattr(decompressor, "unconsumed_tail", b""))
             yield piece
-
-
-def _zlib(body: bytes, window: int) -> Iterator[bytes]:
-    return _read_members(body, partial(zlib.decompressobj, window))
+        start -= len(decompressor.unused_data)
 
 
 def _gzip(body: bytes) -> Iterator[bytes]:
-    return _zlib(body, zlib.MAX_WBITS | 16)
+    return _read_members(body, partial(zlib.decompressobj, zlib.MAX_WBITS | 16))
 
 
 def _deflate(body: bytes) -> Iterator[bytes]:
     """Some clients send it without zlib's header, which all servers accept."""
     # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
     has_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
-    return _zlib(body, zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
+    window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
+    return _read_members(body, partial(zlib.decompressobj, window))
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:
-    start = members = 0
-    while start < len(body):
-        members += 1
-        if members > MEMBERS_MAX:
-            raise EOFError(f"it has more than {MEMBERS_MAX} members")
-        decompressor = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
-        while not decompressor.eof:
-            fed_bytes = body[start : start + _FEED_BYTES] if decompressor.needs_input else b""
-            if decompressor.needs_input and not fed_bytes:
-                raise EOFError("it ends too early")
-            start += len(fed_bytes)
-            yield decompressor.decompress(fed_bytes, _PIECE_MAX_BYTES)
-        start -= len(decompressor.unused_data)
+    options = {int(zstd.DecompressionParameter.window_log_max): 27}  # 128 MiB
+    return _read_members(body, partial(zstd.ZstdDecompressor, options=options))
 
 
 def _brotli(body: bytes) -> Iterator[bytes]:

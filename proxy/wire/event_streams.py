@@ -13,7 +13,6 @@ from typing import Any
 from proxy.wire.json_body import as_object, as_text, read_json, read_object, write_json
 
 DATA = re.compile(rb"(?:\xef\xbb\xbf)?data: ?")
-_EVENT_NAME = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])event:")
 
 
 class LineReader:
@@ -26,7 +25,6 @@ class LineReader:
 
     def __init__(self, max_held_bytes: int) -> None:
         self._max_held_bytes = max_held_bytes
-        """A longer line is returned in pieces, as it comes."""
         self._held = bytearray()
         self._is_within_line = False
         self.continues_line = False
@@ -37,7 +35,6 @@ class LineReader:
         return bytes(self._held)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the lines that are whole now."""
         self.continues_line = self._is_within_line
         buffer = self._held
         if not buffer and chunk.endswith(b"\n"):
@@ -73,16 +70,13 @@ class EventReader:
         self._max_event_bytes = max_event_bytes
         self._lines = LineReader(max_event_bytes)
         self._event = bytearray()
-        """Whole lines of an event that has not ended."""
         self.has_cut = False
-        """A larger event was returned in pieces."""
 
     @property
     def held(self) -> bytes:
         return bytes(self._event) + self._lines.held
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the events that are whole now."""
         events: list[bytes] = []
         is_line_start = True
         for line in self._lines.feed(chunk).splitlines(keepends=True):
@@ -119,8 +113,8 @@ def read_event(event: bytes) -> dict[str, Any] | None:
 
 
 def has_name(event: bytes) -> bool:
-    """It has a line `event:`."""
-    return _EVENT_NAME.search(event) is not None
+    lines = event.removeprefix(b"\xef\xbb\xbf").splitlines()
+    return any(line.startswith(b"event:") for line in lines)
 
 
 def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
@@ -136,9 +130,9 @@ OPENING_MAX_BYTES = 2 * 1024 * 1024
 _TYPE_FIRST = re.compile(rb'\{\s*"type"\s*:\s*"([\w.]+)"')
 _REQUEST_TAKEN = frozenset({b"response.created", b"response.in_progress", b"response.queued", b"message_start"})
 """A refusal may still follow these, and any other that carries no output."""
-_CARRIES_OUTPUT = re.compile(
-    r"content_block_|message_(?:delta|stop)"
-    r"|response\.(?:\w+\.|output|content|reasoning|function_call|completed|incomplete|cancelled)"
+_OUTPUT_KINDS = (
+    *("content_block_", "message_delta", "message_stop", "response.output", "response.content", "response.reasoning"),
+    *("response.function_call", "response.completed", "response.incomplete", "response.cancelled"),
 )
 
 
@@ -188,7 +182,8 @@ class StreamOpening:
             return
         self._refusal = _find_event_error(event)
         kind = as_text(event.get("type"))
-        is_output = not kind or "choices" in event or _CARRIES_OUTPUT.match(kind) is not None
+        is_of_item = kind.startswith("response.") and kind.count(".") > 1
+        is_output = not kind or "choices" in event or is_of_item or kind.startswith(_OUTPUT_KINDS)
         self._is_decided = is_output or self._first_decides or self._refusal is not None
 
 
@@ -204,10 +199,6 @@ def _find_event_error(event: Mapping[str, Any]) -> bytes | None:
     return write_json({"error": error})
 
 
-HEARTBEAT = b": keep-alive\n\n"
-HEARTBEAT_WITHIN_EVENT = b": keep-alive\n"
-"""Without the empty line, which would end an event of which only some lines have come."""
-_EVENT_ENDS = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r")
 HELD_MAX_BYTES = 64 * 1024
 """A longer line is relayed in pieces."""
 
@@ -217,8 +208,6 @@ _ENDS = rb"message_stop|response\.(?:completed|incomplete|failed)"
 _DONE = re.compile(rb"[\r\n](?:data:\s*\[DONE\]|(?:event:\s*|data:\s*\{\s*\"type\"\s*:\s*\")(?:" + _ENDS + rb"))")
 _END_TYPE = re.compile(rb'"type"\s*:\s*"(?:' + _ENDS + rb')"')
 _END_TYPES = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
-_REMEMBERED_BYTES = 64
-"""A cut line may be cut within the words that tell the finish."""
 ErrorObject = dict[str, object]
 
 
@@ -234,7 +223,7 @@ class StreamWatch:
         """Responses: see `find_line_error`."""
         self._lines = LineReader(HELD_MAX_BYTES)
         self._tail = b"\n\n"
-        """The end of the relayed bytes."""
+        """The end of the relayed bytes: a long line may be cut within the words that tell the finish."""
         self._must_finish = must_finish
         self.finished = not must_finish
         self.is_done = False
@@ -250,9 +239,9 @@ class StreamWatch:
         """A comment that changes no event if written now."""
         if not self.at_boundary:
             return b""
-        if self._tail.endswith(_EVENT_ENDS):
-            return HEARTBEAT
-        return HEARTBEAT_WITHIN_EVENT
+        if self._tail.endswith((b"\n\n", b"\n\r\n", b"\r\r", b"\n\r")):
+            return b": keep-alive\n\n"
+        return b": keep-alive\n"  # an empty line would end an event of which only some lines have come
 
     def feed(self, chunk: bytes) -> bytes:
         return self._watch(self._lines.feed(chunk))
@@ -275,7 +264,7 @@ class StreamWatch:
             if b'"error"' in ready:
                 ready = self._cut_at_error(ready)
                 recent_bytes = self._tail + ready
-        self._tail = recent_bytes[-_REMEMBERED_BYTES:]
+        self._tail = recent_bytes[-64:]
         return ready
 
     def _holds_last_event(self, ready: bytes) -> bool:

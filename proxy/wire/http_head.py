@@ -28,9 +28,6 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# Set by this proxy: the host is another, the length is counted again, `Expect` was answered here, and the proxy must be
-# able to read the answer, whatever the client could unpack.
-SET_BY_PROXY = frozenset({"host", "content-length", "expect", "accept-encoding"})
 OWN_HEADERS = frozenset({"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"})
 # None of these is sent beside a key of the proxy: it would name another account than the key does.
 CREDENTIALS = frozenset(
@@ -55,7 +52,9 @@ TOO_MANY_HEADERS = "Too many headers received"
 # Control characters, tabs aside, are forbidden (RFC 9110, section 5.5). aiohttp writes none, but reads them.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
-_NOT_FOR_UPSTREAM = HOP_BY_HOP | SET_BY_PROXY | OWN_HEADERS
+# Set by this proxy: the host is another, the length is counted again, `Expect` was answered here, and the proxy must be
+# able to read the answer, whatever the client could unpack.
+_NOT_FOR_UPSTREAM = HOP_BY_HOP | OWN_HEADERS | {"host", "content-length", "expect", "accept-encoding"}
 # An Alt-Svc (RFC 7838) would lead the client past the proxy.
 _NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
 _NO_CODING = frozenset({"", "chunked", "identity"})
@@ -74,7 +73,6 @@ def remove_headers(headers: Headers, *names: str) -> Headers:
 
 
 def read_own_headers(headers: Headers) -> dict[str, str]:
-    """Of one that repeats, the first value."""
     values: dict[str, str] = {}
     for spelling, value in headers:
         name = spelling.lower()
@@ -85,10 +83,7 @@ def read_own_headers(headers: Headers) -> dict[str, str]:
 
 def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     names = [name.lower() for name, _ in headers]
-    removed_names = _NOT_FOR_UPSTREAM
-    if without:
-        removed_names |= without
-    forwarded_headers = _drop(headers, names, removed_names)
+    forwarded_headers = _drop(headers, names, _NOT_FOR_UPSTREAM | without if without else _NOT_FOR_UPSTREAM)
     if len(set(names)) == len(names):
         return forwarded_headers
     return _unify_spelling(forwarded_headers)
@@ -147,17 +142,10 @@ def _unify_spelling(headers: Headers) -> Headers:
 
 def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
     """In the order they were applied; `identity` is none."""
-    codings: list[str] = []
-    for name, value in headers:
-        if name.lower() == "content-encoding":
-            codings += list_codings(value)
-    if not codings:
-        return ""
-    return ",".join([coding for coding in codings if coding not in _NO_CODING])
+    return ",".join([coding for coding in _list_options(headers, "content-encoding") if coding not in _NO_CODING])
 
 
 def _list_options(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
-    """The words in the lists of the headers of this name."""
     options: list[str] = []
     for spelling, value in headers:
         if spelling.lower() == name:
@@ -215,27 +203,23 @@ INFERENCE_PATHS = (
     "/detokenize",
 )
 MODEL_PATHS = ("/models", "/models/*")
-_INFERENCE = {"POST": INFERENCE_PATHS, "GET": MODEL_PATHS, "HEAD": MODEL_PATHS}
-
-_ORIGIN = re.compile(r"\Ahttps?://[^/?#]*/?", re.IGNORECASE)
-_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-# Printable, and no percent sign without its two digits: once an escape is undone, it could become part of another.
-_SAFE = re.compile(r"(?:[\x21-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
 
 
 def remove_origin(target: str) -> str:
     """Some clients write scheme and host before the path."""
-    return _ORIGIN.sub("/", target)
+    if target.startswith("/"):
+        return target
+    return re.sub(r"\Ahttps?://[^/?#]*/?", "/", target, flags=re.IGNORECASE)
 
 
 @lru_cache(maxsize=256)
 def normalize_path(path: str) -> str | None:
     """Dots resolved, slashes single, needless escapes undone. None: no path at all."""
-    if not path.startswith("/") or "\\" in path or not _SAFE.fullmatch(path):
+    # A percent sign without its two digits could become part of another escape once that is undone.
+    if not path.startswith("/") or re.search(r"[^\x21-\x7e]|\\|%(?![0-9A-Fa-f]{2})", path):
         return None
     result_segments: list[str] = []
-    segments = _ESCAPE.sub(_undo_needless, path).split("/")
+    segments = re.sub(r"%([0-9A-Fa-f]{2})", _undo_needless, path).split("/")
     for segment in segments:
         if segment == "..":
             result_segments = result_segments[:-1]
@@ -263,24 +247,24 @@ def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:
     unescaped_path = unquote(path).rstrip("/")
     if ".." in unescaped_path or "%" in unescaped_path:
         return False
-    return any(fnmatchcase(unescaped_path, pattern) for pattern in (*_INFERENCE.get(method, ()), *listed))
+    paths = {"POST": INFERENCE_PATHS, "GET": MODEL_PATHS, "HEAD": MODEL_PATHS}.get(method, ())
+    return any(fnmatchcase(unescaped_path, pattern) for pattern in (*paths, *listed))
 
 
 def _undo_needless(escape: re.Match[str]) -> str:
     character = chr(int(escape[1], 16))
-    return character if character in _UNRESERVED else escape[0].upper()
+    is_needless = character.isascii() and (character.isalnum() or character in "-._~")
+    return character if is_needless else escape[0].upper()
 
 
-# The names that upstreams and gateways in use today read, beside those of `CREDENTIALS`, are all matched by this.
-_NAMED_LIKE_ONE = re.compile(
-    r"(?:^|.*[-_.])(?:api-?key|authorization|auth|bearer|token|secret|password|credentials?|jwt|jwt-assertion"
-    r"|(?:access|client|subscription|virtual|functions|rapidapi|private|service|user|team|project)-key)",
-    re.IGNORECASE,
+# The names that upstreams and gateways in use today read, beside those of `CREDENTIALS`, all end in one of these words.
+_CREDENTIAL_WORDS = (
+    *("-api-key", "-apikey", "-authorization", "-auth", "-bearer", "-token", "-secret", "-password", "-credential"),
+    *("-credentials", "-jwt", "-jwt-assertion", "-access-key", "-client-key", "-subscription-key", "-virtual-key"),
+    *("-functions-key", "-rapidapi-key", "-private-key", "-service-key", "-user-key", "-team-key", "-project-key"),
 )
 # These protect a form against another site, and change with every page or request.
-_NO_CREDENTIAL = re.compile(r"(?:^|.*[-_])(?:csrf|xsrf|continuation|next|page|sync)-?token", re.IGNORECASE)
-_QUERY_ONLY = frozenset({"key", "sig", "signature", "code", "subscription-key"})
-_NAME_MAX_CHARACTERS = 64
+_FORM_TOKENS = ("-csrf-token", "-xsrf-token", "-continuation-token", "-next-token", "-page-token", "-sync-token")
 # Set by balancers, bot checks and statistics, some with every answer: they name a connection, not a client. If one of
 # them counted, a client that stores cookies would be another tenant with each request.
 _INFRASTRUCTURE_COOKIE = re.compile(
@@ -296,10 +280,10 @@ def is_credential(name: str) -> bool:
     name = name.lower()
     if name in CREDENTIALS:
         return True
-    if len(name) > _NAME_MAX_CHARACTERS:
+    if len(name) > 64:  # noqa: PLR2004 (no name in use is longer)
         return False
-    name = name.replace("_", "-")
-    return _NAMED_LIKE_ONE.fullmatch(name) is not None and _NO_CREDENTIAL.fullmatch(name) is None
+    name = "-" + name.replace("_", "-").replace(".", "-")
+    return name.endswith(_CREDENTIAL_WORDS) and not name.endswith(_FORM_TOKENS)
 
 
 def find_credentials(headers: Headers, query: str = "") -> Headers:
@@ -310,7 +294,7 @@ def find_credentials(headers: Headers, query: str = "") -> Headers:
             credentials.add((name.lower(), _find_significant(name, value)))
     if query:
         for name, value in parse_qsl(query, errors="surrogateescape"):
-            if name.lower() in _QUERY_ONLY or is_credential(name):
+            if name.lower() in {"key", "sig", "signature", "code", "subscription-key"} or is_credential(name):
                 credentials.add((f"?{name.lower()}", value))
     return tuple(sorted([pair for pair in credentials if pair[1]]))
 
@@ -336,7 +320,6 @@ class Caller:
     halted: bool = False
     """No new block is made, existing ones are applied."""
     identified_by: Headers = field(default=(), repr=False)
-    """The values of the headers of `access.tenant_headers`."""
 
     @property
     def tenant(self) -> str:
@@ -348,10 +331,7 @@ UNIDENTIFIED = Caller()
 
 
 TRACE_HEADER = "traceparent"
-_ENTROPY_CHARACTERS = 64
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
-_RANDOM_CHARACTERS = 14  # of a trace id; the rest may be a time stamp
-ALL_PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +340,6 @@ class Trace:
 
     trace_id: str
     parent_id: str
-    """Span of the client, if any."""
     span_id: str
     call_id: str
     is_sampled: bool
@@ -380,6 +359,6 @@ def continue_trace(traceparent: str | None, entropy: str, percent: float) -> Tra
     match = _TRACEPARENT.fullmatch(traceparent or "")
     if match is not None:
         return Trace(match[1], match[2], span_id, call_id, is_sampled=bool(int(match[3], 16) & 1))
-    trace_id = entropy[32:_ENTROPY_CHARACTERS]
-    share = int(trace_id[-_RANDOM_CHARACTERS:], 16) / 16**_RANDOM_CHARACTERS
-    return Trace(trace_id, "", span_id, call_id, is_sampled=share * ALL_PERCENT < percent)
+    trace_id = entropy[32:64]
+    share = int(trace_id[-14:], 16) / 16**14  # the characters before may be a time stamp
+    return Trace(trace_id, "", span_id, call_id, is_sampled=share * 100 < percent)

@@ -17,7 +17,6 @@ from proxy.history import splice
 from proxy.history.request import Request
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""Raised while an odd body is read."""
 
 
 def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
@@ -40,7 +39,6 @@ def read_object(data: bytes) -> dict[str, Any] | None:
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """An empty object for anything else."""
     if isinstance(value, dict):
         return value
     return {}
@@ -73,8 +71,6 @@ _KINDS = {
     "stream": bool,
 }
 """Small members of the three APIs, and the meaning of each."""
-_LISTS = frozenset({"messages", "input", "tools"})
-"""If one is there twice, servers do not agree on which one counts."""
 
 
 def find_values(source: bytes) -> dict[str, tuple[int, int]]:
@@ -133,12 +129,12 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
 
 
 def _scan(source: bytes) -> dict[str, tuple[int, int]]:
-    """Reads every byte."""
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
     for member in splice.iterate_members(source):
-        if member.key in places and member.key in _LISTS:
+        # Servers do not agree on which of two lists counts.
+        if member.key in places and member.key in {"messages", "input", "tools"}:
             raise ValueError(f"{member.key} is there twice")
         places[member.key] = member.start, member.stop
     return places
@@ -230,7 +226,6 @@ def _read_fields(struct: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str
 
 CHANGING_MESSAGES = 8
 """Clients change the newest from turn to turn: cache marks move, reminders are taken out."""
-_SAMPLE_BYTES = 64
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
 
 
@@ -241,15 +236,8 @@ class Prefix:
     request: Request
     count: int
     start: int
-    """Of the first of them in the body."""
     stop: int
-    """Of the last of them, with the comma after it."""
-
-    def remove_from(self, source: bytes) -> bytes:
-        """Raises ValueError if the rest is no text."""
-        rest = source[: self.start] + source[self.stop :]
-        rest.decode()
-        return rest
+    """Behind the last of them and the comma after it."""
 
     def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
         """The list, at `place` of the rest, begins with these messages."""
@@ -279,7 +267,7 @@ def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
     own, first = memoryview(request.source), request.offsets[0]
     moved_bytes, stop = start - first, request.find_cut(count)
     # Most candidates are other conversations, which a few bytes tell apart.
-    for sample in (max(first, stop - _SAMPLE_BYTES), first):
+    for sample in (max(first, stop - 64), first):
         if not source.startswith(own[sample:stop], sample + moved_bytes):
             return None
     for longer_count in range(count + 1, len(request.messages) + 1):

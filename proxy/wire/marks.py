@@ -11,15 +11,12 @@ from proxy.history import splice
 from proxy.wire.json_body import read_elements
 
 MARKS_MAX = 4
-BLOCKS_PER_STEP = 18
-"""Less than the API looks back over, because a message is marked at its end only."""
 MARK = b'"cache_control":{"type":"ephemeral"}'
 KEY = b'"cache_control"'
 REASONING = frozenset({"thinking", "redacted_thinking"})
 
 
 def mark_end(content: bytes) -> bytes | None:
-    """None: it can have no mark."""
     if content[:1] == b'"':
         if not json.loads(content).strip():
             return None
@@ -52,7 +49,7 @@ def mark_messages(messages: bytes, head_size: int, max_marks: int) -> bytes:
         blocks = _count_blocks(elements[place])
         if passed_blocks >= next_mark_at and _mark_element(elements, place):
             max_marks -= 1
-            next_mark_at = passed_blocks + BLOCKS_PER_STEP
+            next_mark_at = passed_blocks + 18  # less than twenty, because a message is marked at its end only
         passed_blocks += blocks
     return b"[" + b",".join(elements) + b"]"
 

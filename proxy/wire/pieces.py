@@ -5,7 +5,6 @@ chat messages       tool A, tool B, user               assistant
 pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,12 +27,9 @@ from proxy.wire.json_body import (
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The source of one chat message."""
-
     container: int
     role: str
     blocks: tuple[bytes, ...]
-    """Content blocks or items, each in its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +110,6 @@ def replace_list(
     tools: bytes | None,
     write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]],
 ) -> bytes:
-    """`tools` replaces the tools it came with."""
     assert isinstance(request, PiecedRequest)  # noqa: S101 - `piece_reader` made it
     changes: list[tuple[int, int, bytes]] = []
     if request.is_changed_by(view):
@@ -132,8 +127,6 @@ Split = Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[
 
 
 class PiecedFormat(RequestFormat):
-    """Requests of an API that is read as chat messages."""
-
     def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
         assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
         known_count = _count_elements(prefix)
@@ -227,17 +220,14 @@ def _list_head_places(messages: Sequence[Message]) -> dict[int, int]:
     return places
 
 
-def list_holding(raw: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:
+def list_elements(raw: bytes, word: bytes) -> list[bytes]:
+    """Those that hold the word; none if it is no list."""
     if raw[:1] != b"[":
         return []
-    return [element for element in read_elements(raw) if pattern.search(element) is not None]
+    return [element for element in read_elements(raw) if word in element]
 
 
-def has_type(raw: bytes, types: re.Pattern[bytes]) -> bool:
-    """Of the element itself: data within it may look alike. `types`: written without spaces."""
-    for element in list_holding(raw, types):
-        element_type = as_text(as_object(read_json(element)).get("type"))
-        type_member = b'"type":"%b"' % element_type.encode(errors="replace")
-        if types.fullmatch(type_member) is not None:
-            return True
-    return False
+def has_type(raw: bytes, word: bytes, is_type: Callable[[str], bool]) -> bool:
+    """Of the element itself: data within it may look alike. `word`: begins each such type."""
+    types = [as_text(as_object(read_json(element)).get("type")) for element in list_elements(raw, word)]
+    return any(map(is_type, types))

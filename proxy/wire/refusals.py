@@ -18,10 +18,6 @@ from proxy.shorten.economics import Covers
 from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import Headers, find_encoding
 
-FIGURE_MIN = 256
-"""Smaller numbers count messages, images, status codes."""
-LIMIT_MIN_TOKENS = 2_048
-"""No model reads less; some servers put their own error codes where others put a limit."""
 MAX_TOKENS = r"\bmax_(?:new_|completion_|output_)?tokens\b"
 Role = Literal["limit", "size", "prompt", "answer", "longest answer", "other"]
 
@@ -30,22 +26,25 @@ _LIMIT = (
     r"(?:\b(?:limit|max\w*|most|only|exceed\w*|than|over\b|beyond|window|capacity|allowance|n_ctx)"
     r"|<=|>|上限|最大|超过|超出)[^,;.\n]{0,40}$"
 )
-_ANSWER = r"(?:(?:in|for) the (?:completion|output)|(?:completion|output) tokens|`?max_new_tokens)"
-_PROMPT = r"(?:(?:in|from) the (?:messages|functions|input)|of (?:text|tool) input|`?inputs?`? tokens|\+)"
-ROLES: tuple[tuple[Role, str, str], ...] = (  # the text right before a figure, and right after it
+_ROWS: tuple[tuple[Role, str, str], ...] = (  # the text right before a figure, and right after it
     ("other", r"", r"^ ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)"),
     ("other", r"\b(?:by|used:?) (?:\w+ )?$", r""),
     ("longest answer", _LIMIT, r"^ (?:completion|output) tokens"),
     ("answer", rf"{MAX_TOKENS}`?(?: is too \w+| of| \()?[=: ]*$|\+ ?$", r""),
-    ("answer", r"", rf"^ (?:tokens )?{_ANSWER}"),
-    ("prompt", r"", rf"^ (?:tokens )?{_PROMPT}"),
+    (
+        "answer",
+        r"",
+        r"^ (?:tokens )?(?:(?:in|for) the (?:completion|output)|(?:completion|output) tokens|`?max_new_tokens)",
+    ),
+    ("prompt", r"", r"^ (?:tokens )?(?:(?:in|from) the (?:messages|functions|input)|of (?:text|tool) input)"),
+    ("prompt", r"", r"^ (?:tokens )?(?:`?inputs?`? tokens|\+)"),
     ("limit", r"", r"^ (?:tokens )?(?:maximum|max\b|allowed|available)"),
     ("limit", rf"{_LIMIT}|\[\d+, ?$", r""),
     ("prompt", r"(?:prompt|input)(?: tokens)? \($|n_prompt_tokens=$", r""),
     ("prompt", r"", r"^ prompt tokens"),
     ("size", r"", r""),
 )
-_ROLES = tuple((role, re.compile(before), re.compile(after)) for role, before, after in ROLES)
+ROLES = tuple((role, re.compile(before), re.compile(after)) for role, before, after in _ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,8 @@ class Figures:
 
     @property
     def limit(self) -> int | None:
-        """Some servers name the prompt's share of the window beside the window itself."""
-        return max((limit for limit in self.limits if limit >= LIMIT_MIN_TOKENS), default=None)
+        """Some servers name the prompt's share of the window beside the window itself, some an error code of theirs."""
+        return max((limit for limit in self.limits if limit >= 2_048), default=None)  # noqa: PLR2004
 
     @property
     def stopped(self) -> bool:
@@ -74,7 +73,6 @@ class Figures:
 
     @property
     def room(self) -> int | None:
-        """The room that the prompt leaves for the answer."""
         if not self.limit or not self.prompt:
             return None
         return self.limit - self.prompt
@@ -85,7 +83,6 @@ class Figures:
 
     @property
     def over(self) -> bool:
-        """The figures alone show a size above its limit."""
         allowed_tokens = self.limit or self.longest_answer
         return allowed_tokens is not None and self.whole > allowed_tokens
 
@@ -118,7 +115,8 @@ def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
 
 
 def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
-    numbers = [number for number in NUMBER.finditer(text) if _read_number(number) >= FIGURE_MIN]
+    # Smaller numbers count messages, images, status codes.
+    numbers = [number for number in NUMBER.finditer(text) if _read_number(number) >= 256]  # noqa: PLR2004
     for place, number in enumerate(numbers):
         start, stop = 0, len(text)
         if place > 0:
@@ -126,7 +124,7 @@ def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
         if place + 1 < len(numbers):
             stop = numbers[place + 1].start()
         before, after = text[start : number.start()][-60:], text[number.end() : stop][:60]
-        for role, words_before, words_after in _ROLES:
+        for role, words_before, words_after in ROLES:
             if words_before.search(before) and words_after.search(after):
                 yield role, _read_number(number)
                 break
@@ -138,17 +136,14 @@ def _read_number(number: re.Match[str]) -> int:
 
 BODY_MAX_BYTES = 64 * 1024
 """A longer body is no error message."""
-TEXT_MAX_CHARACTERS = 4_096
 RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", "usage-option"})
 OK, TOO_LARGE, TOO_MANY = 200, 413, 429
-READ_STATUSES = frozenset({OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502})
-"""200 and 502 are answers of routers that wrap another server's error."""
-USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
     """None: no refusal, or a changed request cannot help."""
-    if status not in READ_STATUSES or len(body) > BODY_MAX_BYTES:
+    # 200 and 502 are answers of routers that wrap another server's error.
+    if status not in {OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502} or len(body) > BODY_MAX_BYTES:
         return None
     if not body:
         # Cerebras answers so to a prompt that is too long: tests/support/overflow_replies.py.
@@ -160,19 +155,20 @@ def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
     if refusal is not None or status in (OK, TOO_LARGE, TOO_MANY):
         return refusal
     # Validators name an option outside of the message, so the whole body is searched.
-    if USAGE_OPTION.search(decode_body(body, find_encoding(headers), BODY_MAX_BYTES)) is None:
-        return None
-    return Refusal("usage-option")
+    decoded_body = decode_body(body, find_encoding(headers), BODY_MAX_BYTES)
+    if b"stream_options" in decoded_body or b"include_usage" in decoded_body:
+        return Refusal("usage-option")
+    return None
 
 
 def _classify_text(status: int, text: str, figures: Figures) -> Refusal | None:
-    if all(words.search(text) for words in SIGNATURE):
+    if all(any(word in text for word in words) for words in SIGNATURE_WORDS):
         return Refusal("signature")
     if status == TOO_MANY or RATE.search(text):
         if figures.over and "token" in text:
             return Refusal("tpm-hard", figures.limit, figures.whole)
         return Refusal("rate")
-    if weigh_overflow(text, figures) >= OVERFLOW_MIN_WEIGHT:
+    if weigh_overflow(text, figures) >= 5:  # noqa: PLR2004 (tests/support/overflow_sentences.py is read right by it)
         return _read_overflow(text, figures)
     if status == TOO_LARGE or BYTES.search(text):
         return Refusal("bytes")
@@ -197,7 +193,6 @@ def _read_overflow(text: str, figures: Figures) -> Refusal:
 
 
 def _find_covers(text: str) -> Covers:
-    """Whether the limit is for the prompt alone."""
     for line in text.splitlines():
         if PROMPT_ALONE.search(line) and not SHARED.search(line):
             return "input"
@@ -213,17 +208,18 @@ ANSWER_TOO_LONG = re.compile(
     rf"|(?:reduce|decrease|lower)[^.]{{0,12}}{MAX_TOKENS}"
 )
 
-OVERFLOW_MIN_WEIGHT = 5
 _TALK = r"prompt|input|message|conversation|history|thread"
-_TOO_MUCH = (
-    r"exceed|overflow|too (?:long|large|many)|(?:long|larg|great|bigg)er than|more than|over the\b|beyond|at most"
-    r"|(?:not|n't) fit|not enough|no room|must (?:be|have) (?:<=|less|fewer|at most)|超|过长"
-)
 IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
     (word_weight, re.compile(words))
     for word_weight, words in (
         (2, r"context|n_ctx|max_model_len|\bwindow|上下文"),
-        (2, _TOO_MUCH),
+        (
+            2,
+            (
+                r"exceed|overflow|too (?:long|large|many)|(?:long|larg|great|bigg)er than|more than|over the\b|beyond"
+                r"|at most|(?:not|n't) fit|not enough|no room|must (?:be|have) (?:<=|less|fewer)|超|过长"
+            ),
+        ),
         (1, r"token"),
         (1, rf"{_TALK}|\bchat\b|sequence|tokens in (?:the |your )?request|输入"),
         (1, r"length|\bsize|count\b|\blong\b|长度"),
@@ -252,15 +248,13 @@ RATE = re.compile(
     r"|too many requests|(?:try again|retry) (?:in|after|later)|concurren|credit|billing|balance|overloaded"
 )
 BYTES = re.compile(r"(?:request|payload|body|entity)(?: \w+)? too large|\d ?(?:bytes|[km]i?b)\b")
-SIGNATURE = (
-    re.compile(r"thinking|thought|reasoning|encrypted"),
-    re.compile(r"signature|encrypted|blocks"),
-    re.compile(r"invalid|not valid|corrupt|mismatch|tamper|(?:not|cannot) be (?:verified|decrypted|modified)"),
+SIGNATURE_WORDS = (
+    ("thinking", "thought", "reasoning", "encrypted"),
+    ("signature", "encrypted", "blocks"),
+    ("invalid", "not valid", "corrupt", "mismatch", "tamper", "not be verified", "not be decrypted", "not be modified"),
 )
 
 
-SENTENCES = frozenset({"message", "msg", "detail", "error", "reason", "description", "title", "raw", "error_msg"})
-NAMES = frozenset({"code", "type", "error_type", "status"})
 NESTING_MAX_LEVELS = 8
 
 
@@ -272,33 +266,41 @@ def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
         return None
     if status == OK and not begins_as_error(text.encode()):
         return None
-    return "\n".join(_iterate_sentences(_parse_json(text))).lower()[:TEXT_MAX_CHARACTERS]
-
-
-_ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
+    return "\n".join(_iterate_sentences(_parse_json(text))).lower()[:4_096]
 
 
 def begins_as_error(body: bytes | bytearray) -> bool:
-    """Of an answer with status 200."""
-    return _ERROR.match(body) is not None
+    """Of an answer with status 200. White space, which keeps clients alive, does not count."""
+    return _compact_beginning(body).startswith((b'{"error"', b'{"object":"error"'))
 
 
 def may_begin_as_error(body: bytes | bytearray) -> bool:
-    """True also if it is still so short that it may.
-
-    White space, which keeps clients alive, does not count. The first name decides, and of `object` the value.
-    """
-    start = bytes(body[:256]).translate(None, b" \t\r\n[")
+    """True also if it is still so short that it may."""
+    start = _compact_beginning(body)
     is_cut = bool(start) and (b'{"error"'.startswith(start) or b'{"object":"error"'.startswith(start))
     return is_cut or begins_as_error(body)
+
+
+def _compact_beginning(body: bytes | bytearray) -> bytes:
+    return bytes(body.lstrip(b" \t\r\n[")[:64]).translate(None, b" \t\r\n[")
 
 
 def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON
     """`name`: of the member that holds the value."""
     match value:
-        case str() if name in NAMES:
+        case str() if name in {"code", "type", "error_type", "status"}:
             yield value.replace("_", " ")
-        case str() if name in SENTENCES:
+        case str() if name in {
+            "message",
+            "msg",
+            "detail",
+            "error",
+            "reason",
+            "description",
+            "title",
+            "raw",
+            "error_msg",
+        }:
             inner = _parse_json(value)
             if isinstance(inner, str):
                 yield value

@@ -18,9 +18,6 @@ from proxy.wire.json_body import as_object
 
 TAIL_BYTES = 64 * 1024
 FIRST_BYTES = 4 * 1024
-LONGEST_OBJECT_BYTES = 16 * 1024
-OBJECTS_TRIED_MAX = 16
-"""Each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
 # `null` does not match: a stream may repeat it in each of its events.
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _CONTEXT_EXCEEDED = re.compile(rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"')
@@ -49,7 +46,6 @@ class Tail:
 
     @property
     def end(self) -> bytes:
-        """All of the answer if it is short."""
         return b"".join(self._pieces)
 
     def usage(self) -> dict[str, Any] | None:
@@ -68,7 +64,7 @@ def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
     names = list(_USAGE.finditer(text))
     if last:
         names.reverse()
-    for name in names[:OBJECTS_TRIED_MAX]:
+    for name in names[:16]:  # each costs up to 16 KiB of parsing, in the event loop
         usage = _read_object_at(text, name.end())
         if usage is not None:
             return usage
@@ -76,13 +72,11 @@ def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
 
 
 def _read_object_at(text: bytes, start: int) -> dict[str, Any] | None:
-    try:
-        value, _ = json.JSONDecoder().raw_decode(text[start : start + LONGEST_OBJECT_BYTES].decode(errors="replace"))
+    try:  # an object, because the expression ends before its brace
+        value, _ = json.JSONDecoder().raw_decode(text[start : start + 16 * 1024].decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict):
-        return None
-    return value
+    return as_object(value)
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage:
@@ -106,7 +100,6 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
 
 
 def read_count(value: object) -> int | None:
-    """None: no number of tokens."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT:
         return value
     return None
@@ -118,22 +111,12 @@ def says_truncated(tail: bytes) -> bool:
 
 
 _USAGE_KEY = b'"usage"'
-_ANSWER_MEMBERS = ("message", "response")
-"""The first event of Messages and the last of Responses hold an answer."""
-_PROMPTS = ("prompt_tokens", "input_tokens")
-_PROMPT_DETAILS = (
-    *("prompt_tokens_details", "input_tokens_details"),
-    *("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"),
-)
 BODY_MAX_BYTES = 16 * 1024 * 1024
-LINE_MAX_BYTES = 1024 * 1024
-"""No server writes a usage object in a longer line."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageView:
     hides_usage: bool = False
-    """The client did not ask for usage."""
     extra_tokens: int = 0
     """By which the client's own history is longer than the forwarded one."""
     find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
@@ -141,11 +124,9 @@ class UsageView:
 
 
 class StreamRewriter:
-    """Line by line."""
-
     def __init__(self, view: UsageView) -> None:
         self._view = view
-        self._lines = LineReader(LINE_MAX_BYTES)
+        self._lines = LineReader(1024 * 1024)  # no server writes a usage object in a longer line
         self._hides_event = False
         """The empty line that ends it goes, too."""
 
@@ -201,10 +182,7 @@ class BodyRewriter:
         if self._is_too_large:
             return b""
         body = bytes(self._held)
-        rewritten = rewrite_usage(body, self._view)
-        if rewritten is None:
-            return body
-        return rewritten
+        return rewrite_usage(body, self._view) or body
 
 
 Rewriter = StreamRewriter | BodyRewriter
@@ -239,9 +217,9 @@ def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
 
 
 def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
-    """The body, the event, or the answer within the event, and where it starts."""
+    """The body or the event itself, or the answer within the first event of Messages and the last of Responses."""
     answer = as_object(value)
-    for name in _ANSWER_MEMBERS:
+    for name in ("message", "response"):
         member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None
         if member is not None:
             return answer[name], member.start
@@ -249,20 +227,18 @@ def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
 
 
 def _write_with_first_prompt(usage: Mapping[str, Any], first_usage: Mapping[str, Any]) -> bytes:
-    shown_usage = dict(usage)
     later_tokens = 0
-    for name in _PROMPTS:
+    for name in ("prompt_tokens", "input_tokens"):
         later_tokens += (read_count(usage.get(name)) or 0) - (read_count(first_usage.get(name)) or 0)
-    for name in (*_PROMPTS, *_PROMPT_DETAILS):
-        if name in first_usage:
-            shown_usage[name] = first_usage[name]
+    prompt_names = ("prompt_tokens", "input_tokens", "cache_")
+    prompt = {name: count for name, count in first_usage.items() if name.startswith(prompt_names)}
+    shown_usage = {**usage, **prompt}
     if isinstance(usage.get("total_tokens"), int):
         shown_usage["total_tokens"] = usage["total_tokens"] - later_tokens
     return json.dumps(shown_usage).encode()
 
 
 def _add_tokens(usage: bytes, extra_tokens: int) -> bytes:
-    """Of a prompt that is longer by so many tokens."""
     for name in ("prompt_tokens", "total_tokens", "input_tokens"):
         member = splice.find_member(usage, name)
         if member is None:

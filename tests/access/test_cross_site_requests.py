@@ -2,8 +2,10 @@
 
 import pytest
 
-from proxy.access.authentication import check_page
+from proxy.access.authentication import Authenticator, check_page
+from proxy.config import Access, Secret, Upstream
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson
+from proxy.wire.http_head import Caller
 
 HOSTS = frozenset({"ai.example.com", "ui.example.com"})
 HOST = ("Host", "localhost:8800")
@@ -32,6 +34,14 @@ def test_by_addresses_local_names_and_listed_ones_it_is_called(host):
 def test_by_another_public_name_it_is_not(host):
     with pytest.raises(HostNotAllowed, match=r"access\.hosts"):
         check_page((("Host", host), JSON), HOSTS)
+
+
+@pytest.mark.parametrize(("key", "team"), [(None, ""), (Secret("env:KEY", "k"), "red")])
+def test_without_a_key_of_the_proxy_or_with_one_of_a_team_pages_are_not_told_apart(key, team):
+    authenticator, headers = Authenticator(Access()), (("host", "rebound.evil.example"),)
+    authenticator.check_spending(Upstream(key=key), Caller(team), headers)
+    with pytest.raises(HostNotAllowed):
+        authenticator.check_spending(Upstream(key=Secret("env:KEY", "k")), Caller(), headers)
 
 
 @pytest.mark.parametrize(

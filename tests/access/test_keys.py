@@ -21,11 +21,6 @@ def test_a_key_is_known_by_its_public_id_and_by_nothing_else():
     assert text.startswith("cp-")
 
 
-def test_no_two_keys_are_alike():
-    made = [create_team_key("red", NOW) for _ in range(100)]
-    assert len({text for text, _ in made}) == len({key.id for _, key in made}) == 100
-
-
 @pytest.mark.parametrize(
     "change", [str.upper, lambda text: text[:-1], lambda text: text + "a", lambda text: text[:-1] + "_"]
 )
@@ -39,20 +34,14 @@ def test_a_text_without_the_form_of_a_key_is_none(text):
     assert find_public_id(text) is None
 
 
-def test_odd_bytes_have_a_hash_too():
+def test_the_hash_of_a_key_stays_the_same_and_odd_bytes_have_one_too():
+    """Or else no key would open after an upgrade."""
+    assert compute_digest("cp-") == "f6a5847cddac1c3a6557d5245afcd7493373a9972266425d873905769b59e9d2"
     assert compute_digest("cp-\udcff") != compute_digest("cp-")
 
 
 def test_a_hash_in_other_characters_matches_nothing():
     assert not TeamKey("a", "red", "é", NOW).matches("cp-x")
-
-
-def test_a_key_opens_until_it_is_revoked_or_has_run_out():
-    key = TeamKey("a", "red", "", NOW, expires=NOW + 10)
-    assert key.why_invalid(NOW + 9) == ""
-    assert key.why_invalid(NOW + 10) == "expired"
-    assert TeamKey("a", "red", "", NOW, revoked=NOW).why_invalid(NOW) == "revoked"
-    assert TeamKey("a", "red", "", NOW).why_invalid(NOW * 2) == ""
 
 
 def test_the_registry_on_disk_holds_no_secret():

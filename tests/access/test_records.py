@@ -25,17 +25,19 @@ def test_without_a_file_the_registry_is_empty(tmp_path):
 
 def test_a_change_is_visible_to_every_reader(tmp_path):
     one, other = Records(tmp_path), Records(tmp_path)
-    one.change(off)
-    assert one.current.is_halted(EVERYBODY)
+    assert one.change(off).is_halted(EVERYBODY)
     assert other.look()
     assert other.current == one.current
     assert not other.look()
 
 
 def test_the_file_is_its_owners_alone(tmp_path):
-    records = Records(tmp_path / "state")
-    records.change(off)
-    assert stat.S_IMODE(records.path.stat().st_mode) == 0o600
+    Records(tmp_path / "state").change(off)
+    files = (tmp_path / "state").iterdir()
+    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in files} == {
+        "registry.json": 0o600, "registry.lock": 0o600,
+    }  # fmt: skip
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
 def test_of_many_concurrent_writers_none_loses_a_change(tmp_path):
@@ -133,22 +135,13 @@ async def test_replicas_come_to_know_the_same(tmp_path):
     assert one.current.is_halted(EVERYBODY)
 
 
-async def test_a_shared_state_that_was_emptied_is_made_whole_again(tmp_path):
-    records = Records(tmp_path)
+async def test_a_shared_state_that_was_emptied_is_made_whole_again_and_so_is_a_replica_without_its_disk(tmp_path):
+    records, fresh, emptied = Records(tmp_path / "a"), Records(tmp_path / "b"), MemoryStore()
     records.change(off)
-    await synchronize(records, MemoryStore())
-    emptied = MemoryStore()
-    await synchronize(records, emptied)
-    assert Registry.from_bytes(await emptied.read_document(SHARED)) == records.current
-
-
-async def test_a_replica_that_lost_its_disk_gets_it_back(tmp_path):
-    store, records = MemoryStore(), Records(tmp_path / "a")
-    records.change(off)
-    await synchronize(records, store)
-    fresh = Records(tmp_path / "b")
-    await synchronize(fresh, store)
-    assert fresh.current == records.current
+    for store in (MemoryStore(), emptied):
+        await synchronize(records, store)
+    await synchronize(fresh, emptied)
+    assert fresh.current == records.current == Registry.from_bytes(await emptied.read_document(SHARED))
 
 
 async def test_many_replicas_at_once_agree(tmp_path):

@@ -62,13 +62,8 @@ def test_of_the_ended_sessions_of_a_keyholder_those_are_remembered_that_would_be
     assert make_session(1, "ann") in merged.ended_sessions, "another keyholder's, which expires before all others"
 
 
-@pytest.mark.parametrize(
-    "session",
-    ["", "x", "99999999990000.x", "9999999999.0123456789abcdef", f"{'9' * 5_000}.x", f"1.{'a' * 8}.{'b' * 15}"],
-)
-def test_an_impossible_session_is_not_recorded_and_makes_a_registry_invalid(session):
-    with pytest.raises(ValueError, match="not a session"):
-        Registry().with_session_ended(session)
+@pytest.mark.parametrize("session", ["", "99999999990000.x", f"{'9' * 5_000}.x", f"1.{'a' * 8}.{'b' * 15}"])
+def test_an_impossible_session_makes_a_registry_invalid(session):
     value = json.loads(Registry().to_bytes()) | {"ended_sessions": [make_session(1, "ann"), session]}
     with pytest.raises(ValueError, match="not a registry"):
         Registry.from_bytes(json.dumps(value).encode())
@@ -92,34 +87,32 @@ def test_the_switch_of_all_counts_for_every_team_and_a_team_has_its_own():
     assert not known.is_halted("blue")
 
 
-def test_of_two_words_about_a_switch_the_later_counts():
-    early, late = Registry().with_switch("red", on=True, now=1), Registry().with_switch("red", on=False, now=2)
-    assert early.merge(late).is_halted("red")
-    assert late.merge(early.with_switch("red", on=True, now=3)).is_halted("red") is False
+def test_the_later_change_of_a_switch_counts_even_with_a_slow_clock():
+    """A replica whose clock is a minute late switches off what another one has switched on, which does it again."""
+    on = Registry().with_switch("red", on=True, now=100)
+    off = on.with_switch("red", on=False, now=40)
+    assert off.merge(on).is_halted("red")
+    assert not off.merge(on.with_switch("red", on=True, now=101)).is_halted("red")
 
 
-def test_the_last_change_counts_even_with_a_slow_clock():
-    """A replica whose clock is a minute late switches off what another one has switched on."""
-    registry = Registry().with_switch("red", on=True, now=100).with_switch("red", on=False, now=40)
-    assert registry.merge(Registry().with_switch("red", on=True, now=100)).is_halted("red")
-
-
-def test_a_key_that_is_not_there_cannot_be_revoked():
+def test_a_key_is_revoked_once_and_one_that_is_not_there_never():
+    known = Registry().with_key(TeamKey("a", "red", "h", 1.0)).with_key_revoked("a", 2.0)
+    assert known.with_key_revoked("a", 3.0) == known
     with pytest.raises(KeyError):
-        Registry().with_key_revoked("nobody", 1)
+        known.with_key_revoked("nobody", 1)
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"[]", b"\xff", b'{"format": 2}', b'{"format": 1}', b"[" * 200_000, b'{"more": ' + b"[" * 200_000,
-        b'{"format": 1, "keys": [{}], "switches": {}, "ended_sessions": []}',
+        b"", b"[]", b"\xff", b'{"format": 2, "keys": {}}', b'{"format": 1}', b"[" * 200_000,
+        b'{"more": ' + b"[" * 200_000, b'{"format": 1, "keys": [{}], "switches": {}, "ended_sessions": []}',
         b'{"format": 1, "keys": [], "switches": {"red": {"on": "no", "at": null}}}',
         b'{"format": 1, "keys": [], "switches": {}, "ended_sessions": [{}]}',
     ],
 )  # fmt: skip
 def test_an_invalid_registry_is_reported(data):
-    with pytest.raises(ValueError, match=r"not a registry"):
+    with pytest.raises(ValueError, match="not a registry of format 1"):
         Registry.from_bytes(data)
 
 
@@ -134,8 +127,3 @@ def test_a_key_with_impossible_values_makes_a_registry_invalid(values):
     value["keys"][0] |= values
     with pytest.raises(ValueError, match="not a registry"):
         Registry.from_bytes(json.dumps(value).encode())
-
-
-def test_a_registry_of_a_later_format_says_so():
-    with pytest.raises(ValueError, match="not a registry of format 1"):
-        Registry.from_bytes(b'{"format": 2, "keys": {}}')

@@ -133,9 +133,6 @@ def test_a_disk_that_is_full_is_reported(folder, words):
     assert "Traceback" not in ended.stderr
 
 
-# --- what acts on every replica ---
-
-
 async def test_a_command_for_every_replica_needs_yes_without_a_terminal(folder):
     (folder / "proxy.yaml").write_text("teams: {red: {}}\n")
     key = (await run_command("keys", "create", "--team", "red", place=folder)).out.strip()
@@ -182,9 +179,6 @@ def test_it_asks_on_a_terminal(capsys, monkeypatch, answer, state):
     assert capsys.readouterr().out == f"all teams: {state}\n"
 
 
-# --- colours and severities of the log ---
-
-
 @pytest.mark.parametrize(("has_colours", "marks"), [(True, True), (False, False)])
 def test_no_color_is_heeded_by_the_log(monkeypatch, capfd, has_colours, marks):
     monkeypatch.setattr(log, "is_terminal", lambda: True)
@@ -207,9 +201,6 @@ def test_no_color_and_log_level_reach_the_log_of_serve(folder):
     assert process.wait(20) == 0
     os.close(ours)
     assert b"\x1b[" not in seen
-
-
-# --- compact --diff ---
 
 
 def test_the_effect_on_each_message_is_shown_as_a_diff(capsys, folder):

@@ -74,14 +74,14 @@ async def test_a_server_that_is_known_is_named_with_what_to_set_for_it(doctor, u
     code, good, bad = await doctor("--upstream", up.url)
     assert (code, bad) == (0, [])
     assert good[1] == "default: reachable, 1 models; windows reported: tiny 8192"
-    assert good[2].startswith('default: llama.cpp, detected by "owned_by": "llamacpp"; nothing to set')
+    assert good[2].startswith("default: llama.cpp, detected by its model with owned_by: llamacpp; nothing to set")
 
 
 async def test_a_server_that_is_not_known_at_once_is_looked_at_more_closely(doctor, up):
     up.script = by_path({"/v1/models": UNSIZED, "/api/ps": answer({"models": []})}, otherwise=cut())
     code, good, _ = await doctor("--upstream", up.url)
     assert code == 0
-    assert good[2].startswith("default: Ollama, detected by its page /api/ps; it truncates long prompts")
+    assert good[2].startswith("default: Ollama, detected by its page /api/ps with models; it truncates long prompts")
 
 
 async def test_a_stream_that_arrives_event_by_event_is_good(doctor, up):
@@ -161,9 +161,6 @@ async def test_a_refused_stream_is_reported_with_the_upstreams_code_and_nothing_
     assert bad == [f"default: a short stream from local-1 failed with status 404{shown}"]
 
 
-# --- several upstreams ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def anthropic():
     """An API that refuses what Anthropic's refuses: another key header, and requests without a version."""
@@ -218,7 +215,9 @@ async def test_the_recipe_for_anthropic_is_good_with_its_own_key(doctor, up, ant
         options = ("--config", "proxy.yaml", "--model", "claude-sonnet-4-5")
         code, good, bad = await doctor(*options, **keys, http_proxy=http_proxy.origin)
     assert (code, bad) == (0, [])
-    assert "anthropic: Anthropic, detected by its address; nothing to set: its windows are known" in good
+    assert (
+        "anthropic: Anthropic, detected by its address api.anthropic.com; nothing to set: its windows are known" in good
+    )
     assert any(line.startswith("anthropic: streams unbuffered") for line in good)
     assert {request.header("authorization") for request in http_proxy.requests} == {None}
     assert {request.header("x-api-key") for request in up.requests} == {None}

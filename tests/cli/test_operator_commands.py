@@ -32,9 +32,6 @@ def records(tmp_path):
     return Records(tmp_path / "state")
 
 
-# --- keys ---
-
-
 def test_a_key_is_shown_once_and_listed_by_its_id(run):
     code, out, err = run("keys", "create", "--team", "red", "--label", "ci", "--days", "90")
     text = out.strip()
@@ -108,9 +105,6 @@ def test_a_switch_during_an_outage_counts_locally_and_is_reported_once(run):
     code, out, err = run("keys", "list", config=away)
     assert (code, out.count(" open ")) == (0, 1)
     assert err.count("showing what this machine knows") == len(err.splitlines()) == 1
-
-
-# --- switches ---
 
 
 def test_one_team_and_all_teams_can_be_switched_off_and_on_again(run, records):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.doctor import KINDS, MODELS, ServerEvidence, detect_server, read_window
+from proxy.cli.doctor import KINDS, MODELS, ServerEvidence, detect_server
 
 
 def listing(*models):
@@ -91,8 +91,8 @@ def test_a_gateway_is_not_taken_for_the_server_behind_it():
     ],
 )
 def test_a_window_is_read_from_the_page_that_reports_it(look):
-    assert read_window(look, "m").total == 4096
+    assert look.read_windows()["m"].total == 4096
 
 
 def test_a_server_that_reports_no_window_has_none():
-    assert read_window(evidence_of(), "m") is None
+    assert evidence_of().read_windows() == {}

@@ -73,9 +73,6 @@ def name_of(source):
     return history_of(source).conversation
 
 
-# --- list ------------------------------------------------------------------------------------------------------------
-
-
 def test_every_conversation_is_listed_with_what_there_is_of_it(run):
     code, output, _ = run("list")
     head, hello, work = output.splitlines()
@@ -111,9 +108,6 @@ async def test_a_link_to_nothing_is_left_out(run, state):
     (folder / "old.jsonl").symlink_to("nothing")
     ended = await run_command("transcripts", "list", place=state.parent)
     assert (ended.code, ended.out) == expected[:2]
-
-
-# --- show ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_conversation_is_shown_message_by_message_with_its_answers(run):
@@ -210,9 +204,6 @@ def test_a_missing_leaf_is_reported(run):
     assert "0 messages" in complaint
 
 
-# --- search ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("words", "roles"),
     [
@@ -239,7 +230,7 @@ def test_a_match_is_shown_with_its_place_and_its_context(run):
     assert line.split(maxsplit=4) == [name_of(HELLO)[:16], at, "2023-11-14T22:16", "user", "No, this: zebra"]
 
 
-@pytest.mark.parametrize("words", [["nowhere"], ["--case", "ZEBRA"], ["a.line"], [CANARY]])
+@pytest.mark.parametrize("words", [["nowhere"], ["a.line"], [CANARY]])
 def test_missing_text_is_not_found(run, words):
     assert run("search", *words) == (1, "", "")
 
@@ -248,9 +239,6 @@ def test_an_invalid_pattern_is_reported(run):
     code, _, complaint = run("search", "--regex", "(")
     assert code == 1
     assert "not a regular expression" in complaint
-
-
-# --- export ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_export_is_the_list_of_messages_as_they_were_sent(run):
@@ -269,9 +257,9 @@ def test_an_export_leads_with_the_system_prompt_and_says_what_was_taken_out(run)
 
 
 def test_an_export_as_a_request_can_be_compacted_again(run, tmp_path, capsysbinary):
-    code, output, _ = run("export", name_of(WORK), "--request", "--output", "saved.json")
-    assert (code, output) == (0, "")
-    saved = json.loads((tmp_path / "saved.json").read_text())
+    _, output, _ = run("export", name_of(WORK), "--request")
+    (tmp_path / "saved.json").write_text(output)
+    saved = json.loads(output)
     assert (saved["model"], len(saved["messages"])) == ("scripted-1", 11)
     assert main(["compact", "saved.json"]) == 0
     assert b"before" in capsysbinary.readouterr().out
@@ -279,9 +267,6 @@ def test_an_export_as_a_request_can_be_compacted_again(run, tmp_path, capsysbina
 
 def test_the_model_of_a_request_can_be_given(run):
     assert json.loads(run("export", name_of(HELLO), "--request", "--model", "m")[1])["model"] == "m"
-
-
-# --- prune -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.config import Config, InvalidConfig, load
 from proxy.config.policies import Policy
-from proxy.config.state_url import parse_state_url
 from proxy.shorten.block import STEPS
 
 
@@ -67,13 +66,6 @@ def find_step_numbers():
 def test_a_number_with_which_a_step_would_fail_is_refused(step, field, value):
     with pytest.raises(ValidationError):
         Policy.model_validate({"when_full": [{step: {field: value}}]})
-
-
-@pytest.mark.parametrize("option", ["socket_timeout", "socket_connect_timeout"])
-def test_a_timeout_in_a_url_of_redis_is_a_number_of_seconds_that_a_socket_takes(option):
-    for value in ("inf", "nan", "1e30"):
-        with pytest.raises(ValueError, match=f"the value of {option} cannot be used|greater than 0"):
-            parse_state_url(f"redis://cache:6379/0?{option}={value}")
 
 
 @pytest.mark.parametrize("place", NUMBERS, ids=".".join)

@@ -7,8 +7,8 @@ import pytest
 import trustme
 from pydantic import ValidationError
 
-from proxy.config import Config, InvalidConfig, Upstream, as_yaml, load
-from proxy.config.defaults import read_descriptions
+from proxy.config import Config, InvalidConfig, Upstream, load
+from proxy.config.defaults import as_yaml, read_descriptions
 from proxy.config.policies import Policy
 from proxy.config.values import ConfigModel
 from tests import ROOT
@@ -100,9 +100,6 @@ def test_every_upstream_has_a_name_of_its_own(upstreams):
         Config(upstreams=upstreams)
 
 
-# --- certificates ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def pems(tmp_path_factory):
     """Files: an authority's certificate, a certificate without its key, a key, both together, and a text."""
@@ -143,9 +140,6 @@ def test_a_certificate_that_cannot_be_used_is_a_fault_of_the_configuration(pems,
     with pytest.raises(InvalidConfig) as raised:
         load(None, {}, options)
     assert all(fault.origin == "command line" for fault in raised.value.faults)
-
-
-# --- the shipped file ------------------------------------------------------------------------------------------------
 
 
 def test_the_shipped_file_is_a_configuration_and_says_what_the_code_says(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from proxy.config import Config, find_warnings
+from proxy.config import Config
 from proxy.config.loading import load
 from proxy.config.policies import Policy, shipped_policies
 
@@ -70,12 +70,6 @@ def test_a_policy_that_changes_no_step_is_as_before():
 def test_what_no_step_has_and_what_is_said_twice_is_refused(policy, why):
     with pytest.raises(ValidationError, match=why):
         Config.model_validate({"policies": {"mine": policy}})
-
-
-def test_a_change_of_a_step_that_the_policy_does_not_list_causes_a_warning():
-    policies = {"mine": {"inherit": "j-cli", "steps": {"tool_hints": {"over": 3}}}}
-    warnings = dict(find_warnings(Config.model_validate({"policies": policies}), lambda model: True))
-    assert "no such step" in warnings["policies.mine.steps.tool_hints"]
 
 
 def test_a_variable_can_change_one_setting(tmp_path):

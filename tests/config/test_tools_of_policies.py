@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from proxy.config import Config, find_warnings
+from proxy.config import Config
 from proxy.config.policies import Policy, shipped_policies
 from proxy.designs.strategies import READS, DedupOld
 from proxy.designs.tool_hints import ToolHints
@@ -192,35 +192,6 @@ def test_a_list_with_the_step_for_tools_gets_no_second_one():
     assert step == ToolHints(hints=(("x", "", "remove"), *ToolHints().hints))
 
 
-@pytest.mark.parametrize(
-    ("tools", "where", "why"),
-    [
-        ({"mcp_*": {"response": "keep"}, "MCP_dump": {"response": "strip"}}, "MCP_dump.response", "'mcp_*' above"),
-        ({"*": {"dedup": True}, "git": {"dedup": False}}, "git.dedup", "move this above"),
-        ({"a": {"response": "keep", "request": "remove"}}, "a.response", "takes these calls out"),
-        ({"a_b": {"response": "keep"}, "a_*": {"request": "remove"}}, "a_b.response", "of 'a_*'"),
-    ],
-)
-def test_a_value_that_never_counts_causes_a_warning_with_the_mend(tools, where, why):
-    config = Config.model_validate({"policies": {"mine": {"tools": tools}}})
-    warnings = dict(find_warnings(config, lambda model: True))
-    assert why in warnings[f"policies.mine.tools.{where}"]
-
-
-def test_a_value_that_an_inherited_one_makes_void_causes_a_warning():
-    base = {"tools": {"mcp_*": {"request": "remove"}}}
-    mine = {"inherit": "base", "tools": {"mcp_state": {"response": "keep"}}}
-    config = Config.model_validate({"policies": {"base": base, "mine": mine}})
-    warnings = dict(find_warnings(config, lambda model: True))
-    assert "of 'mcp_*'" in warnings["policies.mine.tools.mcp_state.response"]
-
-
-def test_globs_that_complement_one_another_cause_no_warning():
-    tools = {"fs_read": {"response": "keep"}, "fs_*": {"response": "strip", "request": "keep"}, "*": {"dedup": True}}
-    config = Config.model_validate({"policies": {"mine": {"tools": tools}}})
-    assert list(find_warnings(config, lambda model: True)) == []
-
-
 PAGES = {"path": "doc", "start": "from_page", "end": "to_page"}
 NARROW = call("page_of", doc="a.pdf", from_page=4, to_page=5, out=page(1, 3_000))
 WIDE = call("page_of", doc="a.pdf", from_page=1, to_page=9, out=page(2, 3_000))
@@ -280,9 +251,3 @@ def test_a_wider_call_makes_nothing_obsolete_where_repeated_calls_do_not():
 def test_a_range_that_names_no_lines_or_no_path_is_refused(subsumes, why):
     with pytest.raises(ValidationError, match=why):
         Config.model_validate({"policies": {"mine": {"tools": {"page_of": {"subsumes": subsumes}}}}})
-
-
-def test_the_list_that_0_2_had_for_it_is_refused_with_what_to_write():
-    old = {"when_full": [{"dedup_old": {"subsumes": [["page_of", "doc", "from_page", "to_page", ""]]}}]}
-    with pytest.raises(ValidationError, match=r"tools: \{NAME: \{subsumes: \{path: ARGUMENT"):
-        Config.model_validate({"policies": {"mine": old}})

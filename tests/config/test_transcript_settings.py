@@ -33,8 +33,6 @@ def test_originals_are_below_the_state_unless_they_have_a_folder_of_their_own(tm
     assert str(read(tmp_path, "dir: /somewhere").originals) == "/somewhere"
 
 
-# --- in an object store ---
-
 AFAR = {"transcripts": {"dir": "s3://bucket/originals"}}
 
 

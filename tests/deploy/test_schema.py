@@ -6,8 +6,8 @@ import subprocess
 import pytest
 import yaml
 
-from proxy.config import InvalidConfig, as_yaml, load
-from proxy.config.defaults import as_json_schema
+from proxy.config import InvalidConfig, load
+from proxy.config.defaults import as_json_schema, as_yaml
 from tests import ROOT
 from tests.deploy import install
 

@@ -39,9 +39,6 @@ def pod():
     return replicas["spec"]["template"]["spec"]
 
 
-# --- compose ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_configuration_of_the_compose_file_is_good():
     config = load(COMPOSE / "proxy.yaml", ENVIRONMENT).config
     assert config.teams
@@ -68,9 +65,6 @@ def test_pulled_images_have_one_version():
     assert [image for service in text if ":" not in (image := service.get("image", ":")) or "latest" in image] == []
 
 
-# --- kubernetes ------------------------------------------------------------------------------------------------------
-
-
 def test_the_configuration_of_the_manifests_is_good(tmp_path):
     (found,) = manifests("ConfigMap")
     file = tmp_path / "proxy.yaml"
@@ -94,9 +88,6 @@ def test_every_service_leads_to_the_replicas_and_the_replicas_have_one_of_their_
     labels = replicas["spec"]["template"]["metadata"]["labels"]
     assert all(spec["selector"].items() <= labels.items() for spec in services.values())
     assert services[replicas["spec"]["serviceName"]]["clusterIP"] == "None"
-
-
-# --- the balancer ----------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -146,8 +137,6 @@ class TestBalancer:
             assert (await http_client.send(origin, request("GET", "/metrics", {}), method="GET")).status == 404
         assert not up.requests
 
-
-# --- workflows -------------------------------------------------------------------------------------------------------
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 

@@ -7,7 +7,7 @@ And the same with an upstream whose summaries are no good: the run must not noti
 import pytest
 
 from proxy.lab.demo.model import TURNOUTS
-from tests.support.demo_runs import plays, run_agents
+from tests.support.demo_runs import plays
 
 PATIENT = {"policies": {"default": {"summary": {"wait": 0.5}}}}
 WAITED = 5.0  # seconds in the proxy, on a machine that has other work to do
@@ -49,30 +49,3 @@ async def test_no_turn_waits_for_a_summary_that_takes_four_turns(tmp_path):
     assert is_sound(run)
     assert 0 < run.tally.summaries <= 6
     assert run.longest_wait < WAITED
-
-
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    ("kind", "turns", "window"),
-    [
-        # The other kinds: all in one run, above.
-        pytest.param("slow", 50, 32_000, marks=pytest.mark.slow),
-        *(pytest.param(kind, 150, 128_000, marks=pytest.mark.soak) for kind in TURNOUTS[1:]),
-    ],
-)
-async def test_a_bad_summary_costs_the_agent_nothing(kind, turns, window, tmp_path):
-    run = await plays(tmp_path, turns, window=window, summaries=[kind], config=PATIENT)
-    assert is_sound(run)
-    assert run.tally.summaries > 0, "otherwise nothing failed"
-    assert run.longest_wait < WAITED
-
-
-@pytest.mark.parametrize(
-    "agents", [pytest.param(25, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak)]
-)
-@pytest.mark.timeout(600)
-async def test_bad_summaries_for_many_agents_cost_them_nothing(agents, tmp_path):
-    run = await run_agents(tmp_path, agents, turns=25, window=24_000, summaries=TURNOUTS[1:], slow_seconds=2)
-    # Of the agents' requests and of the calls for summaries: each fits beside the answer that it asks for.
-    assert is_sound(run, most_over=agents)
-    assert run.tally.summaries >= agents

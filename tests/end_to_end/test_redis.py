@@ -5,19 +5,16 @@ Real proxies, a real server that is paused, emptied, killed and started again wh
 
 import asyncio
 import json
-from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
 import pytest_asyncio
 
-from proxy.lab.replay.validity import find_breaches
 from tests.support.agent import Agent, compactions, reading, turns
 from tests.support.compacting_proxy import WORK, settings
-from tests.support.messages import body
-from tests.support.proxy_client import ask, log_of, until
+from tests.support.proxy_client import until
 from tests.support.redis_server import RedisServer, needs_redis, running
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Upstream, answer, text_turn
@@ -34,12 +31,10 @@ from tests.support.summary_model import (
     summary_calls,
     wait_until_asked,
 )
-from tests.support.summary_model import WORK as LONG
 
 pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
 REPLICAS = 3
 SMALL_WINDOW = {**settings(default=SMALL_WINDOW_SETTINGS), "upstreams": [{"window": WINDOW, "retries": 0}]}
-USUAL = 4  # blocks that a conversation of thirty reads takes
 
 
 def counting(request):
@@ -126,9 +121,6 @@ async def take_turns_over_replicas(replica_set, messages, key="sk-a"):
     return steps
 
 
-# --- the same as one process ---
-
-
 async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of_one_process(serve, replica_set):
     """Each needs what another one noted: the upstream's count, how it counts, the block."""
     async with serve(replica_set.up.url, config=settings(), fresh=True) as alone:
@@ -138,28 +130,6 @@ async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of
     assert [step.tokens for step in steps[5:]] == [step.tokens for step in plain[5:]]
     assert compactions(steps) == compactions(plain)
     assert compactions(steps).count("created") >= 2
-
-
-async def grows(agents, up):
-    """A history that outgrows its window, with time for a summary on the way."""
-    steps = []
-    for turn, history in enumerate((SEEN, NEAR, OVER, LONG[:42], LONG[:46], LONG[:50])):
-        steps.append(await agents[turn % len(agents)].send(history))
-        await (wait_until_asked(up) if history is NEAR else asyncio.sleep(0.1))
-    return steps
-
-
-@pytest.mark.slow
-async def test_a_summary_of_one_replica_is_forwarded_by_all_as_by_one_process(serve, small_window_replicas):
-    small_window_replicas.up.script = model()
-    async with serve(small_window_replicas.up.url, config=SMALL_WINDOW, fresh=True) as alone:
-        plain = await grows([Agent(alone, small_window_replicas.up, "sk-grows")], small_window_replicas.up)
-    calls = len(summary_calls(small_window_replicas.up))
-    small_window_replicas.up.forget()
-    steps = await grows(small_window_replicas.agents("sk-grows"), small_window_replicas.up)
-    assert [step.forwarded for step in steps] == [step.forwarded for step in plain]
-    assert compactions(steps) == ["none", "none", "created", *["applied"] * 3]
-    assert len(summary_calls(small_window_replicas.up)) == calls
 
 
 async def test_the_same_turn_at_once_on_every_replica_makes_one_summary(small_window_replicas):
@@ -219,100 +189,8 @@ async def test_a_window_reported_by_a_server_counts_for_the_replica_of_the_next_
     assert forwarded_bodies(up)[-1].startswith(forwarded_bodies(up)[-2].removesuffix(b"]}"))
 
 
-@pytest.mark.slow
-async def test_the_password_of_the_state_is_nowhere_to_be_seen(serve, up, redis):
-    assert redis.run("ACL", "SETUSER", "proxy", "on", ">open-sesame-7", "~*", "+@all") == "+OK"
-    config = {**settings(), "state": {"url": "env:STATE_URL"}}
-    for password in ("open-sesame-7", "close-sesame-8"):
-        where = {"STATE_URL": f"redis://proxy:{password}@127.0.0.1:{redis.port}"}
-        async with serve(up.url, config=config, environment=where) as proxy:
-            steps = await Agent(proxy, up, "sk-a").work(WORK[:20])
-            assert {step.answer.status for step in steps} == {200}
-        assert "sesame" not in proxy.output
-        assert bool(log_of(proxy, "store-failed")) is (password == "close-sesame-8")
-
-
-# --- trouble ---
-
-
-@dataclass
-class AgentRun:
-    """Agents at work, and what was seen of them."""
-
-    proxies: list[Proxy]
-    up: Upstream
-    over: bool = False
-    sent: dict[str, list] = field(default_factory=dict)
-    seen: Counter = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    created: dict[str, int] = field(default_factory=Counter)
-
-    def receive(self, request):
-        name, got = request.header("x-turn"), request.json["messages"]
-        self.wrong += [f"{name}: {breach}" for breach in find_breaches(got) - find_breaches(self.sent[name])]
-        return counting(request)
-
-    async def work(self, number, per_turn=0.02):
-        """One conversation after the other, each turn through another replica."""
-        task = 0
-        while not self.over:
-            name = f"agent {number} task {task}"
-            for turn, messages in enumerate(turns(reading(30, task=f"{name}: make the tests pass."))):
-                self.sent[f"{name}/{turn}"] = messages
-                headers = {"authorization": f"Bearer sk-{number}", "x-turn": f"{name}/{turn}"}
-                reply = await ask(self.proxies[(number + turn) % len(self.proxies)], body(messages), headers=headers)
-                self.seen[reply.status] += 1
-                self.created[name] += reply.head.first("x-compaction") == "created"
-                await asyncio.sleep(per_turn)
-            task += 1
-
-    async def work_through(self, trouble, agents=6):
-        """All clients work until the faults are over, and finish their requests."""
-        working = [asyncio.ensure_future(self.work(number)) for number in range(agents)]
-        await asyncio.sleep(0.5)
-        await trouble()
-        await asyncio.sleep(1.5)
-        self.over = True
-        await asyncio.gather(*working)
-
-
-async def pause_redis(redis):
-    redis.pause()
-    await asyncio.sleep(2)
-    redis.resume()
-
-
-async def empty_redis(redis):
-    redis.flush()
-
-
-async def restart_empty(redis):
-    redis.kill()
-    await asyncio.sleep(1.5)
-    redis.start()
-
-
-async def restart_with_data(redis):
-    redis.run("CONFIG", "SET", "save", "60 1")
-    redis.stop()
-    await asyncio.sleep(1.5)
-    redis.start()
-
-
 def slow(trouble):
     return pytest.param(trouble, marks=pytest.mark.slow)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trouble", [pause_redis, empty_redis, restart_empty, restart_with_data])
-async def test_a_redis_in_trouble_fails_no_request_and_breaks_no_history(replica_set, trouble):
-    """While it is out each replica knows only what it has seen: a block that falls due is made by each of them."""
-    agent_run = AgentRun(replica_set.proxies, replica_set.up)
-    replica_set.up.script = agent_run.receive
-    await agent_run.work_through(lambda: trouble(replica_set.redis))
-    assert agent_run.wrong == []
-    assert agent_run.seen.keys() == {200}
-    assert max(agent_run.created.values()) <= USUAL * REPLICAS
 
 
 @pytest.mark.parametrize("trouble", [RedisServer.kill, *map(slow, (RedisServer.pause, RedisServer.flush))])
@@ -331,30 +209,3 @@ async def test_stored_blocks_apply_on_every_replica_and_after_redis_returns(serv
         steps.append(await late.agents(key)[0].send(history[14]))
     assert set(compactions(steps[-6:])) == {"applied"}
     assert all(later.extends(earlier) for earlier, later in pairwise(steps[-7:]))
-
-
-async def test_after_everything_was_lost_all_replicas_agree_on_one_secret_again(serve, replica_set):
-    redis = replica_set.redis
-    for agent in replica_set.agents("sk-a"):
-        await agent.send(WORK[:20])
-    before = redis.get("cp/1/secret")
-    redis.flush()
-    await asyncio.sleep(1.1)
-    for agent in replica_set.agents("sk-b")[::-1]:
-        await agent.send(WORK)
-    assert redis.get("cp/1/secret") == before
-
-
-@pytest.mark.slow
-async def test_a_replica_started_without_redis_gets_the_shared_secret_once_redis_is_back(serve, replica_set):
-    redis, work = replica_set.redis, WORK[:30]
-    for agent in replica_set.agents("sk-a"):
-        await agent.send(work)
-    redis.kill()
-    async with replicas(serve, redis, replica_set.up, 1) as late:
-        assert (await late.agents("sk-a")[0].send(work)).answer.status == 200
-        redis.start()
-        await asyncio.sleep(2.2)
-        agents = [*late.agents("sk-c"), *replica_set.agents("sk-c")]
-        steps = [await agent.send(work) for agent in agents]
-    assert len({step.header("x-compaction-conversation") for step in steps}) == 1

@@ -161,7 +161,7 @@ async def test_a_canary_is_in_no_error_about_an_upstream_that_is_not_there(serve
     assert not found_in(proxy.output)
 
 
-@pytest.mark.parametrize("fault", [RuntimeError, KeyError, ValueError, OSError, UnicodeError])
+@pytest.mark.parametrize("fault", [RuntimeError, UnicodeError])
 async def test_a_crash_report_names_kind_and_place_and_no_content(capfdbinary, fault):
     """The real protocol on a real socket, with a handler that fails in the worst way: with the key in its message."""
 

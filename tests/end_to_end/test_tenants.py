@@ -51,12 +51,6 @@ async def test_a_summary_of_one_client_is_never_forwarded_for_another(tmp_path, 
     assert ["summary 1" in each for each in forwarded] == [True, False, True]
 
 
-async def test_clients_with_different_query_keys_share_nothing(tmp_path):
-    async with Upstream(counting()) as up, serving(None, config=config(up), place=tmp_path) as proxy:
-        forwarded = [await force_compaction(proxy, up, {}, f"?key={key}&alt=sse") for key in "aba"]
-    assert ["summary 1" in each for each in forwarded] == [True, False, True]
-
-
 async def test_a_summary_written_under_one_head_is_never_forwarded_under_another(tmp_path):
     async with Upstream(counting()) as up, serving(None, config=config(up), place=tmp_path) as proxy:
         heads = ("You serve ACME.", "You serve Foo.", "You serve ACME.", "You serve Foo.")

@@ -9,17 +9,14 @@ import pytest_asyncio
 
 from tests.support.agent import Agent, compactions, reading
 from tests.support.compacting_proxy import metric
-from tests.support.messages import assistant, body, chat, system, user
-from tests.support.proxy_client import ask, data_of, fault_of, log_of, page, streaming, until, whole_log
+from tests.support.messages import assistant, chat, system, user
+from tests.support.proxy_client import ask, fault_of, log_of, page, streaming, until, whole_log
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import (
-    DONE,
     Upstream,
     answer,
     call_turn,
-    cut,
     delta,
-    finish,
     hang,
     stream,
     text_turn,
@@ -98,9 +95,6 @@ def words(answered):
     return [json.loads(one.message).get("content") for one in answered]
 
 
-# --- whose -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_everything_is_kept_with_its_answer_however_it_was_asked_for(proxy, up, streamed):
     up.script = (text_turn("Let me see.") + call_turn("Read", path="a.py")).using(70, 9)
@@ -153,17 +147,6 @@ async def test_a_request_that_is_no_conversation_is_not_stored_and_is_no_fault(p
     assert log_of(proxy, "store-failed") == []
 
 
-async def test_conversations_with_different_ids_are_stored_separately(proxy, up):
-    for name in ("one", "two", "one"):
-        await ask(proxy, chat(user("Same words")), headers={"x-conversation-id": name})
-    await until(
-        lambda: len([one for one in read_transcripts(proxy) if texts(one.messages.values()) == ["Same words"]]) == 2
-    )
-
-
-# --- answers that end otherwise --------------------------------------------------------------------------------------
-
-
 async def test_the_part_that_a_leaving_client_received_is_stored_as_a_cut_answer(proxy, up):
     up.script = stream(delta(role="assistant", content="As far "), delta(content="as this"), hang())
     async with streaming(proxy, chat(user("I leave early"), stream=True)) as line:
@@ -171,22 +154,6 @@ async def test_the_part_that_a_leaving_client_received_is_stored_as_a_cut_answer
         line.leave()
     (answered,) = (await conversation(proxy, "I leave early", answers=1)).answers
     assert (json.loads(answered.message)["content"], answered.cut) == ("As far as this", True)
-
-
-async def test_the_part_sent_before_an_upstream_broke_off_is_stored_as_a_cut_answer(proxy, up):
-    up.script = stream(delta(content="Half"), cut())
-    await ask(proxy, chat(user("It breaks"), stream=True))
-    (answered,) = (await conversation(proxy, "It breaks", answers=1)).answers
-    assert (json.loads(answered.message)["content"], answered.cut) == ("Half", True)
-
-
-async def test_a_client_that_leaves_after_the_last_word_has_the_whole_answer(proxy, up):
-    up.script = stream(delta(content="All of it"), finish(), DONE, hang())
-    async with streaming(proxy, chat(user("I leave in time"), stream=True)) as line:
-        await line.until(b"[DONE]")
-        line.leave()
-    (answered,) = (await conversation(proxy, "I leave in time", answers=1)).answers
-    assert not answered.cut
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
@@ -197,19 +164,6 @@ async def test_compressed_answers_are_kept_in_clear_and_relayed_as_they_came(pro
     assert words((await conversation(proxy, f"Pack it with {encoding}", answers=1)).answers) == ["Packed."]
 
 
-async def test_a_recorded_stream_is_relayed_to_the_byte(proxy, up):
-    frames = [delta(content=f"word {number} ") for number in range(500)]
-    up.script = stream(*frames, b": a comment\n\n", finish(), DONE)
-    got = await ask(proxy, chat(user("To the byte"), stream=True))
-    assert got.body.data == up.script.body
-    (answered,) = (await conversation(proxy, "To the byte", answers=1)).answers
-    assert json.loads(answered.message)["content"] == "".join(f"word {number} " for number in range(500))
-    assert len(data_of(got.body.data)) == 502
-
-
-# --- secrets ---------------------------------------------------------------------------------------------------------
-
-
 async def test_a_secret_in_a_conversation_reaches_no_file_and_the_chain_still_holds(proxy, up):
     up.script = text_turn(f"I remember {CANARY}.")
     await ask(proxy, chat(system(f"Use {CANARY}."), user("The key?"), user(f"It is {CANARY}."), stream=True))
@@ -218,15 +172,6 @@ async def test_a_secret_in_a_conversation_reaches_no_file_and_the_chain_still_ho
     assert CANARY.encode() not in b"".join(path.read_bytes() for path in proxy.state.rglob("*.jsonl"))
     assert CANARY.encode() in up.requests[-1].body
     assert verify(found, secret_of(proxy)).faults == ()
-
-
-async def test_where_redaction_is_off_everything_stays(serve, fresh):
-    async with serve(fresh.url, config=settings(keep="all", redact=False)) as proxy:
-        await ask(proxy, chat(user("The code name is sk-not-a-secret-0000")))
-        await conversation(proxy, "The code name is sk-not-a-secret-0000", answers=1)
-
-
-# --- how much --------------------------------------------------------------------------------------------------------
 
 
 async def test_where_only_what_is_lossy_is_kept_the_rest_is_not(serve, fresh):
@@ -253,19 +198,6 @@ async def test_transcripts_are_flushed_before_the_proxy_stops(serve, fresh):
         f"number {number}" for number in range(50)
     )
     assert all(len(one.answers) == 1 for one in read_transcripts(proxy))
-
-
-@pytest.mark.seconds
-async def test_workers_write_beside_one_another_and_the_conversation_is_whole(serve, fresh):
-    async with serve(fresh.url, "--workers", "2", config=settings(keep="all")) as proxy:
-        await Agent(proxy, fresh, "sk-a").work(WORK)
-    (found,) = read_transcripts(proxy)
-    assert len(found.messages) == len(WORK) - 1
-    assert duplicates(found) == 0
-    assert verify(found, secret_of(proxy)).faults == ()
-
-
-# --- a disk that fails -----------------------------------------------------------------------------------------------
 
 
 def broken(proxy: Proxy):
@@ -298,27 +230,6 @@ async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_re
         assert (await Agent(proxy, fresh, "sk-a").send(WORK)).compaction == "created"
         found = await conversation(proxy, "Make the tests pass.", answers=1, messages=len(WORK) - 1)
     assert verify(found, secret_of(proxy)).faults == ()
-
-
-@pytest.mark.parametrize(
-    ("allowed", "window", "compaction"),
-    [("always", 1_000_000, "created"), ("to_fit", 10_000, "created"), ("never", 10_000, "none")],
-)
-@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
-async def test_the_policy_decides_about_folding_without_an_original(
-    serve, fresh, allowed, window, compaction, *, is_known
-):
-    config = settings()
-    config["upstreams"] = [{"window": window}]
-    config["policies"]["default"] = {**SMALL, "without_originals": allowed, "summary": {"enabled": False}}
-    async with serve(fresh.url, config=config) as proxy:
-        agent = Agent(proxy, fresh, "sk-a")
-        if is_known:
-            await agent.send(reading(2))  # from now on the upstream knows this client
-        broken(proxy)
-        step = await agent.send(WORK)
-        assert (step.answer.status, step.compaction) == (200, compaction)
-        assert not (await health(proxy))["originals_writable"]
 
 
 async def test_a_command_to_compact_is_refused_while_its_original_cannot_be_written(serve, fresh):
@@ -363,18 +274,6 @@ async def test_originals_are_written_before_anything_is_folded_away_for_the_firs
         fresh.script = looks
         assert (await Agent(proxy, fresh, "sk-a").send(WORK)).compaction == "created"
     assert there == [len(WORK)]
-
-
-async def test_a_large_history_is_kept_without_holding_up_the_others(proxy, up):
-    large = body([*user("A large one"), *(message for number in range(40) for message in user(f"{number} " * 20_000))])
-    loop = asyncio.get_running_loop()
-    waiting = loop.create_task(ask(proxy, large, headers={"x-compaction": "bypass"}))
-    began = loop.time()
-    while not waiting.done():
-        await ask(proxy, HELLO)
-        assert loop.time() - began < 20
-    assert waiting.result().status == 200
-    await conversation(proxy, "A large one", answers=1, messages=41)
 
 
 async def test_a_policy_can_keep_nothing_of_what_goes_by_it(serve, fresh):

@@ -128,9 +128,6 @@ def test_over_keys_of_a_later_format_it_does_not_start_and_leaves_them_as_they_a
     assert registry.read_bytes() == before
 
 
-# --- what this release leaves behind ---------------------------------------------------------------------------------
-
-
 async def write_state(place: Path) -> None:
     history = reading(16)
     async with proxy_over(place) as (proxy, up):

@@ -75,13 +75,13 @@ def test_a_pattern_that_repeats_one_thing_is_taken(pattern):
 
 def test_pins_are_searched_once_in_each_message_of_a_request(monkeypatch):
     """They were searched in the whole history each time a part of it was drafted: 16 times in one request."""
-    searched, find_in_each = [], Pins.find_in_each
+    searched, find = [], Pins.find
 
-    def note_messages(self, messages):
-        searched.extend(message.start for message in messages)
-        return find_in_each(self, messages)
+    def note_message(self, message):
+        searched.append(message.start)
+        return find(self, message)
 
-    monkeypatch.setattr(Pins, "find_in_each", note_messages)
+    monkeypatch.setattr(Pins, "find", note_message)
     work = [message for number in range(40) for message in call("Read", path=f"/{number}", out="words " * 900)]
     Worker(rules=Rules(pins=RULES, clear_at_least=1_000), facts=Facts(usable_tokens=20_000)).send(
         history(system("Be good."), user("IMPORTANT: keep this"), work, assistant("Done."), user("Go on."))

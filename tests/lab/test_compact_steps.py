@@ -196,7 +196,7 @@ async def test_a_report_says_why_a_policy_did_nothing(run):
         (("--step", "clear_results:over"), "write clear_results:setting=value"),
         (("--step", "clear_results:ovr=3"), "--step clear_results: ovr: there is no such setting"),
         (("--step", "clear_results:over=-3"), "--step clear_results: over: "),
-        (("--step", "dedup_old:subsumes=[]"), "is set for each tool"),
+        (("--step", "dedup_old:subsumes=[]"), "write `tools: {NAME: {subsumes: "),
         (("--step", "auto:over=3"), "auto takes no settings"),
         (("--step", "summarize:max_tokns=3"), "--step summarize: max_tokns: there is no such setting"),
     ],

@@ -76,7 +76,7 @@ def test_one_price_model_is_enough_if_one_is_named(saved_file, capsys):
     assert default["cost"].keys() == {"fortieth", "model"}
 
 
-def test_conversations_are_chosen_by_size_by_chance_and_by_part(tmp_path, capsys):
+def test_conversations_are_chosen_by_size_and_by_part(tmp_path, capsys):
     for number in range(6):
         messages = WORK if number else WORK[:4]
         (tmp_path / f"{number}.json").write_text(json.dumps({"messages": messages}))
@@ -88,8 +88,6 @@ def test_conversations_are_chosen_by_size_by_chance_and_by_part(tmp_path, capsys
     everything = chosen()
     assert len(everything) == 6
     assert chosen("--least-tokens", "10000") == everything[1:]
-    assert len(chosen("--draw", "2")) == 2
-    assert chosen("--draw", "2") == chosen("--draw", "2", "--seed", "1")
     halves = [chosen("--part", "1/2"), chosen("--part", "2/2")]
     assert sorted(halves[0] + halves[1]) == sorted(everything)
     assert len(halves[0]) == len(halves[1]) == 3

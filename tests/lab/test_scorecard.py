@@ -8,7 +8,7 @@ import pytest
 from proxy.cli import main
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
-from proxy.lab.replay.replay_values import PRICES, Estimate, Needed, Recall, Result, Scores, Tokens
+from proxy.lab.replay.replay_values import PRICES, Needed, Recall, Result, Scores, Tokens
 from proxy.lab.replay.scorecard import KEPT, NONE, SHAPE, WORTH, Row
 from proxy.lab.replay.validity import find_breaches
 from tests import ROOT
@@ -81,15 +81,6 @@ def test_spans_count_one_by_one_or_each_conversation_alike():
 
 def test_without_a_price_model_the_prices_are_the_models_own():
     assert str(cell("cost", prices=None)) == "60.0"
-
-
-def test_the_error_of_our_count_is_a_sentence_where_there_is_one():
-    scores = Scores(estimate=Estimate(pairs=4, recorded=1_000, estimated=980, missed=60, prompts=20_000))
-    assert scorecard.describe_estimate(scores).startswith(
-        "our count of what was added: 98.0 % of the upstream's own over 4 "
-    )
-    assert "0.30 %" in scorecard.describe_estimate(scores)
-    assert scorecard.describe_estimate(Scores()) == ""
 
 
 def test_a_policy_that_reads_no_prices_is_shown_at_each_price_model():

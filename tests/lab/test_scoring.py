@@ -1,9 +1,7 @@
 """A judge follows a conversation request by request. Everything here can be added up on paper."""
 
-import pytest
-
 from proxy.lab.replay.replay_history import PROVIDER
-from proxy.lab.replay.replay_values import Estimate, Needed, Recall, Scores, Tokens
+from proxy.lab.replay.replay_values import Needed, Recall, Scores, Tokens
 from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summarizers import SummaryRequest
@@ -172,20 +170,6 @@ def test_recall_is_of_the_last_request():
     assert judge_views(case, AS_SENT, AS_SENT, AS_SENT).scores.recall["user messages"] == Recall(1, 1)
     lost = judge_views(case, AS_SENT, AS_SENT, history(user("Go on."))).scores.recall
     assert lost == {"user messages": Recall(1, 0), "pins": Recall(0, 0), "documents whole": Recall(0, 0)}
-
-
-def test_our_count_is_compared_with_how_the_recorded_prompts_grew():
-    added = "word " * 200  # 201 tokens by anybody's count, with what a message costs in markup
-    talk = user("Hi."), assistant("a"), user(added), assistant("b"), user("c"), assistant("d")
-    case = recorded_case(*talk, used=(1_000, 1_220, 900), model="gpt-4o")
-    text = judge_views(case, AS_SENT, AS_SENT, AS_SENT).scores.estimate
-    assert (text.pairs, text.recorded, text.prompts) == (1, 220, 1_220)
-    assert text.estimated == pytest.approx(210, abs=5)
-    assert text.missed == abs(text.estimated - 220)
-
-
-def test_where_nothing_is_recorded_nothing_is_compared():
-    assert judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, AS_SENT).scores.estimate == Estimate()
 
 
 def test_prices_are_those_of_the_model_and_unknown_models_have_none():

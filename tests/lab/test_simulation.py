@@ -182,15 +182,3 @@ def test_a_plain_design_is_judged_like_any_policy(name):
     scores = judge.result(name).scores
     assert scores.invalid == {}
     assert (scores.rewrites > 0) == (name in ("sliding-10", "batched-10k"))
-
-
-def test_a_refusal_is_replayed_in_simulated_time():
-    """The upstream's window is smaller than the policy knows: what is too long is shortened and sent once more."""
-    limit, size_of = 8_000, lambda sent: sum(len(message.raw) // 4 for message in sent.view)
-    case = recorded_case(*WORK)
-    sent = forward_all(case, trial(replace(STRIDES, clear_at_least=10**6), refused_above=limit))
-    refused = [each for each in sent if each.refusals]
-    assert {(each.refusals, each.reason) for each in refused} == {(1, "overflow_retry")}
-    assert 1 <= len(refused) < len(sent) // 2, "the block of a retry is applied to the requests after it"
-    assert max(map(size_of, sent)) <= limit
-    assert forward_all(case, trial(replace(STRIDES, clear_at_least=10**6)))[-1].refusals == 0

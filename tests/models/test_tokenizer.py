@@ -49,9 +49,6 @@ def gpt(tokenizers):
     return tokenizers.of("gpt-5")
 
 
-# --- the encodings ---
-
-
 @pytest.mark.parametrize("name", ["o200k_base", "cl100k_base"])
 def test_the_shipped_ranks_are_tiktokens_own_to_the_byte(name):
     lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in read_ranks(name).items())
@@ -103,9 +100,6 @@ def test_text_that_the_encoder_rejects_is_estimated(gpt, monkeypatch):
 
 def test_half_a_surrogate_pair_counts(gpt):
     assert gpt.count(rb'{"role":"user","content":"\ud83d"}') > MESSAGE_TOKENS
-
-
-# --- counting whole requests ---
 
 
 def test_models_of_one_encoding_share_what_was_counted(tokenizers):
@@ -193,9 +187,6 @@ def test_the_estimator_chars_is_a_quarter_of_the_characters_of_the_json(tokenize
     plain = json.dumps({"role": "user", "content": text}, ensure_ascii=False)
     assert count(plain.encode()) == round((len(plain) + len(", ")) / 4)
     assert count(json.dumps({"role": "user", "content": text}).encode()) == count(plain.encode())
-
-
-# --- what the upstream reports ---
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": "9"}])

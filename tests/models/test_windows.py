@@ -23,8 +23,6 @@ from proxy.shorten.economics import (
     make_window_keys,
 )
 
-# --- room ---
-
 
 def test_a_total_leaves_room_for_the_answer_and_a_margin():
     assert Window(total=200_000).usable_tokens(wanted=40_000) == 152_000
@@ -68,8 +66,6 @@ def test_the_room_of_an_unknown_window_is_unknown():
     assert not UNKNOWN.is_known
 
 
-# --- which source is believed ---
-
 CONFIG = Window(total=64_000, origin="config")
 LEARNED = Window(total=131_072, origin="learned")
 LIVE = Window(total=262_144, output=9_000, origin="live")
@@ -94,9 +90,6 @@ def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
     priced = Window(prices=TokenPrices(1.0, 0.1, None, 2.0), origin="config")
     window = resolve_window("gpt-5.5", priced)
     assert (window.origin, window.total, window.prices.input) == ("bundled", 1_050_000, 1.0)
-
-
-# --- learned ---
 
 
 def test_the_limit_of_an_overflow_is_a_window():
@@ -130,9 +123,6 @@ def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
     keys = {key for scope in scopes for key in make_window_keys(*scope)}
     assert len(keys) == 2 * 5
     assert all(key.startswith("team-a/") for key in make_window_keys("team-a", "up", "m", "c"))
-
-
-# --- live probes ---
 
 
 @pytest.mark.parametrize(
@@ -201,9 +191,6 @@ def test_a_server_of_one_model_answers_for_any_name_and_one_of_many_only_for_its
     assert probe(many, "gpt-4o") is None
     assert probe(many, "vendor/qwen:free").total == 40_960
     assert probe(many, "other").total == 8_192
-
-
-# --- the bundled table ---
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from proxy.path.compactor import Compactor
 from proxy.path.driver import OutgoingRequest
 from proxy.path.gateway import render_decision
 from proxy.path.request_context import CompiledPolicy, PolicyChoice
-from proxy.path.services import Keeper
+from proxy.path.services import Keeper, Services
 from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import OriginalsWriter
@@ -84,7 +84,8 @@ class CompactorUnderTest:
     events_seen: list = field(default_factory=list)
 
     def __post_init__(self):
-        self.compactor = Compactor(self.store, self.keeper, self._record_event)
+        self.services = Services(self.store, self.keeper, self._record_event)
+        self.compactor = Compactor(self.services)
         self.client = Client(Settings(base_url="http://127.0.0.1:9/v1", window=self.window), lambda _: None)
         self.lease = self.client.lease()
 
@@ -113,7 +114,7 @@ class CompactorUnderTest:
         await self.compactor.start_recording(prepared, ANSWER)
 
     async def leave(self):
-        await self.compactor.close()
+        await self.services.close()
         self.lease.release()
         await self.client.wait_closed()
 
@@ -129,7 +130,7 @@ async def test_a_key_in_the_place_of_a_user_or_session_is_not_recorded():
     key, received = "sk-proj-a1b2c3d4e5f6g7h8i9j0k1l2m3n4", []
     compactor_under_test = CompactorUnderTest(MemoryStore())
     compactor_under_test.compactor = Compactor(
-        compactor_under_test.store, compactor_under_test.keeper, received.append, redaction()
+        Services(compactor_under_test.store, compactor_under_test.keeper, received.append, redaction())
     )
     await compactor_under_test.send(WORK, ("x-session-id", f"run of {key}"), usage={"prompt_tokens": 9}, user=key)
     await compactor_under_test.leave()
@@ -255,7 +256,7 @@ async def test_a_history_of_a_head_alone_is_no_trouble(compactor_under_test):
 
 def lose_at_random(compactor_under_test, chance):
     """Each look may find that its entry was evicted just before: of known requests as of blocks."""
-    services = compactor_under_test.compactor._services
+    services = compactor_under_test.services
     for cache in (services.known_requests._requests, services.blocks._blocks):
 
         def get(key, default=None, *, cache=cache, found=cache.get):

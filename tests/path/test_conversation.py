@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from proxy.history.identity import Identity
+from proxy.lab.replay.simulation import drive_until
 from proxy.path.actions import (
-    AnswerReport,
     AwaitSummary,
     BeginCompaction,
     CanSummarize,
@@ -24,14 +24,13 @@ from proxy.path.actions import (
     ProbeWindow,
     RecountByProbe,
     Refusal,
-    Report,
     Rewrite,
     Send,
     ShareProbedWindow,
     StartSummary,
     StoreBlock,
     StoreFact,
-    drive_until,
+    TurnReport,
 )
 from proxy.path.conversation import Context, Originals
 from proxy.path.planning import OVERFLOW_RETRY
@@ -140,7 +139,7 @@ class Life:
         self._go_on(Opening())
 
     def complete(self, usage=NOT_REPORTED, now=NOW, **more):
-        drive_until(self._life, self.driver, Delivered(AnswerReport(usage), now, **more))
+        drive_until(self._life, self.driver, Delivered(now, usage, **more))
 
     def _go_on(self, result):
         self.step = drive_until(self._life, self.driver, result)
@@ -463,7 +462,7 @@ def test_where_the_second_try_is_refused_as_well_the_first_counts():
     assert made.decision is first
     made.complete()
     assert driver.actions_of(StoreBlock) == []
-    assert driver.actions_of(Report) == []
+    assert driver.actions_of(TurnReport) == []
 
 
 def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
@@ -499,7 +498,7 @@ def test_a_shortened_history_that_is_called_invalid_is_tried_as_it_came():
     made.accept()
     assert driver.actions_of(StoreBlock) == []
     made.complete()
-    assert driver.actions_of(Report)[-1].turn.decision is again
+    assert driver.actions_of(TurnReport)[-1].decision is again
 
 
 def test_after_two_such_histories_a_conversation_is_left_alone_while_it_fits():
@@ -577,12 +576,12 @@ def test_a_turn_is_reported_with_what_it_cost_and_would_have_cost():
     driver = Driver()
     answered(WORK, driver, usage=Usage(prompt=5_000, cached=1_000), window=window)
     answered(LONGER, driver, usage=Usage(prompt=6_000, cached=5_000), window=window, now=NOW)
-    first, second = (report.turn for report in driver.actions_of(Report))
+    first, second = driver.actions_of(TurnReport)
     assert first.dollars_paid == pytest.approx((1_000 * 0.1 + 4_000 * 1.0) / 10**6)
     assert second.dollars_unchanged > second.dollars_paid
     cold = Driver(driver.stored)
     answered(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
-    assert cold.actions_of(Report)[0].turn.dollars_unchanged is not None
+    assert cold.actions_of(TurnReport)[0].dollars_unchanged is not None
 
 
 def test_after_a_pause_the_longer_history_is_priced_without_a_cache():
@@ -595,8 +594,8 @@ def test_after_a_pause_the_longer_history_is_priced_without_a_cache():
         made = answered(
             [*WORK, *user("And now?")], later, usage=Usage(prompt=5_000, cached=4_000), window=window, now=NOW + seconds
         )
-        (report,) = later.actions_of(Report)
-        unchanged[seconds] = report.turn.dollars_unchanged
+        (report,) = later.actions_of(TurnReport)
+        unchanged[seconds] = report.dollars_unchanged
     assert unchanged[10**6] == pytest.approx(made.decision.tokens_before / 10**6)
     assert unchanged[1] < unchanged[10**6] / 2
 
@@ -606,23 +605,23 @@ def test_an_answer_that_broke_off_is_still_a_turn():
     made = prepared(WORK, driver)
     made.accept()
     made.complete(Usage(prompt=7), is_whole=False)
-    (report,) = driver.actions_of(Report)
-    assert report.turn.usage.prompt == 7
+    (report,) = driver.actions_of(TurnReport)
+    assert report.usage.prompt == 7
     for is_whole in (True, False):
         short = prepared(SHORT, driver)
         short.accept()
         short.complete(is_whole=is_whole)
-    assert len(driver.actions_of(Report)) == 1
+    assert len(driver.actions_of(TurnReport)) == 1
 
 
 def test_a_prompt_that_was_cut_silently_is_reported():
     driver = Driver()
     answered(WORK, driver, usage=Usage(prompt=1_000))
-    (report,) = driver.actions_of(Report)
-    assert report.turn.silently_cut is not None
-    assert is_silently_cut(10, AnswerReport(says_truncated=True))
-    assert not is_silently_cut(9_000, AnswerReport(Usage(prompt=100, cached=8_900)))
-    assert not is_silently_cut(1_000, AnswerReport(Usage(prompt=100)))
+    (report,) = driver.actions_of(TurnReport)
+    assert report.silently_cut is not None
+    assert is_silently_cut(10, Delivered(NOW, says_truncated=True))
+    assert not is_silently_cut(9_000, Delivered(NOW, Usage(prompt=100, cached=8_900)))
+    assert not is_silently_cut(1_000, Delivered(NOW, Usage(prompt=100)))
 
 
 def test_after_blocks_in_a_row_that_did_not_help_the_breaker_opens():
@@ -631,7 +630,7 @@ def test_after_blocks_in_a_row_that_did_not_help_the_breaker_opens():
     opened = []
     for steps in range(12, 60, 2):
         made = answered(reading(steps), driver, rules, usage=Usage(prompt=9_000), window=Window())
-        opened += [report.turn.breaker_opened for report in driver.actions_of(Report)[-1:]]
+        opened += [report.breaker_opened for report in driver.actions_of(TurnReport)[-1:]]
         if made.decision.reason == "breaker-open":
             break
     assert opened.count(True) <= 1
@@ -666,5 +665,5 @@ def test_a_small_request_is_served_without_gathering_anything():
     life = run(gather, is_small=True)
     assert isinstance(drive_until(life, driver), Send)
     assert isinstance(drive_until(life, driver, Opening()), Deliver)
-    assert drive_until(life, driver, Delivered(AnswerReport(), NOW)) is None
+    assert drive_until(life, driver, Delivered(NOW)) is None
     assert driver.kinds() == [NoteAccepted]

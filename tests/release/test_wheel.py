@@ -118,7 +118,7 @@ def test_the_demo_and_the_sample_are_in_it(program, tmp_path):
     (listing,) = [line.split() for line in output.splitlines() if "transcripts list" in line]
     assert listing[0] == str(program), "the command as it was invoked"
     assert "CONVERSATION" in run(*listing, place=tmp_path)
-    assert "default" in run(program, "replay", "--sample", "--limit", "1", place=tmp_path)
+    assert "default" in run(program, "replay", "--sample", "--part", "1/3", place=tmp_path)
     assert not (tmp_path / "state").exists(), "the demo writes nothing into the folder where one stands"
 
 

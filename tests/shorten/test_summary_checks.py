@@ -142,22 +142,14 @@ def test_a_heading_may_say_more_and_may_hold_what_a_pattern_would_misread():
     assert why("## Goal (x+y)?\n" + GOOD[8:], headings=("Goal (x+y)?",)) == ""
 
 
-def test_half_a_sentence_is_enough_to_recognise_another_script():
-    assert (
-        why("修复测试：三个中有两个通过，最后一个需要新标志。", "请修复测试，然后告诉我你做了什么。", headings=()) == ""
-    )
-
-
 @pytest.mark.parametrize("text", [TOLD_IN_RUSSIAN, TOLD_IN_CHINESE])
 def test_f23_a_summary_in_letters_that_the_user_does_not_use_is_none(text):
     assert why(text) == "language"
 
 
-def test_f23_a_summary_without_the_letters_of_the_user_is_none():
-    assert why(GOOD, RUSSIAN) == "language"
-    assert why(TOLD_IN_RUSSIAN, RUSSIAN) == ""
+LOG = "ERROR worker could not connect to the server, it will try again later\n" * 90
 
 
-@pytest.mark.parametrize("words", ["", "ok", "42 :-)", MIXED])
-def test_with_too_few_user_words_or_two_languages_either_is_accepted(words):
-    assert why(TOLD_IN_RUSSIAN if words == MIXED else TOLD_IN_CHINESE, words) == ""
+@pytest.mark.parametrize("words", ["", "ok", "42 :-)", MIXED, f"{RUSSIAN}\n{LOG}"])
+def test_with_too_few_words_of_the_user_or_with_two_languages_either_is_accepted(words):
+    assert why(TOLD_IN_RUSSIAN, words) == why(GOOD, words) == ""

@@ -10,7 +10,6 @@ import pytest
 from proxy.cli import main
 from proxy.store.contract import SystemClock
 from proxy.store.sqlite import SqliteStore
-from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.completions import text_turn
@@ -36,7 +35,6 @@ TALK = (
 def _here(tmp_path, monkeypatch, s3, relay):
     """The usual AWS variables are set; a second is long for a test."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
@@ -94,7 +92,6 @@ NAME = history_of(HELLO).conversation[:8]
         ("show", history_of(WORK).conversation, "--full"),
         ("show", f"team-a/{NAME}"),
         ("search", "zebra"),
-        ("search", "Hello", "--case"),
         ("search", "nowhere"),
         ("export", f"team-a/{NAME}", "--request"),
         ("prune", "--days", "0.0001"),

@@ -31,7 +31,6 @@ def spool(tmp_path):
 @pytest.fixture
 def write(bucket, spool, monkeypatch):
     """A worker's life: it keeps these and has sent them when this returns."""
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
     def live(*recorded_turns, at=spool, sending=None):
         uploads = Uploads(bucket, at, sending or TranscriptSettings(upload_seconds=0.05))

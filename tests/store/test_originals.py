@@ -175,9 +175,6 @@ def test_hashes_of_many_conversations_are_forgotten_and_read_again(tmp_path, wri
     assert sum(len(known.ids) for known in originals._folder._known.values()) <= 12
 
 
-# --- what an append costs ---
-
-
 def count_calls(monkeypatch, act):
     """How often this asks the system about files and folders."""
     calls = []
@@ -222,9 +219,6 @@ def test_messages_after_an_unwritten_turn_are_written_with_it(tmp_path, writer, 
     released.set()
     assert (second.done.result(timeout=60), third.done.result(timeout=60)) == (False, True)
     assert texts(tmp_path) == ["one", "two", "three"]
-
-
-# --- a disk that does not do its part ---
 
 
 async def test_a_write_fault_is_reported_until_the_disk_is_back(tmp_path, writer, monkeypatch):

@@ -351,13 +351,12 @@ async def test_a_look_up_is_one_round_trip_and_brings_the_first_of_each_list_onl
     assert after[1] - before[1] == 1
 
 
-@pytest.mark.parametrize(("option", "most"), [("", MAX_CONNECTIONS), ("?max_connections=3", 3)])
-async def test_any_number_of_requests_share_a_few_connections(server, open_store, option, most):
-    store = open_store(server.url + option, timeout=10.0)
+async def test_any_number_of_requests_share_a_few_connections(server, open_store):
+    store = open_store(server.url, timeout=10.0)
     before = int(server.info("stats")["total_connections_received"])
     await asyncio.gather(*(store.put_block(f"t/{number}", b"block") for number in range(200)))
     connections = int(server.info("stats")["total_connections_received"]) - before - 1  # one asks about them
-    assert 1 <= connections <= most
+    assert 1 <= connections <= MAX_CONNECTIONS
 
 
 async def test_expendable_keys_expire_by_themselves_and_the_others_do_not(server, open_store):

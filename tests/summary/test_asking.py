@@ -10,9 +10,9 @@ from proxy.config import Upstream as Settings
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.summary.call import SummaryCall
 from proxy.upstream.client import Call, Client
-from proxy.wire.redaction import Redaction
-from tests.support.messages import body, parse_request
-from tests.support.scripted_upstream import Upstream, answer, hang, text_turn
+from proxy.wire.redaction import redaction
+from tests.support.messages import body, parse_request, user
+from tests.support.scripted_upstream import Upstream, answer, hang, in_turn, text_turn
 from tests.support.summary_questions import OVER, RULES, need
 
 SUMMARY = "The user wants the tests mended. Ten files were read, none was changed; two of the three tests pass by now."
@@ -22,16 +22,6 @@ HEADERS = (("Authorization", "Bearer sk-a"), ("Idempotency-Key", "1"), ("User-Ag
 
 def refuse(message, status=400):
     return answer({"error": {"message": message, "type": "invalid_request_error"}}, status=status)
-
-
-def in_turn(*replies):
-    """The script of an upstream that gives these replies, the last of them ever after."""
-    waiting = list(replies)
-
-    def reply(_):
-        return waiting.pop(0) if len(waiting) > 1 else waiting[0]
-
-    return reply
 
 
 @asynccontextmanager
@@ -45,7 +35,7 @@ async def asking(script, summary=RULES.summary, *, stream=False, **options):
         Client(Settings(base_url=up.url + "/v1", retries=0, silence_seconds=0.5), lambda _: None) as client,
     ):
         call = Call("POST", "/chat/completions", "a=b", HEADERS, source)
-        yield up, SummaryCall(question, parse_request(source), call, client, estimate_tokens, Redaction(), **options)
+        yield up, SummaryCall(question, parse_request(source), call, client, estimate_tokens, redaction(), **options)
 
 
 def sent(request):
@@ -125,9 +115,39 @@ async def test_a_model_that_does_not_answer_is_a_timeout():
     assert outcome.cost.tries == len(up.requests)
 
 
-@pytest.mark.parametrize(("streams", "is_streamed"), [(True, True), (False, False)])
-async def test_a_summary_is_streamed_as_the_client_streams_unless_the_policy_says_no(streams, is_streamed):
-    rules = replace(RULES.summary, stream=streams)
-    async with asking(GOOD, rules, stream=True) as (up, call):
-        assert (await call.run()).verdict.text
-    assert bool(sent(up.requests[0]).get("stream")) is is_streamed
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_summary_is_streamed_as_the_client_streams_unless_the_policy_says_no(streams):
+    async with asking(GOOD, replace(RULES.summary, stream=streams), stream=True) as (up, call):
+        assert (await call.run()).cost.read == 900
+    assert bool(sent(up.requests[0]).get("stream")) is streams
+
+
+async def test_an_upstream_that_refuses_to_report_the_usage_of_streams_is_asked_for_it_once():
+    async with asking(in_turn(refuse("Unknown parameter: 'stream_options'."), GOOD), stream=True) as (up, call):
+        assert [(await call.run()).cost.tries for _ in range(2)] == [2, 1]
+    assert ["stream_options" in sent(request) for request in up.requests] == [True, False, False]
+
+
+async def test_an_answer_that_ran_out_of_room_is_asked_for_with_twice_as_much_as_far_as_the_model_can():
+    async with asking(in_turn(text_turn("The user").ending("length"), GOOD), longest_answer=150) as (up, call):
+        assert (await call.run()).verdict.text == SUMMARY
+    assert [sent(request)["max_tokens"] for request in up.requests] == [100, 150]
+    first, again = (sent(request)["messages"] for request in up.requests)
+    assert first[:-1] == again[:-1]
+    assert again[-1]["content"].startswith(first[-1]["content"])
+
+
+async def test_a_model_without_a_usable_answer_is_asked_three_times():
+    async with asking(text_turn("No.")) as (up, call):
+        outcome = await call.run()
+    assert (outcome.verdict.why, outcome.cost.tries, len({request.body for request in up.requests})) == ("empty", 3, 3)
+
+
+async def test_secrets_are_redacted_in_a_transcript_and_in_the_summary():
+    key = "sk-" + "Ab1_" * 8
+    async with asking(text_turn(f"{SUMMARY} {key}"), replace(RULES.summary, call="transcript")) as (up, call):
+        old = (*call.question.old, *parse_request(body(user(key))).body)
+        outcome = await replace(call, question=replace(call.question, old=old)).run()
+    assert outcome.verdict.text.startswith(SUMMARY)
+    assert key not in outcome.verdict.text
+    assert key.encode() not in up.requests[0].body

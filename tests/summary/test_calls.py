@@ -65,11 +65,12 @@ class HeldCall(SummaryCall):
 
     begun: list = field(default_factory=list)
     allowed: asyncio.Event = field(default_factory=asyncio.Event)
+    verdict: Verdict = field(default_factory=lambda: Verdict("All is well."))
 
     async def run(self):
         self.begun.append(self.question.covers)
         await self.allowed.wait()
-        return SummaryOutcome(Verdict("All is well."), SummaryCost(tries=1))
+        return SummaryOutcome(self.verdict, SummaryCost(tries=1))
 
 
 @pytest.fixture
@@ -103,6 +104,29 @@ async def test_two_questions_about_one_history_are_not_asked_at_once(held):
     call.allowed.set()
     assert await summarizer.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
     assert call.begun == [4, 4]
+
+
+async def test_a_summary_is_kept_for_other_workers(held, store):
+    call, summarizer = held
+    call.allowed.set()
+    assert await summarizer.await_new(order(call), seconds=20) == Summary(4, "All is well.")
+    other = Summarizer(store, lambda _: None)
+    assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
+    assert await other.await_new(order(call), seconds=20) == Summary(4, "All is well.")
+    assert call.begun == [4]
+
+
+@pytest.mark.parametrize(("why", "failures"), [("language", 2), ("auth", None)])
+async def test_a_failure_is_counted_and_one_of_the_upstream_only_gives_it_a_rest(held, store, why, failures):
+    call, summarizer = held
+    call.allowed.set()
+    asked = replace(order(replace(call, verdict=Verdict(why=why))), failures=1)
+    assert await summarizer.await_new(asked, seconds=20) is None
+    value = await store.read_fact(KEY)
+    assert (value and SummaryCandidate.from_bytes(value).failures) == failures
+    assert summarizer.is_resting(asked.scope) is (failures is None)
+    other = Summarizer(store, lambda _: None)
+    assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) is None
 
 
 async def test_a_call_goes_on_for_the_next_request_if_the_time_of_the_one_that_waits_is_up(held):

@@ -8,24 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.messages import make_literal
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep
-from proxy.shorten.summary import NOW, Summary, SummaryReply, Verdict, render_request, retell
-from proxy.summary.question import AGAIN, CLIP_CHARACTERS, Question, list_tries
+from proxy.shorten.summary import Summary, SummaryReply, Verdict
+from proxy.summary.question import AGAIN, CLIP_CHARACTERS, UNDERSTOOD, Question, list_tries
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
-from tests.support.messages import assistant, call, history, parse_request, request, user
+from tests.support.messages import assistant, call, history, parse_request, user
 from tests.support.summary_questions import BEYOND, BIG, NEAR, OVER, RULES, SEEN, SHORT, need, work
 
 
 def asked_ahead(messages, rules=RULES, **facts):
     return Worker(rules, Facts(**facts)).asks(messages)
-
-
-# --- when ------------------------------------------------------------------------------------------------------------
 
 
 def test_over_the_trigger_a_model_is_asked_about_all_but_the_newest():
@@ -36,6 +32,12 @@ def test_over_the_trigger_a_model_is_asked_about_all_but_the_newest():
     assert [message.start for message in question.old] == list(range(question.covers))
     assert question.weight == sum(estimate_tokens(message.raw) for message in question.old[1:])  # the task stays
     assert len(question.view) == len(OVER)
+
+
+@pytest.mark.parametrize(("messages", "last"), [(OVER, UNDERSTOOD), ([*OVER, *user("Go on.")], "Go on.")])
+def test_after_a_result_the_model_has_answered_before_it_is_asked(messages, last):
+    assert json.loads(need(messages, replace(RULES, repair=True)).question.view[-1].raw)["content"] == last
+    assert len(need(messages).question.view) == len(messages)
 
 
 def test_a_focus_is_part_of_the_question():
@@ -79,9 +81,6 @@ def test_no_request_waits_while_the_history_still_fits():
     assert need(BEYOND).current.action == "none"
 
 
-# --- ahead -----------------------------------------------------------------------------------------------------------
-
-
 def test_near_the_trigger_a_model_is_asked_ahead():
     assert asked_ahead(SEEN) is None
     assert asked_ahead(NEAR).covers > 0
@@ -101,9 +100,6 @@ def test_if_clearing_will_be_enough_no_summary_is_requested_ahead():
 
 def test_without_any_limit_there_is_nothing_to_be_near_to():
     assert asked_ahead(NEAR, replace(RULES, trigger_tokens=0)) is None
-
-
-# --- how -------------------------------------------------------------------------------------------------------------
 
 
 def put(room, **summary):
@@ -175,7 +171,7 @@ def test_no_two_ways_to_put_it_are_the_same_and_each_fits(messages, room, aligne
     assert len({tuple(message.raw for message in each.messages) for each in ways}) == len(ways)
     for each in ways if room is not None else ():
         text = weight(each) if each.aligned else estimate_tokens(question_text(each).encode())
-        assert text + (0 if each.aligned else SHORT.max_tokens) <= room + len(AGAIN)
+        assert text + (0 if each.aligned and not each.again else SHORT.max_tokens) <= room + len(AGAIN)
 
 
 @given(LONG, ROOM, st.booleans())
@@ -234,9 +230,6 @@ def test_an_earlier_summary_comes_first_and_not_again_in_the_transcript():
     assert "[background]" not in text
 
 
-# --- as of which place -----------------------------------------------------------------------------------------------
-
-
 def test_a_question_names_the_last_message_that_it_is_about_and_the_first_that_stays():
     question = need(OVER).question
     last = question.covers // 2 - 1  # a task, then pairs of a call and its result
@@ -262,9 +255,7 @@ def test_words_that_mark_a_place_are_few_and_close_no_quotation_and_a_result_is_
     assert len(quoted) < 110
 
 
-# --- what a stride has shortened -------------------------------------------------------------------------------------
-
-STRIDES = replace(RULES, clear_at_least=1_500, when_full=(ClearResults(),), trigger_tokens=4_000)
+STRIDES = replace(RULES, clear_at_least=1_500, when_full=(ClearResults(),), trigger_tokens=6_000)
 
 
 def question_after_stride(steps=24, **summary):
@@ -304,9 +295,6 @@ def test_a_transcript_tells_them_as_they_were():
         assert "[Shortened by" not in question_text(way)
 
 
-# --- what it is about ------------------------------------------------------------------------------------------------
-
-
 def test_the_newest_half_of_the_target_is_not_asked_about():
     question = need(OVER, replace(RULES, keep=Keep(tokens=0, groups=1))).question
     newest = sum(estimate_tokens(message.raw) for message in question.view[question.covers :])
@@ -333,34 +321,3 @@ def test_it_weighs_what_goes_and_not_what_stays_beside_it():
     alone = need(talk, replace(RULES, summary=replace(SHORT, shape="single"))).question
     assert alone.weight == sum(estimate_tokens(message.raw) for message in alone.old)
     assert 1_000 < alone.weight - beside_words.weight <= 1_500
-
-
-# --- retold ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_transcript_names_speakers_and_calls():
-    body = request(user("Do it."), call("Read", path="a", out="text", preamble="I look."), assistant("Done.")).body
-    note = make_literal(b'{"role": "user", "content": "Earlier."}', 0, 1, "note")
-    assert retell((note, *body)).split("\n") == [
-        "[background] Earlier.",
-        "[user] Do it.",
-        "[assistant] I look.",
-        '[call] Read({"path": "a"})',
-        "[result] text",
-        "[assistant] Done.",
-    ]
-
-
-def test_an_observation_is_a_result_whatever_its_role():
-    body = mark_observations(request(user("x"), assistant("ls"), user("Observation: " + BIG)).body, OBSERVATIONS)
-    assert "[result] Observation: 0 line_0" in retell(body, clip=100)
-    assert len(retell(body, clip=100)) < 250
-
-
-def test_nothing_inside_can_close_the_frame():
-    text = render_request("Sum up.", "Earlier</earlier-summary>.", ["a </transcript> b"])
-    assert text.count("</transcript>") == 1
-    assert text.count("</earlier-summary>") == 1
-    assert text.startswith("Sum up.\n\n<earlier-summary>")
-    assert text.endswith(NOW)
-    assert "earlier-summary" not in render_request("Sum up.", "", ["a"])

@@ -52,10 +52,10 @@ class Api:
     def refuse(self, message: str = TOO_LONG, status: int = 400, code: str = "invalid_request_error") -> Reply:
         return answer(self.error(message, code), status)
 
-    def refused_events(self, message: str = TOO_LONG, code: str = "invalid_request_error") -> list[bytes]:
+    def refused_events(self, message: str, code: str) -> list[bytes]:
         """A refusal in a stream that was begun before the request was judged."""
         if self is RESPONSES:
-            return responses_api.refused_events(message)
+            return responses_api.refused_events(message, code)
         return [self.events("")[0], f"event: error\ndata: {json.dumps(self.error(message, code))}\n\n".encode()]
 
 

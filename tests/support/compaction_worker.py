@@ -11,9 +11,9 @@ from typing import Any
 from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
 from proxy.history.request import Request
+from proxy.lab.replay.simulation import drive_until
 from proxy.path import planning
 from proxy.path.actions import (
-    AnswerReport,
     AwaitSummary,
     CanSummarize,
     CountTokens,
@@ -25,7 +25,6 @@ from proxy.path.actions import (
     Send,
     StartSummary,
     StoreBlock,
-    drive_until,
 )
 from proxy.path.conversation import Context, Conversation
 from proxy.path.planning import Plan
@@ -160,8 +159,8 @@ class Driver:
     def accept(self):
         assert self.answer(Opening()) is None
 
-    def complete(self, answer=None, now=NOW, **more):
-        drive_until(self.life, self.perform_action, Delivered(answer or AnswerReport(), now, **more))
+    def complete(self, now=NOW, **more):
+        drive_until(self.life, self.perform_action, Delivered(now, **more))
 
     def _advance(self, result):
         self.forwarding = drive_until(self.life, self.perform_action, result).forwarding

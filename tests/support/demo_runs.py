@@ -38,20 +38,6 @@ class DemoRun:
         return max(measure_waits(self.turns, self.tally.received))
 
 
-async def run_agents(place, agents, turns, at_once=4, **manner):
-    """The same run by so many agents, each with a key of its own; the tally is of all of them together."""
-    run, tokenizer = sample(turns), Tokenizers().of(NAME)
-    model, seen, waiting = SimulatedModel(run, tokenizer, Manner(**manner)), [], iter(range(agents))
-
-    async def works(url):
-        for number in waiting:
-            seen.extend([turn async for turn in Agent(run, url, NAME, key=f"sk-agent-{number}").work()])
-
-    async with SimulatedServer(model) as up, serving(up.url, place=place) as proxy:
-        await asyncio.gather(*(works(proxy.url) for _ in range(at_once)))
-    return DemoRun(seen, Tally(model.received), agents * charge_untouched(run, tokenizer), proxy.output)
-
-
 async def plays(place, turns=150, *, seed=SEED, config=None, **manner):
     """A run, turn by turn, to its end or to the first turn that fails."""
     run, tokenizer = sample(turns, seed), Tokenizers().of(NAME)

@@ -18,7 +18,7 @@ from proxy.events import FailedOpen, InternalFault, RequestFinished, StoreFailed
 from proxy.lifetime import BackgroundTasks
 from proxy.path.compactor import Compactor
 from proxy.path.gateway import Gateway
-from proxy.path.services import Keeper
+from proxy.path.services import Keeper, Services
 from proxy.server.application import App
 from proxy.server.connection import HttpServer
 from proxy.store.memory_store import MemoryStore
@@ -56,7 +56,8 @@ class GatewayInProcess:
 
     def __init__(self, up, place, store=None, policies=None, listen=None, *, teams=None, others=(), **settings):
         self.events, self.notes = [], BackgroundTasks(10)
-        self.compactor = Compactor(store or MemoryStore(), Keeper(), self.events.append)
+        self.services = Services(store or MemoryStore(), Keeper(), self.events.append)
+        self.compactor = Compactor(self.services)
         upstream = Settings(**{"name": "up", "base_url": up.url, "window": 64_000, **settings})
         parts = {"policies": policies, "listen": listen, "teams": teams}
         given = {name: values for name, values in parts.items() if values}
@@ -73,7 +74,7 @@ class GatewayInProcess:
     async def __aexit__(self, *_):
         await self.retire(self.gateway)
         await self.notes.close(2)
-        await self.compactor.close()
+        await self.services.close()
 
     async def retire(self, gateway):
         """Returns once all leases on a gateway are back and its connections are closed."""

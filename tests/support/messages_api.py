@@ -188,9 +188,6 @@ def _marks(value):
         yield "a cache mark of one hour behind one of five minutes"
 
 
-# --- what an upstream answers -----------------------------------------------------------------------------------------
-
-
 def answer_text(text, prompt=100, calls=(), model="claude-opus-4-8"):
     """A whole answer, as JSON."""
     usage = {"input_tokens": 10, "cache_read_input_tokens": prompt - 10, "output_tokens": 5}

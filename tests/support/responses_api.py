@@ -136,9 +136,6 @@ def as_chat(value):
     return {**value, "messages": made}
 
 
-# --- what an upstream answers -----------------------------------------------------------------------------------------
-
-
 def answer_whole(text, prompt=100, calls=(), model="gpt-5.1"):
     """A whole answer, as JSON."""
     usage = {

@@ -43,8 +43,8 @@ def account(*, words="The tests of part_1 pass; part_2 is next.", sections=SECTI
 def asks_for_summary(request) -> bool:
     if request.arrived is None or not request.body:
         return False
-    last = request.json["messages"][-1]
-    return last["role"] == "user" and ASKED in json.dumps(last["content"])
+    last = (request.json.get("messages") or request.json["input"])[-1]
+    return last.get("role") == "user" and ASKED in json.dumps(last["content"])
 
 
 def model(summary: Turn | None = None, turn: Turn | None = None):

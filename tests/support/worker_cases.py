@@ -173,9 +173,6 @@ def mixed_history(name, text, out):
     return [*calls((name, {"path": text}, out), (name, {"path": text}, "ok")), *user(f"And mind {text}.")]
 
 
-# --- what leaves a worker --------------------------------------------------------------------------------------------
-
-
 def works(worker, messages):
     """All requests on the way through a history."""
     return [worker.send(each) for each in turns(messages)]

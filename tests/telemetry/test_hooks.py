@@ -3,12 +3,11 @@
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pytest
 
 from proxy.events import BreakerOpened, CompactionStarted
-from proxy.telemetry.hooks import Hooks
+from proxy.telemetry.hooks import Hook, Hooks, Receiver
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import SMALL, WIDE, WORK, metric
 from tests.support.proxy_client import log_of
@@ -17,13 +16,8 @@ from tests.support.scripted_upstream import Upstream, answer, close, hang, raw, 
 OPENED = BreakerOpened("c0ffee", "default")
 
 
-@dataclass(frozen=True)
-class Hook:
-    """As the configuration would have it."""
-
-    address: str
-    events: tuple[str, ...] = ("breaker-opened",)
-    seconds: float = 5.0
+def make_hooks(url, warn, seconds=5.0):
+    return Hooks([Hook(("breaker-opened",), Receiver("hook", url, seconds, warn))])
 
 
 async def until(true, seconds=10.0):
@@ -33,10 +27,10 @@ async def until(true, seconds=10.0):
     return found
 
 
-async def complaint(hook):
+async def complaint(url, seconds=5.0):
     """What the log says of a hook that was called."""
     found = []
-    Hooks([hook], found.append)(OPENED)
+    make_hooks(url, found.append, seconds)(OPENED)
     await until(lambda: found)
     return found[0]
 
@@ -74,8 +68,7 @@ async def test_a_refusal_is_reported_without_the_path_and_a_redirect_is_not_foll
     async with Upstream(answer(b"")) as elsewhere:
         refusal = answer(b"", status, [("location", f"{elsewhere.origin}/admin")])
         async with Upstream(refusal) as listener:
-            hook = Hook(address=f"{listener.origin}/services/T0/sk-canary")
-            assert await complaint(hook) == f"hook 127.0.0.1 answered {status}"
+            assert await complaint(f"{listener.origin}/services/T0/sk-canary") == f"hook 127.0.0.1 answered {status}"
         assert not elsewhere.requests
 
 
@@ -98,7 +91,7 @@ async def test_a_url_that_answers_byte_by_byte_is_left_when_its_time_is_up():
     async with server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         began = time.monotonic()
-        assert await complaint(Hook(address=address, seconds=0.5)) == "hook 127.0.0.1 failed: TimeoutError"
+        assert await complaint(address, seconds=0.5) == "hook 127.0.0.1 failed: TimeoutError"
         assert time.monotonic() - began < 5
         await ended.wait()
 
@@ -106,7 +99,7 @@ async def test_a_url_that_answers_byte_by_byte_is_left_when_its_time_is_up():
 async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
     found = []
     async with Upstream(raw(b"\x00 what is this\r\n\r\n", close())) as listener:
-        hooks = Hooks([Hook(address=listener.origin)], found.append)
+        hooks = make_hooks(listener.origin, found.append)
         hooks(OPENED)
         await until(lambda: found)
         hooks(OPENED)
@@ -116,7 +109,7 @@ async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
 async def test_events_beyond_the_queue_are_dropped_and_reported_once_without_waiting():
     found = []
     async with Upstream(hang()) as silent:
-        hooks = Hooks([Hook(silent.origin, seconds=30.0)], found.append)
+        hooks = make_hooks(silent.origin, found.append, seconds=30.0)
         hooks(OPENED)
         await until(lambda: silent.requests)
         began = time.monotonic()
@@ -128,4 +121,4 @@ async def test_events_beyond_the_queue_are_dropped_and_reported_once_without_wai
 
 
 def test_a_hook_gets_only_the_events_it_asks_for():
-    Hooks([Hook("http://127.0.0.1:1")], pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))
+    make_hooks("http://127.0.0.1:1", pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))

@@ -70,13 +70,12 @@ async def until_dropped(proxy):
             await asyncio.sleep(0.05)
 
 
-def config(up, form):
+def config(up, form="json"):
     return {**settings({"base_url": up.url, "name": "lab", "window": 1_000_000}), "log": {"format": form}}
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
-async def test_a_full_disk_from_the_start_is_served_and_counted(up, serve, form):
-    async with serve(None, config=config(up, form), standard_output=FULL) as proxy:
+async def test_a_full_disk_from_the_start_is_served_and_counted(up, serve):
+    async with serve(None, config=config(up), standard_output=FULL) as proxy:
         await must_serve(proxy)
         await until_dropped(proxy)
         assert await metric(proxy, "listener_errors_total") == 0
@@ -91,10 +90,9 @@ async def test_a_full_disk_does_not_stop_several_workers(up, serve):
     assert proxy.errors == ""
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
-async def test_a_reader_that_is_gone_costs_log_lines_only(up, serve, form):
+async def test_a_reader_that_is_gone_costs_log_lines_only(up, serve):
     with pipe_without_reader() as path:
-        async with serve(None, config=config(up, form), standard_output=path) as proxy:
+        async with serve(None, config=config(up), standard_output=path) as proxy:
             await must_serve(proxy)
             await until_dropped(proxy)
         assert proxy.errors == ""
@@ -114,7 +112,7 @@ async def test_an_unread_pipe_blocks_no_request_and_no_exit(up, serve, form):
 
 async def test_a_reader_that_comes_late_gets_every_line(up, serve):
     with pipe_that_is_full() as (read_end, path):
-        async with serve(None, config=config(up, "json"), standard_output=path) as proxy:
+        async with serve(None, config=config(up), standard_output=path) as proxy:
             await must_serve(proxy)
             os.set_blocking(read_end, False)
             text = b""
@@ -133,7 +131,7 @@ async def test_a_reader_that_comes_late_gets_every_line(up, serve):
 async def test_a_standard_output_that_is_closed_gets_no_bytes_into_another_file(up, serve):
     """The number of a closed standard output is given to the next file that is opened, a database perhaps."""
     closed = ("sh", "-c", 'exec "$@" >&-', "sh")
-    async with serve(None, config=config(up, "json"), prefix=closed) as proxy:
+    async with serve(None, config=config(up), prefix=closed) as proxy:
         await must_serve(proxy)
     assert proxy.errors == ""
     written = [path for path in proxy.state.rglob("*") if path.is_file() and b'"event":"request"' in path.read_bytes()]

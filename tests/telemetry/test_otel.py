@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec import structs
 
 from proxy import events
-from proxy.telemetry.otel import Exporter, Target
+from proxy.telemetry.hooks import Receiver
+from proxy.telemetry.otel import Exporter, SpanBuilder
 from proxy.wire.http_head import Trace, continue_trace
 from tests.support.agent import Agent, reading
 from tests.support.collector import Collector, attributes
@@ -96,34 +98,34 @@ def finished(number, model, span_id="b" * 16):
     )  # fmt: skip
 
 
-async def test_half_a_surrogate_pair_in_the_name_of_a_model_loses_no_span_of_others():
+async def test_half_a_surrogate_pair_in_the_name_of_a_model_costs_no_span_and_a_bad_event_its_own_only():
     """Any client can send it: a span of that name could not be written, and took its whole batch with it."""
     complaints = []
     async with Collector() as collector:
-        target = Target(collector.url, {}, "compaction-proxy", "1")
-        exporter = Exporter(target, lambda: {"up": "http://127.0.0.1:1/v1"}, complaints.append)
-        for event in (finished(1, "gpt-4o"), finished(2, "m\ud800"), finished(3, "gpt-4o")):
+        receiver = Receiver("collector", collector.url, 10.0, complaints.append)
+        exporter = Exporter(receiver, {}, "compaction-proxy", dict)
+        for event in (finished(1, "gpt-4o"), finished(2, "m\ud800"), finished(3, "m", "no hex"), finished(4, "m")):
             exporter(event)
         await asyncio.to_thread(exporter.close)
         names = [span.name for span in collector.received["spans"] if span.kind == CLIENT]
-        assert names == ["chat gpt-4o", "chat m?", "chat gpt-4o"]
-    assert (exporter.dropped, complaints) == (0, [])
+        assert names == ["chat gpt-4o", "chat m?", "chat m"]
+    assert (exporter.dropped, complaints) == (1, [])
 
 
-async def test_an_event_that_cannot_be_sent_is_lost_alone():
-    async with Collector() as collector:
-        target = Target(collector.url, {}, "compaction-proxy", "1")
-        exporter = Exporter(target, dict, lambda _: None)
-        for event in (finished(1, "m"), finished(2, "m", span_id="no hex"), finished(3, "m")):
-            exporter(event)
-        await asyncio.to_thread(exporter.close)
-        spans = [
-            attributes(span)["compaction_proxy.request_id"]
-            for span in collector.received["spans"]
-            if span.kind == SERVER
-        ]
-        assert spans == ["cp-1", "cp-3"]
-    assert exporter.dropped == 1
+def test_the_usage_of_an_answer_is_in_the_span_of_its_call_whichever_is_known_first():
+    turn = events.TurnEnded(
+        **{**dict.fromkeys(events.TurnEnded.__struct_fields__, ""), "request_id": "cp-1", "prompt_tokens": 7,
+           "output_tokens": 2, "cached_tokens": None}
+    )  # fmt: skip
+    request = structs.replace(finished(1, "m"), tokens_before=9)
+    for noted in ([request, turn], [turn, request], [request]):
+        spans = SpanBuilder(dict)
+        for event in noted:
+            spans.add(10**18, event)
+        (call,) = [span for span in spans.release(0 if noted == [request] else 60) if span.kind == CLIENT]
+        assert attributes(call).get("gen_ai.usage.input_tokens") == (7 if turn in noted else None)
+    spans.add(10**18, request)
+    assert [span.kind for span in spans.release(60)] == [SERVER], "its usage may come"
 
 
 def is_of_summary(span):
@@ -182,13 +184,11 @@ async def test_a_collector_that_is_away_costs_no_request_and_is_reported_once(se
     assert "answered 503" in line["why"]
 
 
-@pytest.mark.parametrize("otel", [None, {"traces": False}])
-async def test_where_no_traces_are_sent_the_header_of_the_client_is_forwarded_as_it_came(serve, otel):
+async def test_where_no_traces_are_sent_the_header_of_the_client_is_forwarded_as_it_came(serve):
     strange = "00-NOT-A-TRACE"
     async with Upstream(text_turn("Hi")) as up, Collector() as collector:
-        settings = config(up, collector, otel=otel or {})
-        if otel is None:
-            del settings["otel"]
+        settings = config(up, collector)
+        del settings["otel"]
         async with serve(None, config=settings) as proxy:
             for value in (CLIENTS, strange):
                 await ask(proxy, body(user("Hello?")), headers={"TraceParent": value})
@@ -198,26 +198,20 @@ async def test_where_no_traces_are_sent_the_header_of_the_client_is_forwarded_as
 
 
 @pytest.mark.seconds
-async def test_a_reload_decides_whether_traces_are_sent(serve):
-    async with traced_proxy(serve, text_turn("Hi"), otel={"traces": False}) as (proxy, up, collector):
-
-        async def ask_with(number, **otel):
-            settings = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
-            settings["otel"] |= otel
-            (proxy.place / "proxy.yaml").write_text(yaml.safe_dump(settings))
-            (line,) = await until(lambda: log_of(proxy, "config-reloaded")[number:])
-            assert "needs_restart" not in line
-            assert (await ask(proxy, chat())).status == 200
-
-        await ask_with(0, traces=True)
+async def test_a_reload_decides_whether_traces_that_begin_here_are_sent(serve):
+    async with traced_proxy(serve, text_turn("Hi"), otel={"sample": 0}) as (proxy, up, collector):
+        assert (await ask(proxy, chat())).status == 200
+        settings = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
+        settings["otel"]["sample"] = 100
+        (proxy.place / "proxy.yaml").write_text(yaml.safe_dump(settings))
+        (line,) = await until(lambda: log_of(proxy, "config-reloaded"))
+        assert "needs_restart" not in line
+        assert (await ask(proxy, chat())).status == 200
         spans = await collector.spans(2)
-        await ask_with(1, sample=0)
-        await ask_with(2, sample=100, traces=False)
     headers = [{name.lower(): value for name, value in request.headers} for request in up.requests]
     (served,) = [span for span in spans if span.kind == SERVER]
-    assert headers[0][b"traceparent"].decode().split("-")[1] == served.trace_id.hex()
-    assert headers[1][b"traceparent"].endswith(b"-00")
-    assert b"traceparent" not in headers[2]
+    assert headers[0][b"traceparent"].endswith(b"-00")
+    assert headers[1][b"traceparent"].decode().split("-")[1] == served.trace_id.hex()
     assert len(collector.received["spans"]) == 2
 
 

@@ -17,41 +17,26 @@ REFUSAL = events.SizeRefused("cp-1", "up", "overflow", 100, helped=False)
 HOOK_EVENTS = {
     name for annotation in get_args(HookConfig.model_fields["events"].annotation) for name in get_args(annotation)
 }
-STEPS = [{"step": "clear_results", "messages": 3, "saved": 60}]
 
 
 def test_payloads_of_hooks_are_what_the_documents_say():
     assert make_payload(COMPACTION) == {
-        "event": "compaction-ended",
-        "request_id": "",
-        "conversation": "c",
-        "policy": "default",
-        "reason": "stride",
-        "tokens_before": 100,
-        "tokens_after": 40,
-        "turns": None,
-        "steps": STEPS,
-    }
+        "event": "compaction-ended", "request_id": "", "conversation": "c", "policy": "default", "reason": "stride",
+        "tokens_before": 100, "tokens_after": 40, "turns": None,
+        "steps": [{"step": "clear_results", "messages": 3, "saved": 60}],
+    }  # fmt: skip
     assert make_payload(REFUSAL) == {
-        "event": "refused-for-size",
-        "request_id": "cp-1",
-        "upstream": "up",
-        "kind": "overflow",
-        "limit": 100,
+        "event": "refused-for-size", "request_id": "cp-1", "upstream": "up", "kind": "overflow", "limit": 100,
         "helped": False,
-    }
+    }  # fmt: skip
     assert make_payload(SUMMARY)["seconds"] == 3.142
 
 
 def test_every_event_that_a_hook_can_ask_for_has_a_payload():
     started = events.CompactionStarted("c", "default", "stride", 100)
     saved = events.OriginalKept("c", "/originals/c")
-    asked = (started, saved, COMPACTION, SUMMARY, REFUSAL, breaker_opened())
+    asked = (started, saved, COMPACTION, SUMMARY, REFUSAL, events.BreakerOpened("c", "default"))
     assert {make_payload(event)["event"] for event in asked} == HOOK_EVENTS
-
-
-def breaker_opened():
-    return events.BreakerOpened("c", "default")
 
 
 def test_an_observed_compaction_reaches_no_hook():
@@ -88,7 +73,7 @@ def test_wrong_keys_and_repetitions_make_no_incident():
 
 def test_a_log_line_holds_the_named_fields_of_its_event_only():
     """An event may get fields that no log should hold."""
-    assert set(make_line(breaker_opened())[2]) == {"conversation", "policy", "effect"}
+    assert set(make_line(events.BreakerOpened("c", "default"))[2]) == {"conversation", "policy", "effect"}
     assert set(make_line(events.FailedOpen("cp-1", "KeyError", "a.py:1"))[2]) == {
         "request_id",
         "kind",

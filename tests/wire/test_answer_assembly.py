@@ -161,9 +161,6 @@ def test_the_last_usage_counts():
     assert assemble(*frames).usage == {"prompt_tokens": 2}
 
 
-# --- what is not whole -----------------------------------------------------------------------------------------------
-
-
 def test_a_stream_that_breaks_off_is_kept_as_far_as_it_came_and_counts_as_cut():
     answer = assemble(delta(content="As far "), delta(content="as this"), b'data: {"choices":[{"del', ended=False)
     assert messages(answer) == [{"role": "assistant", "content": "As far as this"}]
@@ -223,9 +220,6 @@ def test_a_value_that_is_nested_without_end_is_no_trap():
     less = b'data: {"choices":[{"delta":{"content":' + b"[" * 300 + b"]" * 300 + b"}}]}\n\n"
     assert not assemble(delta(content="a"), less).whole
     assert messages(assemble(delta(content="a"), deep)) == [{"role": "assistant", "content": "a"}]
-
-
-# --- compressed ------------------------------------------------------------------------------------------------------
 
 
 def test_compressed_answers_are_opened():

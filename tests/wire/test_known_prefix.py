@@ -22,97 +22,6 @@ LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.
 MORE = history(*(call("Bash", command=f"ls {n}") for n in range(2)))
 
 
-def read_warm(source, *earlier):
-    """The request as it is read by one who has read the earlier bodies; None where nothing of them is found in it."""
-    found = [find_prefix(CHAT_FORMAT.parse(each), source, CHAT_FORMAT.find_first_message(source)) for each in earlier]
-    prefix = max(filter(None, found), key=lambda prefix: prefix.count, default=None)
-    return None if prefix is None else (CHAT_FORMAT.parse(source, prefix), prefix.count)
-
-
-def assert_read_alike(source, *earlier):
-    found = read_warm(source, *earlier)
-    assert found is not None
-    assert found[0] == CHAT_FORMAT.parse(source)
-    return found[1]
-
-
-def test_members_before_and_after_the_messages_may_change():
-    one = json.dumps({"model": "m", "messages": LONG, "tools": [tool("Read")], "max_tokens": 7})
-    other = json.dumps({"tools": [tool("Read", path="string")] * 9, "user": "é", "messages": LONG + MORE, "seed": 1})
-    assert assert_read_alike(other.encode(), one.encode()) == len(LONG)
-    assert assert_read_alike(one.encode(), other.encode()) == len(LONG)
-
-
-def test_the_newest_messages_may_change():
-    """Clients move cache markers with every request."""
-    marked = [*LONG[:-1], {**LONG[-1], "content": [{"type": "text", "text": "x", "cache_control": {}}]}]
-    assert assert_read_alike(body(LONG + MORE), body(marked)) == len(LONG) - 1
-
-
-@pytest.mark.parametrize(("before", "after"), [("gpt-5", "claude-5"), ("claude-5", "gpt-5")])
-def test_whether_reasoning_is_bound_follows_from_the_request_itself(before, after):
-    """A client may change the model in the middle of a conversation."""
-    signed = {"role": "assistant", "content": "I see.", "reasoning_details": [{"signature": "abc"}]}
-    assert_read_alike(
-        body([*LONG[:2], signed, *LONG[2:], *MORE], model=after), body([*LONG[:2], signed, *LONG[2:]], model=before)
-    )
-    assert_read_alike(body(LONG + MORE, model="claude-5"), body([*LONG, signed], model="claude-5"))
-
-
-def test_of_an_old_message_that_changed_nothing_is_found():
-    edited = [LONG[0], *user("Break it."), *LONG[2:]]
-    assert read_warm(body(edited + MORE), body(LONG)) is None
-    assert read_warm(body(LONG[: -CHANGING_MESSAGES - 1]), body(LONG)) is None
-    assert read_warm(body([LONG[0]]), body([LONG[0]])) is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.replace("]}", '], "messages": []}'),
-        lambda text: '{"metadata": {"messages": ' + text[text.index("[") : -1] + '}, "messages": [{"role": "user"}]}',
-        lambda text: '{"metadata": {"messages": ' + text[text.index("[") : -1] + "}, " + text[1:],
-        lambda text: text.replace('"messages"', '"mess\\u0061ges"'),
-        lambda text: text.replace('{"model"', '{"a": "\\"messages\\": [", "model"'),
-        lambda text: '{"messages":' + text[text.index("[") :],
-    ],
-)
-def test_other_json_around_known_messages_is_read_as_without_them(change):
-    known = body(LONG).decode()
-    source = change(known).encode()
-    first = CHAT_FORMAT.find_first_message(source)
-    prefix = find_prefix(CHAT_FORMAT.parse(known.encode()), source, first) if first >= 0 else None
-    assert CHAT_FORMAT.parse(source, prefix) == CHAT_FORMAT.parse(source)
-
-
-def test_bytes_that_are_no_text_are_not_understood():
-    source = body(LONG + assistant("é")).replace(b'"\xc3\xa9"', b'"\xff"')
-    prefix = find_prefix(CHAT_FORMAT.parse(body(LONG)), source, CHAT_FORMAT.find_first_message(source))
-    assert prefix is not None
-    assert CHAT_FORMAT.parse(source, prefix) is None
-
-
-@given(any_history, any_history, st.integers(0, 20), st.sampled_from([None, 1, "\t"]), st.booleans())
-def test_any_history_is_read_alike(messages, others, cut, indent, escape):
-    def encode(history, **more):
-        value = {"model": "m", **more, "messages": history, "x": 10**30}
-        return json.dumps(value, indent=indent, ensure_ascii=escape).encode()
-
-    source = encode(messages, tools=[tool("Read")])
-    for earlier in (messages, messages[:-1], messages[:cut] + others[1:], messages + others[1:]):
-        if earlier:
-            prefix = find_prefix(CHAT_FORMAT.parse(encode(earlier)), source, CHAT_FORMAT.find_first_message(source))
-            assert CHAT_FORMAT.parse(source, prefix) == CHAT_FORMAT.parse(source)
-
-
-# --- every API: an element of the list may be several messages, and one message several elements ----------------------
-
-WRITERS = [(MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)]
-APIS = pytest.mark.parametrize(("wire", "write"), WRITERS, ids=["Messages", "Responses"])
-ALL = pytest.mark.parametrize(("wire", "write"), [*WRITERS, (CHAT_FORMAT, body)], ids=["Messages", "Responses", "chat"])
-HEAD, TASK = LONG[0], LONG[1]
-
-
 def find_in(wire, source, *earlier):
     found = [find_prefix(wire.parse(each), source, wire.find_first_message(source)) for each in earlier]
     return max(filter(None, found), key=lambda prefix: prefix.count, default=None)
@@ -138,6 +47,84 @@ def assert_continued(wire, source, *earlier):
         return prefix.count
     assert [source[slice(*span)] for span in warm.spans] == [source[slice(*span)] for span in cold.spans]
     return known.pieces[prefix.count - 1].container + 1
+
+
+def test_members_before_and_after_the_messages_may_change():
+    one = json.dumps({"model": "m", "messages": LONG, "tools": [tool("Read")], "max_tokens": 7})
+    other = json.dumps({"tools": [tool("Read", path="string")] * 9, "user": "é", "messages": LONG + MORE, "seed": 1})
+    assert assert_continued(CHAT_FORMAT, other.encode(), one.encode()) == len(LONG)
+    assert assert_continued(CHAT_FORMAT, one.encode(), other.encode()) == len(LONG)
+
+
+def test_the_newest_messages_may_change():
+    """Clients move cache markers with every request."""
+    marked = [*LONG[:-1], {**LONG[-1], "content": [{"type": "text", "text": "x", "cache_control": {}}]}]
+    assert assert_continued(CHAT_FORMAT, body(LONG + MORE), body(marked)) == len(LONG) - 1
+
+
+@pytest.mark.parametrize(("before", "after"), [("gpt-5", "claude-5"), ("claude-5", "gpt-5")])
+def test_whether_reasoning_is_bound_follows_from_the_request_itself(before, after):
+    """A client may change the model in the middle of a conversation."""
+    signed = {"role": "assistant", "content": "I see.", "reasoning_details": [{"signature": "abc"}]}
+    assert_continued(
+        CHAT_FORMAT,
+        body([*LONG[:2], signed, *LONG[2:], *MORE], model=after),
+        body([*LONG[:2], signed, *LONG[2:]], model=before),
+    )
+    assert_continued(CHAT_FORMAT, body(LONG + MORE, model="claude-5"), body([*LONG, signed], model="claude-5"))
+
+
+def test_of_an_old_message_that_changed_nothing_is_found():
+    edited = [LONG[0], *user("Break it."), *LONG[2:]]
+    assert find_in(CHAT_FORMAT, body(edited + MORE), body(LONG)) is None
+    assert find_in(CHAT_FORMAT, body(LONG[: -CHANGING_MESSAGES - 1]), body(LONG)) is None
+    assert find_in(CHAT_FORMAT, body([LONG[0]]), body([LONG[0]])) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("]}", '], "messages": []}'),
+        lambda text: '{"metadata": {"messages": ' + text[text.index("[") : -1] + '}, "messages": [{"role": "user"}]}',
+        lambda text: '{"metadata": {"messages": ' + text[text.index("[") : -1] + "}, " + text[1:],
+        lambda text: text.replace('"messages"', '"mess\\u0061ges"'),
+        lambda text: text.replace('{"model"', '{"a": "\\"messages\\": [", "model"'),
+        lambda text: '{"messages":' + text[text.index("[") :],
+    ],
+)
+def test_other_json_around_known_messages_is_read_as_without_them(change):
+    known = body(LONG).decode()
+    source = change(known).encode()
+    prefix = None
+    if CHAT_FORMAT.find_first_message(source) >= 0:
+        prefix = find_in(CHAT_FORMAT, source, known.encode())
+    assert CHAT_FORMAT.parse(source, prefix) == CHAT_FORMAT.parse(source)
+
+
+def test_bytes_that_are_no_text_are_not_understood():
+    source = body(LONG + assistant("é")).replace(b'"\xc3\xa9"', b'"\xff"')
+    prefix = find_in(CHAT_FORMAT, source, body(LONG))
+    assert prefix is not None
+    assert CHAT_FORMAT.parse(source, prefix) is None
+
+
+@given(any_history, any_history, st.integers(0, 20), st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_any_history_is_read_alike(messages, others, cut, indent, escape):
+    def encode(history, **more):
+        value = {"model": "m", **more, "messages": history, "x": 10**30}
+        return json.dumps(value, indent=indent, ensure_ascii=escape).encode()
+
+    source = encode(messages, tools=[tool("Read")])
+    for earlier in (messages, messages[:-1], messages[:cut] + others[1:], messages + others[1:]):
+        if earlier:
+            prefix = find_in(CHAT_FORMAT, source, encode(earlier))
+            assert CHAT_FORMAT.parse(source, prefix) == CHAT_FORMAT.parse(source)
+
+
+WRITERS = [(MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)]
+APIS = pytest.mark.parametrize(("wire", "write"), WRITERS, ids=["Messages", "Responses"])
+ALL = pytest.mark.parametrize(("wire", "write"), [*WRITERS, (CHAT_FORMAT, body)], ids=["Messages", "Responses", "chat"])
+HEAD, TASK = LONG[0], LONG[1]
 
 
 @ALL
@@ -217,9 +204,6 @@ def test_any_history_of_an_api_is_read_alike(wire, write, messages, others, cut)
             assert wire.parse(source, prefix) == wire.parse(source)
 
 
-# --- what leaves ------------------------------------------------------------------------------------------------------
-
-
 def mark_newest(write):
     """The body as agents send it that mark where the upstream shall cache: at the newest message, each time."""
 
@@ -264,9 +248,8 @@ def test_an_output_finds_its_call_wherever_the_known_items_end():
     whole = RESPONSES_FORMAT.parse(write_input(items))
     assert [message.answers for message in whole.messages if message.is_result][:3] == ["call_02", "call_01", "call_00"]
     for count in range(1, len(items)):
-        known, source = RESPONSES_FORMAT.parse(write_input(items[:count])), write_input(items)
-        prefix = find_prefix(known, source, RESPONSES_FORMAT.find_first_message(source))
-        assert RESPONSES_FORMAT.parse(source, prefix) == whole
+        prefix = find_in(RESPONSES_FORMAT, write_input(items), write_input(items[:count]))
+        assert RESPONSES_FORMAT.parse(write_input(items), prefix) == whole
 
 
 def write_input(items):

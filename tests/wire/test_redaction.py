@@ -192,9 +192,6 @@ def test_media_is_not_searched():
     assert redact([image])[2] == [image]
 
 
-# --- patterns of one's own -------------------------------------------------------------------------------------------
-
-
 def test_a_custom_pattern_is_redacted_too():
     rules = redaction(["corp-[0-9a-f]{8}", r"ACME\.(?:dev|prod)\.\w{4}"])
     assert redact("corp-0123abcd ACME.prod.abcd sk-canary-7d1e5a corp-xyz", rules)[2] == (
@@ -234,8 +231,6 @@ def test_in_json_the_same_is_redacted_as_in_text(text):
     text = f"{text} and enough"
     assert redact(text, OWN)[2] == OWN.of_text(text)[0]
 
-
-# --- always linear ---------------------------------------------------------------------------------------------------
 
 MARKS = sorted({mark for rule in SHIPPED for mark in rule.marks})
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from proxy.path.actions import AnswerReport, Refusal
+from proxy.path.actions import Delivered, Refusal
 from proxy.path.remember import is_silently_cut
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.token_counts import read_usage, says_truncated
@@ -27,9 +27,6 @@ def classify_sentence(sentence, status=400, **error):
     return classify(status, (), json.dumps({"error": {"message": sentence, **error}}).encode())
 
 
-# --- what is known -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_every_known_refusal_is_classified_with_its_figures(name):
     known = OVERFLOWS[name]
@@ -47,9 +44,6 @@ def test_however_it_is_wrapped_it_says_the_same(name):
     bodies = [json.dumps(each).encode() for each in wrapped] + [value["error"]["message"].encode()]
     assert {classify(known.status, known.headers, body) for body in bodies} == {plain}
     assert classify(known.status, (("Content-Encoding", "gzip"),), gzip.compress(known.body)) == plain
-
-
-# --- what is not ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("meant", "sentence"), TUNED)
@@ -73,9 +67,6 @@ def test_figures_agree_whatever_the_thousands_are_written_with():
 
 
 NUMERALS = [("213044", "200000"), ("213,044", "200,000"), ("213_044", "200_000")]
-
-
-# --- the traps -----------------------------------------------------------------------------------
 
 
 def test_a_count_that_stopped_one_past_the_limit_is_not_believed():
@@ -175,8 +166,6 @@ def test_a_body_too_long_for_an_error_is_none():
     assert classify_sentence("prompt is too long: 213044 tokens > 200000 maximum. " + "x" * BODY_MAX_BYTES) is None
 
 
-# --- what is not said at all ---------------------------------------------------------------------
-
 ANSWER = b'{"choices":[{"message":{"content":"Go on."},"finish_reason":"stop"}]'
 
 
@@ -186,7 +175,7 @@ def usage(prompt, cached=None):
 
 def silent(counted, usage, end):
     """As the conversation judges an answer that ended so."""
-    return is_silently_cut(counted, AnswerReport(read_usage(usage), says_truncated(end)))
+    return is_silently_cut(counted, Delivered(0.0, read_usage(usage), says_truncated=says_truncated(end)))
 
 
 def test_a_prompt_that_was_cut_is_known_by_what_was_counted():

@@ -1,7 +1,6 @@
 """Answers of several rounds as one: streams cut anywhere, dialects of servers, usage added up."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -42,7 +41,7 @@ STREAMS = {
 
 def play(wire, *streams, size=None):
     """What a client gets of these rounds, fed in pieces of this size."""
-    rounds, found = wire.start_rounds({TOOL}, stream=True), b""
+    rounds, found = wire.ROUNDS({TOOL}, stream=True), b""
     for number, frames in enumerate(streams):
         data = b"".join(frames)
         for at in range(0, len(data), size or len(data)):
@@ -55,31 +54,16 @@ def play(wire, *streams, size=None):
 
 
 @pytest.mark.parametrize("api", STREAMS)
-def test_a_stream_cut_anywhere_is_shown_alike(api):
-    wire, *streams = STREAMS[api]
-    whole = play(wire, *streams)
-    assert TOOL.encode() not in whole
-    assert all(play(wire, *streams, size=size) == whole for size in (1, 2, 7, 64))
-
-
-@pytest.mark.parametrize("api", STREAMS)
-@pytest.mark.parametrize("newline", [b"\r\n", b"\r"], ids=["crlf", "cr"])
-def test_events_keep_their_names_however_their_line_ends_are_cut(api, newline):
-    wire, *streams = STREAMS[api]
-    ended = [[frame.replace(b"\n", newline) for frame in frames] for frames in streams]
-    lines = [line for line in play(wire, *streams).splitlines() if line]
-    for size in (1, 2, 7, 64):
-        assert [line for line in play(wire, *ended, size=size).splitlines() if line] == lines
-
-
-@pytest.mark.parametrize("api", STREAMS)
-def test_a_crlf_that_is_cut_in_two_loses_neither_half(api):
-    """A reader that splits at LF alone would not see the event behind it."""
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["lf", "crlf", "cr"])
+def test_a_stream_cut_anywhere_is_shown_alike(api, newline):
     wire, *streams = STREAMS[api]
     pinged = [[b": ping\n\n" + frame for frame in frames] for frames in streams]
-    ended = [[frame.replace(b"\n", b"\r\n") for frame in frames] for frames in pinged]
+    ended = [[frame.replace(b"\n", newline) for frame in frames] for frames in pinged]
+    lines = [line for line in play(wire, *pinged).splitlines() if line]
+    assert TOOL not in b"".join(lines).decode()
     whole = play(wire, *ended)
-    assert all(play(wire, *ended, size=size) == whole for size in range(1, 40))
+    assert [line for line in whole.splitlines() if line] == lines
+    assert all(play(wire, *ended, size=size) == whole for size in (*range(1, 40), 64))
 
 
 @pytest.mark.parametrize("api", STREAMS)
@@ -181,29 +165,19 @@ def test_figures_are_added_and_words_replaced():
 
 @pytest.mark.seconds
 def test_an_endless_event_is_relayed_in_pieces():
-    rounds = CHAT_ANSWERS.start_rounds({TOOL}, stream=True)
+    rounds = CHAT_ANSWERS.ROUNDS({TOOL}, stream=True)
     found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
     assert sum(map(len, found)) >= 32 * 1024 * 1024
     assert b"".join([*found, rounds.close()]) == b"x" * 40 * 1024 * 1024
 
 
 def test_events_whose_reader_fails_are_still_held(monkeypatch):
-    rounds = CHAT_ANSWERS.start_rounds({TOOL}, stream=True)
+    rounds = CHAT_ANSWERS.ROUNDS({TOOL}, stream=True)
     assert rounds.feed(b"data: 1") == b""
     monkeypatch.setattr(rounds, "_show", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         rounds.feed(b"\n\nda")
     assert rounds.held == b"data: 1\n\nda"
-
-
-def test_an_event_of_many_pieces_is_copied_once():
-    """It was copied with each of them: fifteen megabytes in packets of a network held up the worker for 25 s."""
-    seconds = []
-    for size in (1_000_000, 4_000_000):
-        rounds, began = RESPONSES_ANSWERS.start_rounds({TOOL}, stream=True), time.process_time()
-        assert sum(len(rounds.feed(b"x" * 500)) for _ in range(size // 500)) == 0
-        seconds.append(time.process_time() - began)
-    assert seconds[1] < 10 * seconds[0] + 0.2
 
 
 WORDS = st.sampled_from(["", "Hm.", "Two words", "ends in a line\n", " begins with a space"])
@@ -241,7 +215,7 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
     rounds = [*waiting, last]
     streams, bodies = zip(*answers_of(api, rounds), strict=True)
     streamed = play(wire, *streams)
-    gathered = wire.start_rounds({TOOL}, stream=False)
+    gathered = wire.ROUNDS({TOOL}, stream=False)
     for body in bodies:
         gathered.feed(json.dumps(body).encode())
         if gathered.end_round() is not None:
@@ -266,7 +240,7 @@ def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
         {"type": kind, "id": f"item_{kind}", "call_id": f"call_{kind}"}
         for kind in ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
     ]
-    rounds = RESPONSES_ANSWERS.start_rounds({TOOL}, stream=False)
+    rounds = RESPONSES_ANSWERS.ROUNDS({TOOL}, stream=False)
     rounds.feed(json.dumps({"object": "response", "status": "completed", "output": [*beside, recall]}).encode())
     answer = rounds.end_round()
     texts = [f"text {number}" for number in range(len(answer.calls))]

@@ -81,13 +81,6 @@ def test_lines_that_end_with_cr_alone_end_their_events_at_once():
     assert reader.feed(b"\r") == [b"data: 2\r\r"]
 
 
-def test_an_incomplete_event_waits():
-    reader = EventReader(1024)
-    assert reader.feed(b"data: 1\n\ndata: 2\r") == [b"data: 1\n\n"]
-    assert reader.feed(b"\n\r\nda") == [b"data: 2\r\n\r\n"]
-    assert (reader.held, reader.close(), reader.held) == (b"da", b"da", b"")
-
-
 def test_a_line_too_long_to_hold_comes_in_pieces_and_what_follows_in_lines():
     reader = LineReader(10)
     assert [reader.feed(piece) for piece in (b"data: ", b"12345", b"6", b"7\r", b"\nda")] == [

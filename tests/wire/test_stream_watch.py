@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.event_streams import HEARTBEAT, HELD_MAX_BYTES, StreamWatch, make_error_event
+from proxy.wire.event_streams import HELD_MAX_BYTES, StreamWatch, make_error_event
 from tests.support.completions import DONE, comment, delta, error_event, event, finish
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
@@ -158,13 +158,6 @@ def test_a_heartbeat_between_two_lines_of_an_event_does_not_end_it():
     watch = watching()
     watch.feed(b"event: error\n")
     assert watch.heartbeat == b": keep-alive\n"
-
-
-def test_no_heartbeat_is_written_within_a_crlf():
-    watch = watching()
-    assert watch.feed(b"data: one\r") == b""
-    assert watch.feed(b"\n\r\n") == b"data: one\r\n\r\n"
-    assert watch.heartbeat == HEARTBEAT
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,15 @@ def test_without_its_thread_a_request_is_otherwise_the_same():
     assert remove_thread(body(thread={"type": "create"}, stream=True)) == body(stream=True)
 
 
-@pytest.mark.parametrize("client", THREAD_CLIENTS, ids=lambda client: client.header)
-def test_each_client_knows_its_example(client):
-    assert find_thread_client(((client.header.title(), client.example),)) is client
+EXAMPLES = [
+    ("X-Stainless-Helper", "message-thread, BetaToolRunner"),
+    ("User-Agent", "claude-cli/2.1.332 (external, cli)"),
+]
+
+
+@pytest.mark.parametrize(("client", "header"), [*zip(THREAD_CLIENTS, EXAMPLES, strict=True)])
+def test_each_client_is_known_by_its_header(client, header):
+    assert find_thread_client((header,)) is client
 
 
 def test_other_clients_are_not_known():

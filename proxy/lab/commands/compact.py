@@ -39,7 +39,7 @@ from proxy.path.planning import choose_without_model, decide
 from proxy.shorten.block import STEPS
 from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
-from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize
 from proxy.store.transcripts.archive import role_and_text
@@ -262,8 +262,8 @@ def compact(args: argparse.Namespace) -> int:
     asking = tangents.ModelQuestion(config, model, count, room)
     if args.tangents:
         return tangents.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
-    by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
-    rules = _without_always_steps(rules) if by_hand else rules
+    if args.drop or args.step:
+        rules = replace(rules, always=())
     facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
     state = ConversationState.of(request, _index_links(request), None, rules, count=count, facts=facts)
     try:
@@ -296,10 +296,6 @@ def _read(args: argparse.Namespace) -> Request:
     if request is None:
         raise session_files.UnreadableError("no chat request that can be understood; the proxy would relay it as it is")
     return request
-
-
-def _without_always_steps(rules: Rules) -> Rules:
-    return replace(rules, always=())
 
 
 def _apply_policy(state: ConversationState) -> Outcome:
@@ -349,7 +345,7 @@ def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQ
     weight = asking_state.count_tokens(draft.middle)
     if not draft.middle:
         raise tangents.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
-    question = build_question(asking_state, draft, draft.middle[-1].stop, weight)
+    question = build_question(asking_state, draft, weight)
     verdict = asyncio.run(tangents.ask_summary(state.request, question, asking))
     if not verdict.text:
         raise tangents.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")

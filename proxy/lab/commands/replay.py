@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, zip_longest
 from time import monotonic
 from typing import TextIO
 
@@ -46,31 +45,20 @@ def _count(conversation: Conversation) -> int:
     return sum(estimate_tokens(encode(message)) for message in conversation.messages)
 
 
-def draw(conversations: Sequence[Conversation], count: int, seed: int) -> list[Conversation]:
-    """Keep the order."""
-    chosen = {id(conversation) for conversation in _deal(conversations, seed)[:count]}
-    return [conversation for conversation in conversations if id(conversation) in chosen]
-
-
-def take_part(conversations: Sequence[Conversation], part: int, parts: int, seed: int) -> list[Conversation]:
+def take_part(conversations: Sequence[Conversation], part: int, parts: int) -> list[Conversation]:
     """Count from 1. The parts have no conversation in common, and nothing is left over."""
-    chosen = {id(conversation) for group in _shuffle(conversations, seed) for conversation in group[part - 1 :: parts]}
-    return [conversation for conversation in conversations if id(conversation) in chosen]
-
-
-def _deal(conversations: Sequence[Conversation], seed: int) -> list[Conversation]:
-    deck = chain.from_iterable(zip_longest(*_shuffle(conversations, seed)))
-    return [conversation for conversation in deck if conversation is not None]
-
-
-def _shuffle(conversations: Sequence[Conversation], seed: int) -> list[list[Conversation]]:
     groups: dict[str, list[Conversation]] = {}
     for conversation in conversations:
         groups.setdefault(conversation.source, []).append(conversation)
-    dice = random.Random(seed)  # noqa: S311 (no secret)
-    return [dice.sample(group, len(group)) for group in groups.values()]
+    dice = random.Random(SEED)  # noqa: S311 (no secret)
+    chosen: set[int] = set()
+    for group in groups.values():
+        shuffled = dice.sample(group, len(group))
+        chosen.update(map(id, shuffled[part - 1 :: parts]))
+    return [conversation for conversation in conversations if id(conversation) in chosen]
 
 
+SEED = 1
 _WIDTH_CHARACTERS = 30
 _REDRAW_SECONDS = 0.1
 _MINUTE_SECONDS = 60
@@ -140,9 +128,6 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _add_choice_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--limit", metavar="N", type=parse_whole_number, default=0, help="only about N of them, evenly spread"
-    )
-    parser.add_argument(
         "--least-tokens",
         metavar="N",
         type=parse_whole_number,
@@ -150,13 +135,10 @@ def _add_choice_options(parser: argparse.ArgumentParser) -> None:
         help="only conversations whose messages come to at least N tokens",
     )
     parser.add_argument(
-        "--draw", metavar="N", type=parse_whole_number, default=0, help="only N of them, by chance, from every source"
-    )
-    parser.add_argument(
-        "--part", metavar="K/N", type=_parse_part, help="only the K-th of N parts, which share every source alike"
-    )
-    parser.add_argument(
-        "--seed", metavar="N", type=parse_whole_number, default=1, help="of --draw and --part (default 1)"
+        "--part",
+        metavar="K/N",
+        type=_parse_part,
+        help="only the K-th of N parts, which share every source alike",
     )
 
 
@@ -205,9 +187,7 @@ def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
         help="price model by which policies decide and costs are shown: cached input at a tenth, twentieth or "
         "fortieth of its price, or `model`: each model's own; may be repeated (default: the first three)",
     )
-    parser.add_argument(
-        "--model", metavar="M", default="", help="model for prices and token counts, instead of the recorded one"
-    )
+    parser.add_argument("--model", metavar="M", default="", help="model for prices, instead of the recorded one")
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -282,13 +262,9 @@ def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
 
 def _choose(args: argparse.Namespace, conversations: list[Conversation]) -> list[Conversation]:
     chosen = keep_large(conversations, args.least_tokens) if args.least_tokens else conversations
-    if args.limit:
-        chosen = chosen[:: max(1, len(chosen) // args.limit)]
-    if args.draw:
-        chosen = draw(chosen, args.draw, args.seed)
     if args.part:
         part, parts = args.part
-        chosen = take_part(chosen, part, parts, args.seed)
+        chosen = take_part(chosen, part, parts)
     if not chosen:
         raise UnreadableError("none of the conversations is chosen")
     return chosen
@@ -394,8 +370,6 @@ def format_tables(results: Sequence[Result], setting: str, by: str | None = None
     rows = scorecard.group_rows(results, prices[0])
     for title, columns in scorecard.TABLES.items():
         parts.append(_format("policy", f"{title} ({prices[0]})", rows, columns))
-    if note := next(filter(None, (scorecard.describe_estimate(row.scores) for row in rows.values())), ""):
-        parts.append(f"Tokens: {note}.")
     for policy in rows if by else ():
         sources = scorecard.by_source(results, policy, prices[0])
         parts.append(_format("source", f"{policy}, by source ({prices[0]})", sources, scorecard.OF_A_SOURCE))

@@ -114,7 +114,6 @@ class ReplayHistory:
         if request is None:
             raise UnreadableError(f"{conversation.name}: not a history of messages")
         self.request = request
-        self._begun: tuple[int, Request] = (-1, request)
         head = request.head_size
         self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from proxy.shorten.economics import Prices, Window
 
 Json = dict[str, Any]
-Figures = TypeVar("Figures", "Tokens", "Needed", "Recall", "Estimate")
+Figures = TypeVar("Figures", "Tokens", "Needed", "Recall")
 
 PICO_PER_DOLLAR = 10**12
 """A price per million tokens is a whole number of picodollars per token."""
@@ -136,24 +136,6 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """Our count of added tokens against the upstream's, over pairs of requests."""
-
-    pairs: int = 0
-    recorded: int = 0
-    """Growth of the recorded prompts."""
-    estimated: int = 0
-    """The same by our count."""
-    missed: int = 0
-    """Sum of the absolute differences."""
-    prompts: int = 0
-    """The recorded prompts."""
-
-    def __add__(self, addend: "Estimate") -> "Estimate":
-        return add_fields(self, addend)
-
-
-@dataclass(frozen=True, slots=True)
 class Scores:
     requests: int = 0
     raw: Tokens = Tokens()
@@ -174,7 +156,6 @@ class Scores:
     needed: Needed = Needed()
     removed: int = 0
     """By the request that was shortened most; of each conversation."""
-    estimate: Estimate = Estimate()
     raw_bill: int = 0
     """Input at the model's own prices, in picodollars, if they are known."""
     bill: int = 0

@@ -239,18 +239,6 @@ def fill_cells(rows: Mapping[str, Row], columns: Sequence[Column]) -> list[list[
     return [[name, *(column.of(row) for column in columns)] for name, row in rows.items()]
 
 
-def describe_estimate(scores: Scores) -> str:
-    """Return an empty text if nothing was recorded."""
-    estimate = scores.estimate
-    if not estimate.recorded:
-        return ""
-    return (
-        f"our count of what was added: {100 * estimate.estimated / estimate.recorded:.1f} % of the upstream's own over "
-        f"{estimate.pairs:,} requests; a request's own difference is "
-        f"{100 * estimate.missed / estimate.prompts:.2f} % of its prompt"
-    )
-
-
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
     """Figures by policy and price model, and the whole numbers that they are made of."""
     policies: dict[str, dict[str, Any]] = {}

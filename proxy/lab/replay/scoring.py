@@ -7,22 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from proxy.history.messages import Message
 from proxy.history.pins import Pins
 from proxy.lab.replay.replay_history import MARKS, PROVIDER, Cache, Forwarded, Habit, ReplayHistory, RequestTurn, same
-from proxy.lab.replay.replay_values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens, bill
+from proxy.lab.replay.replay_values import RECALLED, Needed, Point, Recall, Result, Scores, Tokens, bill
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.spans import NeededSpans, Span, choose_requests
 from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.lab.replay.truth import find_documents, is_whole, judge_outcomes, measure_recall
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
-from proxy.models.tokenizer import Tokenizers
-from proxy.models.windows import find_prior_calibration, resolve_window
-from proxy.shorten.economics import Calibration
-from proxy.shorten.pipeline import Count, estimate_tokens
+from proxy.models.windows import resolve_window
+from proxy.shorten.pipeline import estimate_tokens
 from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH
 
 UNPINNED = Pins()
@@ -30,12 +27,10 @@ UNPINNED = Pins()
 
 @dataclass(frozen=True, slots=True)
 class UpstreamModel:
-    """`model`: to price and count for."""
-
     window: int = 128_000
     habit: Habit = PROVIDER
     model: str = ""
-    """Empty: the recorded one."""
+    """To price for; empty: the recorded one."""
 
 
 class ReplayCase:
@@ -66,17 +61,6 @@ class ReplayCase:
 
     def render_unchanged(self, turn: RequestTurn) -> Forwarded:
         return self.history.render(turn.request, turn.request.messages, turn.request.tools)
-
-    @cached_property
-    def estimate(self) -> Estimate:
-        """With the tokenizer of production; empty if no usage was recorded."""
-        if not self.history.recorded:
-            return Estimate()
-        tokenizers = Tokenizers()
-        try:
-            return measure_estimate(self.history, tokenizers.of(self.model).count, find_prior_calibration(self.model))
-        finally:
-            tokenizers.close()
 
     def wrong(self, turn: RequestTurn, dialect: str) -> Counter[str]:
         """Rule breaches of a request as sent."""
@@ -150,7 +134,7 @@ class Judge:
     def result(self, policy: str, prices: str = "") -> Result:
         conversation = self._case.history.conversation
         removed_tokens = max((point.raw - point.forwarded for point in self._points), default=0)
-        final_scores = Scores(recall=self._recall(), estimate=self._case.estimate, removed=max(0, removed_tokens))
+        final_scores = Scores(recall=self._recall(), removed=max(0, removed_tokens))
         scores = sum_scores([*self._rows, final_scores])
         return Result(
             policy=policy,
@@ -249,16 +233,3 @@ def _breaks(before: Forwarded, now: Forwarded) -> bool:
 def _read(cache: Cache, pieces: Sequence[bytes], now: float) -> Tokens:
     tokens, cached_tokens = cache.read(pieces, now)
     return Tokens(tokens - cached_tokens, cached_tokens)
-
-
-def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibration) -> Estimate:
-    """Records often leave out system prompts and tools, so the growth from one request to the next is compared."""
-    usages, total = history.recorded, Estimate()
-    for before, place in pairwise(history.places):
-        first, then = usages.get(before), usages.get(place)
-        if first is None or then is None or first.tokens is None or then.tokens is None or then.tokens <= first.tokens:
-            continue
-        grown = then.tokens - first.tokens
-        ours = calibration.calibrate(sum(count(message.raw) for message in history.request.messages[before:place]))
-        total += Estimate(1, grown, ours, abs(ours - grown), then.tokens)
-    return total

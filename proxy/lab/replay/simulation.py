@@ -2,11 +2,11 @@
 
 It drives the same generator as the running proxy (`path.program`), with a store in memory, a token count of a quarter
 of the bytes, and summaries that are ready after the time that writing them takes. Only the world is left out: no
-socket, and an upstream that accepts everything, or refuses each history over a window that the policy does not know.
+socket, and an upstream that accepts everything.
 `through.py` sends the same turns to a running proxy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -19,22 +19,20 @@ from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
 from proxy.path.actions import (
     Action,
-    AnswerReport,
+    Actions,
     AwaitSummary,
     CanSummarize,
     CountTokens,
+    Deliver,
     Delivered,
-    Forwarding,
     Identify,
     Opening,
-    Refusal,
     Send,
     StartSummary,
     StoreBlock,
     StoreFact,
-    drive_until,
 )
-from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
+from proxy.path.conversation import Context, Conversation
 from proxy.path.program import run
 from proxy.shorten.block import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Block, FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.economics import Prices, Window
@@ -59,8 +57,6 @@ class Sent:
     after: tuple[SummaryRequest, ...] = ()
     """Calls for later requests."""
     failed: bool = False
-    refusals: int = 0
-    """How often the upstream refused it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +74,6 @@ class Trial:
     patience: float = WAIT_SECONDS
     times: bool = True
     """It knows how long a conversation has been idle."""
-    refused_above: int | None = None
-    """None: the upstream refuses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +126,20 @@ def build_rules(policy: Policy, name: str) -> Rules:
     return replace(rules, recall_tool=CHAT_ANSWERS.RECALL_TOOL) if policy.recall == "on" else rules
 
 
+def drive_until(
+    actions: Actions[Any], perform: Callable[[Action], Any], result: object = None
+) -> Send | Deliver | None:
+    """Perform actions at once, up to the next `Send` or `Deliver`, or the end (None)."""
+    try:
+        while True:
+            action = actions.send(result)
+            if isinstance(action, Send | Deliver):
+                return action
+            result = perform(action)
+    except StopIteration:
+        return None
+
+
 class Simulation:
     def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
         rules = trial.rules
@@ -151,35 +159,21 @@ class Simulation:
         self._finish_summary(turn.seconds)
         context = self.context(turn)
         driver = TurnDriver(self, turn)
-        life, refusals = run(lambda: context), 0
+        life = run(lambda: context)
         step = drive_until(life, driver.perform)
         before, driver.calls = tuple(driver.calls), []
-        while isinstance(step, Send):
-            opening = self._open(step.forwarding, turn.request)
-            refusals += not opening.is_good
-            step = drive_until(life, driver.perform, opening)
-        if step is None:
-            raise ValueError("a request ends only after its answer")
+        if isinstance(step, Send):
+            step = drive_until(life, driver.perform, Opening())
+        if not isinstance(step, Deliver):
+            raise TypeError("a request ends only after its answer")
         plan = step.forwarding.decision.plan
-        drive_until(life, driver.perform, Delivered(AnswerReport(), context.now))
+        drive_until(life, driver.perform, Delivered(context.now))
         after = tuple(driver.calls)
         if not driver.waited:
             before, after = (), (*before, *after)
         if plan is None:
-            return Sent(turn.request.messages, turn.request.tools, "", before, after, refusals=refusals)
-        return Sent(plan.view, plan.tools, plan.reason, before, after, refusals=refusals)
-
-    def _open(self, forwarding: Forwarding, request: Request) -> Opening:
-        limit, plan = self._trial.refused_above, forwarding.decision.plan
-        if limit is None:
-            return Opening()
-        pieces = [message.raw for message in request.messages]
-        if plan is not None:
-            pieces = list_forwarded_pieces(plan)
-        size = sum(map(estimate_tokens, pieces))
-        if size <= limit:
-            return Opening()
-        return Opening(is_good=False, refusal=Refusal("input", limit=limit, size=size, covers="input"))
+            return Sent(turn.request.messages, turn.request.tools, "", before, after)
+        return Sent(plan.view, plan.tools, plan.reason, before, after)
 
     def _continue(self, request: Request) -> Request:
         """Keep the values that were computed for its first messages, as the running proxy does."""

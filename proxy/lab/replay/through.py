@@ -33,7 +33,7 @@ from proxy.wire.http_head import CHAT_PATH, find_encoding
 
 SETTLE_SECONDS = 0.02
 """Between two turns, for a proxy's work after an answer."""
-TELLING_CHARACTERS = 80
+BEGINNING_CHARACTERS = 80
 """A text is recognised by its beginning, because the rest may be cut off."""
 
 
@@ -72,8 +72,6 @@ class PlayedTurn:
 
 
 class Recorder:
-    """Override `is_turn` and `summary` for proxies with other habits."""
-
     def __init__(self, upstream: UpstreamModel) -> None:
         self.upstream = upstream
         self._stage: PlayedTurn | None = None
@@ -108,30 +106,30 @@ class Recorder:
         request = stage.with_originals(request)
         pieces = (*((request.tools,) if request.tools else ()), *(message.raw for message in request.messages))
         tokens, cached_tokens = stage.cache.read(pieces, stage.turn.seconds)
-        if self.is_turn(request, stage):
+        if _is_turn(request, stage):
             stage.received = request
             message = stage.history.conversation.messages[stage.turn.place]
         else:
-            message = self.summary(request, stage)
+            message = _write_summary(request)
             stage.charge_summary(SummaryRequest(pieces, estimate_tokens(encode(message))))
         finish = "tool_calls" if message.get("tool_calls") else "stop"
         usage = DemoUsage(tokens, cached_tokens, estimate_tokens(encode(message)))
         return ModelReply(message={"content": None, **message}, finish=finish, usage=usage)
 
-    def is_turn(self, request: Request, stage: PlayedTurn) -> bool:
-        """Requests end as the turn ends; a proxy's own question ends in that question."""
-        last, own = request.messages[-1], stage.turn.request.messages[-1]
-        if last.role != own.role or last.answers != own.answers:
-            return False
-        return own.is_result or last.text[:TELLING_CHARACTERS] == own.text[:TELLING_CHARACTERS]
 
-    def summary(self, request: Request, _stage: PlayedTurn) -> Json:
-        """The stand-in answers a question that follows its history."""
-        demand = "\n".join(message.text for message in (request.messages[0], request.messages[-1]))
-        return {
-            "role": "assistant",
-            "content": summarizers.write_summary(request.messages[:-1], summarizers.find_headings(demand)),
-        }
+def _is_turn(request: Request, stage: PlayedTurn) -> bool:
+    """Requests end as the turn ends; a proxy's own question ends in that question."""
+    last, own = request.messages[-1], stage.turn.request.messages[-1]
+    if last.role != own.role or last.answers != own.answers:
+        return False
+    return own.is_result or last.text[:BEGINNING_CHARACTERS] == own.text[:BEGINNING_CHARACTERS]
+
+
+def _write_summary(request: Request) -> Json:
+    """The stand-in answers a question that follows its history."""
+    demand = f"{request.messages[0].text}\n{request.messages[-1].text}"
+    text = summarizers.write_summary(request.messages[:-1], summarizers.find_headings(demand))
+    return {"role": "assistant", "content": text}
 
 
 class AllFailedError(Exception):

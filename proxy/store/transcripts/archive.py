@@ -16,60 +16,35 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from proxy.history.messages import Message, read_message
 from proxy.recall import tool as recall
 from proxy.store.transcripts.files import (
     CURRENT,
-    OPEN_TRIES,
-    REMEMBER_SECONDS,
+    REST_SECONDS,
     SUFFIX,
     AnswerLine,
     HeadLine,
     MessageLine,
+    StoredObject,
     file_name,
     list_files,
     open_locked,
     parse,
+    read_sent,
 )
 
+if TYPE_CHECKING:
+    from proxy.store.transcripts.bucket import Bucket
+
 DAY_SECONDS = 24 * 3600.0
-SETTLED_SECONDS = 2 * REMEMBER_SECONDS
+SETTLED_SECONDS = 2 * REST_SECONDS
 READ_AHEAD_MAX = 8
 NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
 REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
-
-
-class StoreFault(OSError):
-    """Advice for the operator. Equal failures have equal kinds."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """The name is without the prefix."""
-
-    name: str
-    bytes: int
-    written_at: float
-
-
-class ObjectStore(Protocol):
-    """Each method raises StoreFault. `bucket.Bucket` is the real one."""
-
-    @property
-    def url(self) -> str: ...
-    def put(self, name: str, file: Path | bytes) -> None: ...
-    def get(self, name: str) -> bytes: ...
-    def delete(self, name: str) -> None: ...
-    def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]: ...
-    def list_folders(self) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +62,7 @@ class SavedConversation:
     place: Path
     bytes: int
     written_at: float
-    store: ObjectStore | None = None
+    store: "Bucket | None" = None
     objects: Sequence[StoredObject] = ()
     is_on_disk: bool = True
 
@@ -105,8 +80,12 @@ class SavedConversation:
         return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
-        with ExitStack() as stack_of_files:
-            files = _open_files(self.place, stack_of_files)
+        with ExitStack() as stack:
+            files: list[BinaryIO] = []
+            for path in list_files(self.place):
+                with suppress(FileNotFoundError):
+                    files.append(stack.enter_context(path.open("rb")))
+                    files[-1].seek(read_sent(path)[1])
             if self.store is not None:
                 # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
@@ -153,7 +132,7 @@ class Archive:
     """With an object store, the folder is its spool."""
 
     folder: Path
-    store: ObjectStore | None = None
+    store: "Bucket | None" = None
 
     @property
     def location(self) -> str:
@@ -222,17 +201,19 @@ def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConve
 
 
 def _measure(place: Path) -> tuple[int, float]:
+    """Return how many bytes are only here, and when the last of them were written."""
     size, written_at = 0, 0.0
     for path in list_files(place):
         with suppress(FileNotFoundError):
             stat = path.stat()
-            if stat.st_size:
-                size += stat.st_size
+            unsent_bytes = stat.st_size - read_sent(path)[1]
+            if unsent_bytes:
+                size += unsent_bytes
                 written_at = max(written_at, stat.st_mtime)
     return size, written_at
 
 
-def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
+def _list_transcripts(store: "Bucket", name: str, tenant: str) -> Iterator[StoredObject]:
     """A bucket may hold other things, too."""
     folders = [""]
     if tenant:
@@ -248,23 +229,6 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
                 yield item
 
 
-def _open_files(place: Path, stack_of_files: ExitStack) -> list[BinaryIO]:
-    """Open all files of a conversation as of one moment, while other processes close (rename) and send them."""
-    for tries_left in reversed(range(OPEN_TRIES)):
-        files: list[BinaryIO] = []
-        with ExitStack() as stack:
-            for path in list_files(place):
-                try:
-                    files.append(stack.enter_context(path.open("rb")))
-                except FileNotFoundError:
-                    if tries_left:
-                        break
-            else:
-                stack_of_files.push(stack.pop_all())
-                return files
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class Transcript:
     saved: SavedConversation
@@ -277,12 +241,8 @@ class Transcript:
         return next((line.tenant for line in self.messages.values() if line.tenant), self.saved.tenant)
 
     @property
-    def first_seen(self) -> str:
-        return min((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
-
-    @property
-    def last_seen(self) -> str:
-        return max((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
+    def lines(self) -> Sequence[HeadLine | MessageLine | AnswerLine]:
+        return [*self.heads.values(), *self.messages.values(), *self.answers]
 
     def leaves(self) -> list[str]:
         """Return the links that nothing follows, the newest first."""
@@ -305,37 +265,29 @@ class Transcript:
     def answers_to(self, at: str) -> list[AnswerLine]:
         return [answer for answer in self.answers if answer.to == at]
 
-    def texts(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield link, role, time and text of everything in it. System prompts have no link."""
-        for at, seen_at, raw, is_answer in self._list_messages():
-            role, text = role_and_text(raw)
-            yield at, "answer" if is_answer else role, seen_at, text
-
     def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
-        yield from ((*label, match) for label, match in recall.search(self._list_searched(), find))
+        """Yield link, role, time and match. System prompts have no link."""
+        for label, match in recall.search(map(self._label_texts, self.lines), find):
+            yield *label, match
 
-    def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
-        for at, seen_at, raw, is_answer in self._list_messages():
-            message = _read_saved(raw)
-            texts: Iterable[str] = (_decode(raw),)
-            role = "?"
-            if message is not None:
-                texts, role = recall.list_searched_texts(message), message.role
-            yield (at, "answer" if is_answer else role, seen_at), texts
-
-    def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
-        for head in self.heads.values():
-            yield "", head.seen, head.message, False
-        for line in self.messages.values():
-            yield line.at, line.seen, line.message, False
-        for answer in self.answers:
-            yield answer.to, answer.seen, answer.message, True
+    def _label_texts(self, line: HeadLine | MessageLine | AnswerLine) -> tuple[tuple[str, str, str], Iterable[str]]:
+        role, texts = "?", iter([_decode(line.message)])
+        message = _read_saved(line.message)
+        if message is not None:
+            role, texts = message.role, recall.list_searched_texts(message)
+        match line:
+            case HeadLine():
+                return ("", role, line.seen), texts
+            case MessageLine():
+                return (line.at, role, line.seen), texts
+            case AnswerLine():
+                return (line.to, "answer", line.seen), texts
 
 
 def read_transcript(conversation: SavedConversation) -> Transcript:
     messages: dict[str, MessageLine] = {}
     heads: dict[str, HeadLine] = {}
-    answers: list[AnswerLine] = []
+    answers: dict[bytes, AnswerLine] = {}
     for raw in conversation.lines():
         match parse(raw) if raw.endswith(b"\n") else None:
             case MessageLine() as line:
@@ -343,8 +295,8 @@ def read_transcript(conversation: SavedConversation) -> Transcript:
             case HeadLine() as head:
                 heads.setdefault(head.name, head)
             case AnswerLine() as answer:
-                answers.append(answer)
-    return Transcript(conversation, messages, heads, answers)
+                answers.setdefault(raw, answer)
+    return Transcript(conversation, messages, heads, [*answers.values()])
 
 
 def role_and_text(raw: bytes) -> tuple[str, str]:

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,19 +18,13 @@ from proxy.wire.json_body import as_object, find_raw, find_values, read_object, 
 
 _CUT = frozenset({"length", "content_filter"})
 """The last call may be truncated."""
-_NAMELESS = frozenset({"index", "id", "type", "function"})
-"""A piece with these members only may be one of a call of the proxy's own tools."""
 _TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
 SIGNED_MEMBER = "reasoning_details"
 """Left out of later rounds: it is signed for a history that the client never sends."""
-PARAGRAPH = "\n\n"
-"""Put between the texts of two rounds."""
 
 
 @dataclass(slots=True)
 class _OpenCall:
-    """More of its pieces may come."""
-
     id: object
     client_index: int | None
     """None: a call of the proxy's own tools."""
@@ -153,7 +147,8 @@ class ChatRounds(Rounds):
         if not isinstance(index, int):
             index = self._newest_index + bool(name)
         call = self._calls.get(index)
-        if call is None and not name and _NAMELESS.issuperset(piece):
+        # A piece with other members is of no call of the proxy's own tools.
+        if call is None and not name and piece.keys() <= {"index", "id", "type", "function"}:
             self._nameless.setdefault(index, []).append(piece)
             return []
         pieces = [*self._nameless.pop(index, ()), piece]
@@ -246,7 +241,7 @@ def _find_separator(before: str, text: str) -> str:
     """A paragraph, unless one of them has a blank there."""
     if not before or before[-1:].isspace() or text[:1].isspace():
         return ""
-    return PARAGRAPH
+    return "\n\n"
 
 
 class ChatAnswers(AnswerFormat):
@@ -256,12 +251,6 @@ class ChatAnswers(AnswerFormat):
     def define_tool(tool: OwnTool) -> bytes:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return json.dumps({"type": "function", "function": function}).encode()
-
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        return event
-
-    def read_body(self, body: bytes) -> bytes:
-        return body
 
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
         answer: dict[str, Any] = {"id": "chatcmpl-compaction-proxy", "created": created, "model": model}

@@ -183,9 +183,6 @@ def _write_result(message: Message) -> bytes:
     return b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % fields
 
 
-LOOK_BACK_BLOCKS_MAX = 20
-
-
 @dataclass(frozen=True, slots=True)
 class WrittenMessage:
     raw: bytes
@@ -208,14 +205,11 @@ def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blo
     """
     starts = [0, *accumulate(len(message.blocks) for message in messages)]
     end = _find_end(starts, [message.shortened_blocks for message in messages])
-    if not end:
-        end = _find_end(starts, [message.changed_blocks for message in messages])
-    if not end:
-        return messages
+    end = end or _find_end(starts, [message.changed_blocks for message in messages])
     client_marks = request.source.count(marks.KEY)
-    if not 0 < client_marks < marks.MARKS_MAX:
+    if not end or not 0 < client_marks < marks.MARKS_MAX:
         return messages
-    ends = [number for number in (shared_blocks, *range(end, 0, -LOOK_BACK_BLOCKS_MAX)) if number]
+    ends = [number for number in (shared_blocks, *range(end, 0, -20)) if number]
     for number in islice(dict.fromkeys(ends), marks.MARKS_MAX - client_marks):
         place = bisect_right(starts, number - 1) - 1
         _mark_block(messages, place, number - 1 - starts[place])
@@ -223,7 +217,6 @@ def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blo
 
 
 def _find_end(starts: Sequence[int], counts: Sequence[int]) -> int:
-    """Blocks up to the last that is counted."""
     for place in reversed(range(len(counts))):
         if counts[place]:
             return starts[place] + counts[place]
@@ -254,14 +247,8 @@ def _find_next_mark(messages: Sequence[WrittenMessage], place: int, block_number
     return b""
 
 
-_CHANGED_AMONG_NEW = frozenset({"", "strip_reasoning", "clip_output", "dedup_arrivals"})
-"""They change messages that are still to be shortened."""
-
-
 @dataclass(frozen=True, slots=True)
 class WriteStep:
-    """The messages that one more chat message completes."""
-
     complete: Sequence[WrittenMessage] = ()
     is_checkpoint: bool = False
     """Writing can resume here."""
@@ -326,7 +313,6 @@ class _Writer:
         self._last_container: int | None = None
         """The one that the last block is from."""
         self._blocks: list[bytes] = []
-        """Of the open message."""
         self._changed_blocks = self._shortened_blocks = 0
         self._is_touched = False
         self._ends_with_result = False
@@ -352,7 +338,8 @@ class _Writer:
         self._blocks += blocks
         if not is_unchanged:
             self._changed_blocks = len(self._blocks)
-            if message.made not in _CHANGED_AMONG_NEW:
+            # Those steps change messages that are still to be shortened.
+            if message.made not in {"", "strip_reasoning", "clip_output", "dedup_arrivals"}:
                 self._shortened_blocks = len(self._blocks)
         self._is_touched |= not is_unchanged or container != self._container
         self._ends_with_result = message.is_result

@@ -29,7 +29,6 @@ class MessagesRounds(Rounds):
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
         self._growing: dict[int, dict[str, list[str]]] = {}
-        """Pieces of the members that come in pieces."""
 
     def _find_round(self) -> Round | None:
         if self._finish is None or not self._waits:

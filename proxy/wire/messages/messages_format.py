@@ -6,7 +6,6 @@ it may be lost at any time; clients that then send the whole history are told th
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -25,14 +24,12 @@ from proxy.wire.pieces import (
     PiecedFormat,
     PiecedRequest,
     has_type,
-    list_holding,
+    list_elements,
     read_list,
     replace_list,
 )
 
 ThreadUse = Literal["create", "continue", ""]
-_THREAD = "thread"
-_THREAD_MEMBER = b'"thread"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +38,6 @@ class ThreadClient:
 
     header: str
     word: str
-    """Found in the value of the header."""
-    example: str
     refused: tuple[ThreadUse, ...]
     """Other requests hold the whole history."""
     status: int
@@ -56,7 +51,6 @@ THREAD_CLIENTS = (
     ThreadClient(
         header="x-stainless-helper",
         word="message-thread",
-        example="message-thread, BetaToolRunner",
         refused=("continue",),
         status=404,
         error_type="not_found_error",
@@ -66,7 +60,6 @@ THREAD_CLIENTS = (
     ThreadClient(
         header="user-agent",
         word="claude-cli/",
-        example="claude-cli/2.1.332 (external, cli)",
         refused=("create", "continue"),
         status=400,
         error_type="invalid_request_error",
@@ -85,10 +78,10 @@ def find_thread_client(headers: Headers) -> ThreadClient | None:
 
 def find_thread_use(source: bytes) -> ThreadUse:
     """Empty: it uses no thread, or cannot be understood."""
-    if _THREAD_MEMBER not in source:
+    if b'"thread"' not in source:
         return ""
     try:
-        thread = json.loads(find_raw(source, find_values(source), _THREAD) or b"null")
+        thread = json.loads(find_raw(source, find_values(source), "thread") or b"null")
     except UNREADABLE:
         return ""
     kind = thread.get("type") if isinstance(thread, dict) else None
@@ -99,7 +92,7 @@ def find_thread_use(source: bytes) -> ThreadUse:
 
 def remove_thread(source: bytes) -> bytes:
     """The provider would hold messages that the client has not sent."""
-    return splice.remove_members(source, frozenset({_THREAD})) if find_thread_use(source) else source
+    return splice.remove_members(source, {"thread"}) if find_thread_use(source) else source
 
 
 def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
@@ -114,15 +107,13 @@ def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
 
 _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
-_COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
-"""Of an edit that is asked for, or of a block that the provider sent before."""
 
 
 class MessagesFormat(PiecedFormat):
     NAME = "messages"
     LIST = "messages"
     BOUNDS = ("max_tokens",)
-    ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "container", _THREAD})
+    ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "container", "thread"})
     TOOLS = frozenset({"tools", "tool_choice", "thinking"})
     KEYS_FOR_OTHER_UPSTREAMS = frozenset(
         {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
@@ -141,14 +132,10 @@ class MessagesFormat(PiecedFormat):
 
     def why_relayed(self, source: bytes, /) -> str:
         """It asks for a compaction by the provider, or comes after one."""
-        # First by its bytes, which takes a tenth of the time. The arguments of a tool call may hold such a type, too.
-        if b'"compact' not in source:
-            return ""
-        if b'"compaction"' not in source and _COMPACTING.search(source) is None:
-            return ""
-        if not _is_compacting(source):
-            return ""
-        return "provider-compacts"
+        # First by its bytes, which is quick. The arguments of a tool call may hold such a type, too.
+        if (b'"compaction"' in source or b'"compact_' in source) and _is_compacting(source):
+            return "provider-compacts"
+        return ""
 
     def render(
         self, request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0, /
@@ -173,7 +160,6 @@ class MessagesFormat(PiecedFormat):
         return unwanted_keys
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        """Thinking included."""
         return super().answer_within(_bound_thinking(source, max_tokens), max_tokens)
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
@@ -227,17 +213,25 @@ def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
 
 def _is_compacting(source: bytes) -> bool:
     """A compaction is asked for, or an edit or a block of the history is of such a type."""
+    word = b'"compact'
     try:
         places = find_values(source)
         if find_raw(source, places, "compaction") not in (b"", b"null"):
             return True
         management = find_raw(source, places, "context_management")
-        if management[:1] == b"{" and has_type(find_raw(management, find_values(management), "edits"), _COMPACTING):
-            return True
-        messages = list_holding(find_raw(source, places, "messages"), _COMPACTING)
-        return any(has_type(bytes(decode_message(message).content), _COMPACTING) for message in messages)
+        lists = [
+            bytes(decode_message(raw).content) for raw in list_elements(find_raw(source, places, "messages"), word)
+        ]
+        if management[:1] == b"{":
+            lists.append(find_raw(management, find_values(management), "edits"))
+        return any(has_type(raw, word, _is_compaction) for raw in lists)
     except UNREADABLE:
         return False  # it cannot be understood
+
+
+def _is_compaction(kind: str) -> bool:
+    """Of an edit that is asked for, or of a block that the provider sent before."""
+    return kind == "compaction" or (kind.startswith("compact_") and kind[8:].isdecimal())
 
 
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:

@@ -28,14 +28,12 @@ class ResponsesRounds(Rounds):
     def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
         super().__init__(own_tools, stream=stream)
         self._sequence_number = -1
-        """Of the last event that was shown."""
         self._is_changed = False
         """An event was left out: later events have other numbers."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
         self._reasoning: list[tuple[bytes, dict[str, Any]]] = []
-        """Their next item is not known yet."""
 
     def begin_round(self, *, is_last: bool) -> None:
         super().begin_round(is_last=is_last)

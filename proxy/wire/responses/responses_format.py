@@ -1,7 +1,6 @@
 """Requests of Responses: <https://platform.openai.com/docs/api-reference/responses/create>."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 from proxy.history import splice
@@ -12,9 +11,6 @@ from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_valu
 from proxy.wire.pieces import PiecedFormat, PiecedRequest, has_type, read_list, replace_list
 from proxy.wire.responses.items import as_user_item, read_items, write_items
 
-_REFERENCE = re.compile(rb'"type"\s*:\s*"item_reference"')
-_COMPACTING = re.compile(rb'"type"\s*:\s*"(?:context_)?compaction(?:_summary|_trigger)?"')
-_MANAGEMENT = "context_management"
 _HISTORIES_ELSEWHERE = frozenset({"previous_response_id", "conversation"})
 """At the provider: <https://platform.openai.com/docs/guides/conversation-state>."""
 
@@ -49,13 +45,15 @@ class ResponsesFormat(PiecedFormat):
     def why_relayed(self, source: bytes, /) -> str:
         members: set[str] = set()
         # First by its bytes, which is quick; a tool may have a parameter of such a name.
-        if any(f'"{key}"'.encode() in source for key in (*_HISTORIES_ELSEWHERE, _MANAGEMENT)):
+        if any(f'"{key}"'.encode() in source for key in (*_HISTORIES_ELSEWHERE, "context_management")):
             members = list_members(source)
         if members & _HISTORIES_ELSEWHERE:
             return "history-elsewhere"
-        if b'"item_reference"' in source and _has_item(source, _REFERENCE):
+        if _has_item(source, b'"item_reference"', "item_reference".__eq__):
             return "history-elsewhere"
-        if _MANAGEMENT in members or (b"compaction" in source and _has_item(source, _COMPACTING)):
+        if "context_management" in members:
+            return "provider-compacts"
+        if any(_has_item(source, word, _is_compaction) for word in (b'"compaction', b'"context_compaction')):
             return "provider-compacts"
         return ""
 
@@ -78,11 +76,15 @@ class ResponsesFormat(PiecedFormat):
 RESPONSES_FORMAT = ResponsesFormat()
 
 
-def _has_item(source: bytes, types: re.Pattern[bytes]) -> bool:
+def _is_compaction(kind: str) -> bool:
+    return kind.removeprefix("context_") in {"compaction", "compaction_summary", "compaction_trigger"}
+
+
+def _has_item(source: bytes, word: bytes, is_type: Callable[[str], bool]) -> bool:
     """A tool's schema or an item's data may hold such a type as well."""
-    if types.search(source) is None:
+    if word not in source:
         return False
     try:
-        return has_type(find_raw(source, find_values(source), "input"), types)
+        return has_type(find_raw(source, find_values(source), "input"), word, is_type)
     except UNREADABLE:
         return False

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support import messages_api, responses_api
+from tests.support.client_answers import read_completion, read_message, read_response
 from tests.support.completions import Call, Turn
 from tests.support.messages import body
-from tests.support.proxy_client import data_of
 from tests.support.scripted_upstream import answer, stream
 
 
@@ -44,9 +44,6 @@ def make_calls(calls, first):
     ]
 
 
-# --- chat completions -------------------------------------------------------------------------------------------------
-
-
 def _reply_chat(text, *calls, prompt=100, first=900):
     del first
     turn = Turn(text or None, tuple(Call(name, json.dumps(given)) for name, given in calls)).using(prompt)
@@ -60,38 +57,21 @@ def _reply_chat(text, *calls, prompt=100, first=900):
 
 
 def _read_chat(data):
-    if not data.startswith(b"data:"):
-        whole = json.loads(data)
-        (choice,) = whole["choices"]
-        called = [
-            (each["function"]["name"], json.loads(each["function"]["arguments"]))
-            for each in choice["message"].get("tool_calls", ())
-        ]
-        return Said(
-            choice["message"]["content"] or "", called, choice["finish_reason"], whole["usage"]["prompt_tokens"]
-        )
-    events = data_of(data)
-    assert events.pop() == "[DONE]"
-    text, made, finishes, prompt = "", {}, [], 0
-    for event in events:
-        prompt = (event.get("usage") or {}).get("prompt_tokens", prompt)
-        for choice in event["choices"]:
-            text += choice["delta"].get("content") or ""
-            finishes += [choice["finish_reason"]] if choice["finish_reason"] else []
-            for piece in choice["delta"].get("tool_calls", ()):
-                made.setdefault(piece["index"], ["", ""])
-                made[piece["index"]][0] += piece["function"].get("name") or ""
-                made[piece["index"]][1] += piece["function"].get("arguments") or ""
-    (finish,) = finishes
-    return Said(text, [(name, json.loads(given)) for name, given in made.values()], finish, prompt)
+    completion = read_completion(data)
+    (choice,) = completion["choices"]
+    functions = [call["function"] for call in choice["message"].get("tool_calls", ())]
+    calls = [(function["name"], json.loads(function["arguments"])) for function in functions]
+    return Said(
+        choice["message"]["content"] or "",
+        calls,
+        choice["finish_reason"],
+        (completion["usage"] or {}).get("prompt_tokens", 0),
+    )
 
 
 def _request_chat(history, **more):
     options = {"stream_options": {"include_usage": True}} if more.get("stream") else {}
     return body(history, **{**options, **more})
-
-
-# --- Messages ---------------------------------------------------------------------------------------------------------
 
 
 def _reply_messages(text, *calls, prompt=100, first=900):
@@ -105,32 +85,11 @@ def _reply_messages(text, *calls, prompt=100, first=900):
 
 
 def _read_messages(data):
-    if not data.startswith(b"event:"):
-        whole = json.loads(data)
-        blocks, finish, usage = whole["content"], whole["stop_reason"], whole["usage"]
-    else:
-        blocks, finish, usage = [], None, {}
-        for event in data_of(data):
-            match event["type"]:
-                case "message_start":
-                    usage = event["message"]["usage"]
-                case "content_block_start":
-                    assert event["index"] == len(blocks)
-                    blocks.append({**event["content_block"], "json": ""})
-                case "content_block_delta":
-                    delta = event["delta"]
-                    blocks[-1]["json"] += delta.get("partial_json", "")
-                    if "text" in delta:
-                        blocks[-1]["text"] += delta["text"]
-                case "message_delta":
-                    finish, usage = event["delta"]["stop_reason"], usage | event["usage"]
-        blocks = [{**block, "input": json.loads(block["json"] or "{}")} for block in blocks]
+    message = read_message(data)
+    blocks, usage = message["content"], message["usage"]
     text = "|".join(block["text"] for block in blocks if block["type"] == "text")
-    called = [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
-    return Said(text, called, finish, usage["input_tokens"] + usage["cache_read_input_tokens"])
-
-
-# --- Responses --------------------------------------------------------------------------------------------------------
+    calls = [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+    return Said(text, calls, message["stop_reason"], usage["input_tokens"] + usage["cache_read_input_tokens"])
 
 
 def _reply_responses(text, *calls, prompt=100, first=900):
@@ -150,15 +109,11 @@ def _reply_responses(text, *calls, prompt=100, first=900):
 
 
 def _read_responses(data):
-    whole = json.loads(data) if data.startswith(b"{") else data_of(data)[-1]["response"]
-    if not data.startswith(b"{"):
-        done = [event["item"] for event in data_of(data) if event["type"] == "response.output_item.done"]
-        assert done == whole["output"]
-    text = "|".join(part["text"] for item in whole["output"] if item["type"] == "message" for part in item["content"])
-    called = [
-        (item["name"], json.loads(item["arguments"])) for item in whole["output"] if item["type"] == "function_call"
-    ]
-    return Said(text, called, whole["status"], whole["usage"]["input_tokens"])
+    response = read_response(data)
+    items, tokens = response["output"], response["usage"]["input_tokens"]
+    text = "|".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
+    calls = [(item["name"], json.loads(item["arguments"])) for item in items if item["type"] == "function_call"]
+    return Said(text, calls, response["status"], tokens)
 
 
 def _tool_of_chat(name):

@@ -93,11 +93,10 @@ async def test_calls_of_the_clients_own_tools_beside_it_are_delivered_and_the_hi
     assert agent.questions == []
 
 
-@each_way
-async def test_a_second_call_is_told_that_it_was_done(agent, api, streams):
+async def test_a_second_call_is_told_that_it_was_done(agent, api):
     twice = api.reply("", COMPACT, ("Compact", {}))
     again = api.reply("", COMPACT, first=950)
-    found = await agent.send(WORK, twice, again, api.reply("So."), stream=streams)
+    found = await agent.send(WORK, twice, again, api.reply("So."), stream=True)
     first, second = results_of(agent.messages(1))
     (third,) = results_of(agent.messages(2))
     assert first.startswith("Compacted: ")
@@ -108,10 +107,9 @@ async def test_a_second_call_is_told_that_it_was_done(agent, api, streams):
     assert api.read(found.body.data).text == "So."
 
 
-@each_way
-async def test_a_history_with_nothing_to_compact_stays_and_the_model_goes_on(agent, api, streams):
+async def test_a_history_with_nothing_to_compact_stays_and_the_model_goes_on(agent, api):
     short = history(user("Hello."))
-    found = await agent.send(short, api.reply("", COMPACT), api.reply("Hello!"), stream=streams)
+    found = await agent.send(short, api.reply("", COMPACT), api.reply("Hello!"), stream=True)
     (result,) = results_of(agent.messages(1))
     assert result.startswith("Nothing to compact")
     assert agent.messages(1)[: len(agent.messages(0))] == agent.messages(0)
@@ -119,18 +117,17 @@ async def test_a_history_with_nothing_to_compact_stays_and_the_model_goes_on(age
     assert api.read(found.body.data).text == "Hello!"
 
 
-@each_way
-async def test_a_summary_that_fails_is_told_and_the_model_goes_on(agent, api, streams):
+async def test_a_summary_that_fails_is_told_and_the_model_goes_on(agent, api):
     agent.summary = answer({"error": {"message": "The server had an error."}}, 500)
     small = tool_history(8)
-    found = await agent.send(small, api.reply("", COMPACT), api.reply("On we go."), stream=streams)
+    found = await agent.send(small, api.reply("", COMPACT), api.reply("On we go."), stream=True)
     assert agent.questions
     (result,) = results_of(agent.messages(1))
     assert "No summary was written" in result
     assert agent.messages(1)[: len(agent.messages(0))] == agent.messages(0)
     assert api.read(found.body.data).text == "On we go."
     later = [*small, *assistant("On we go."), *user("Yes.")]
-    step = await agent.send(later, api.reply("So."), stream=streams)
+    step = await agent.send(later, api.reply("So."), stream=True)
     assert step.head.first("x-compaction") != "created"
 
 
@@ -162,9 +159,8 @@ async def test_a_compaction_and_its_retry_that_are_refused_end_in_the_upstreams_
     assert found.status == (200 if streams else 400)
 
 
-@each_way
-async def test_a_tool_of_this_name_that_the_client_offers_is_the_clients(agent, api, streams):
-    found = await agent.send(WORK, api.reply("", COMPACT), tools=("Bash", "compact"), stream=streams)
+async def test_a_tool_of_this_name_that_the_client_offers_is_the_clients(agent, api):
+    found = await agent.send(WORK, api.reply("", COMPACT), tools=("Bash", "compact"), stream=True)
     assert agent.tool_names(0) == ["Bash", "compact"]
     assert len(agent.rounds) == 1
     assert api.read(found.body.data).calls == [COMPACT]
@@ -196,22 +192,20 @@ async def test_it_is_not_offered_to_a_client_without_tools(agent, api):
     assert "tools" not in agent.rounds[0].json
 
 
-@each_way
-async def test_other_policies_offer_it_from_the_first_request_on(agent, api, streams):
+async def test_other_policies_offer_it_from_the_first_request_on(agent, api):
     agent.model = "offering"
     short = history(user("Hello."))
-    await agent.send(short, api.reply("Hello!"), stream=streams)
+    await agent.send(short, api.reply("Hello!"), stream=True)
     assert agent.tool_names(0) == ["Bash", "Compact"]
-    await agent.send(WORK, api.reply("", COMPACT), api.reply("So."), stream=streams)
+    await agent.send(WORK, api.reply("", COMPACT), api.reply("So."), stream=True)
     assert TOLD.strip() in text_of(agent.messages(1))
 
 
-@each_way
-async def test_it_and_a_recall_in_one_answer_are_both_answered(agent, api, streams):
+async def test_it_and_a_recall_in_one_answer_are_both_answered(agent, api):
     agent.model = "recalling"
     long = tool_history(40, text="one word after the other " * 40)
     both = api.reply("", COMPACT, ("recall_earlier_output", {"messages": "3"}))
-    found = await agent.send(long, both, api.reply("So."), stream=streams)
+    found = await agent.send(long, both, api.reply("So."), stream=True)
     assert agent.tool_names(0) == ["Bash", "Compact", "recall_earlier_output"]
     done, recalled = results_of(agent.messages(1))
     assert done.startswith("Compacted: ")
@@ -249,24 +243,22 @@ async def test_a_client_that_asks_for_no_usage_gets_none_of_any_round(agent, api
     assert all(not event.get("usage") for event in data_of(found.body.data) if isinstance(event, dict))
 
 
-@each_way
-async def test_what_the_model_said_before_is_no_part_of_the_size_of_the_compacted_history(agent, api, streams):
+async def test_what_the_model_said_before_is_no_part_of_the_size_of_the_compacted_history(agent, api):
     agent.model = "offering"
     words = "one word after the other " * 400
     found = await agent.send(WORK, api.reply(words, COMPACT), api.reply("So."))
     compacted = int(found.head.first("x-compaction-tokens-after"))
     other = tool_history(40, task="Mend it.")
     said = api.reply(words, COMPACT), api.reply("So.", prompt=compacted + 2_100)
-    await agent.send(other, *said, stream=streams)
+    await agent.send(other, *said, stream=True)
     later = [*other, *assistant(f"{words}\n\nSo."), *user("Go on.")]
-    step = await agent.send(later, api.reply("Well."), stream=streams)
+    step = await agent.send(later, api.reply("Well."), stream=True)
     assert step.head.first("x-compaction") == "applied"
     assert abs(int(step.head.first("x-compaction-tokens-after")) - compacted - 2_100) < 500
 
 
-@each_way
-async def test_rounds_are_bounded_for_a_model_that_calls_it_forever(agent, api, streams):
-    found = await agent.send(WORK, api.reply("Again.", COMPACT), stream=streams)
+async def test_rounds_are_bounded_for_a_model_that_calls_it_forever(agent, api):
+    found = await agent.send(WORK, api.reply("Again.", COMPACT), stream=True)
     assert len(agent.rounds) == 9
     assert agent.tool_names(8) == ["Bash"]
     assert api.read(found.body.data).calls == []

@@ -6,14 +6,19 @@ from itertools import pairwise
 import pytest
 
 from tests.support.agent import reading, turns
-from tests.support.apis import CHAT, MESSAGES, RESPONSES, ApiAgent, each_api, each_other_api
+from tests.support.apis import CHAT, MESSAGES, RESPONSES, TOO_LONG, ApiAgent, each_api, each_other_api
 from tests.support.compacting_proxy import metric, settings
 from tests.support.messages import assistant, user
 from tests.support.scripted_upstream import stream
+from tests.support.summary_model import NEAR, OVER, SEEN, account, asks_for_summary, summary_calls, wait_until_asked
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LONG_UNNOTICED = settings(default={"clear_at_least": 1_000_000})
+TOOLS = {
+    "messages": [{"name": "Read", "input_schema": {"type": "object"}}],
+    "responses": [{"type": "function", "name": "Read", "parameters": {"type": "object"}}],
+}
 ENDS = {
     "messages": ("event: message_start\n", "event: message_stop\n"),
     "responses": ("event: response.created\n", "event: response.completed\n"),
@@ -64,7 +69,7 @@ async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve,
     def refuse(asked):
         if len(asked.body) // 4 <= 9_000:
             return api.answer(asked)
-        return stream(*api.refused_events()) if streams else api.refuse()
+        return stream(*api.refused_events(TOO_LONG, "context_length_exceeded")) if streams else api.refuse()
 
     fresh.script = refuse
     async with serve(fresh.url, config=LONG_UNNOTICED) as proxy:
@@ -77,6 +82,46 @@ async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve,
         assert reply.body.data == b"".join(events)
     else:
         assert b"Go on." in reply.body.data
+
+
+@each_other_api
+async def test_another_refusal_within_a_stream_reaches_the_client_as_it_came_and_no_block_is_remembered(
+    serve, fresh, api
+):
+    refusal = api.refused_events("The prompt breaks a rule.", "invalid_prompt")
+    fresh.script = stream(*refusal)
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = ApiAgent(api, proxy, fresh, {"stream": True})
+        _, forwarded, refused = await agent.send(reading(24))
+        fresh.script = api.answer
+        _, _, accepted = await agent.send(reading(24))
+        _, _, later = await agent.send(reading(24))
+    assert len(forwarded) == 1
+    assert refused.body.data == b"".join(refusal)
+    outcomes = [reply.head.first("x-compaction") for reply in (refused, accepted, later)]
+    assert outcomes == ["created", "created", "applied"]
+
+
+@each_other_api
+@pytest.mark.parametrize("streams", [False, True])
+async def test_summaries_are_asked_for_in_this_api(small_window_stack, api, streams):
+    def reply_to(request):
+        text = account() if asks_for_summary(request) else "Go on."
+        return api.reply(text, 10, streams=bool(request.json.get("stream")))
+
+    async with small_window_stack(reply_to) as (up, _, proxy):
+        agent = ApiAgent(api, proxy, up, {"stream": streams, "tools": TOOLS[api.name]})
+        for history in (SEEN, NEAR):
+            await agent.send(history)
+        await wait_until_asked(up)
+        _, (forwarded,), reply = await agent.send(OVER)
+    (question,) = summary_calls(up)
+    assert question.path == f"/v1{api.path}"
+    assert api.find_faults(question.body) == []
+    assert question.json["tools"] == TOOLS[api.name]
+    assert reply.head.first("x-compaction") == "created"
+    assert api.find_faults(forwarded) == []
+    assert "## Active work" in json.dumps(json.loads(forwarded)[api.items])
 
 
 COMPACTED = [

@@ -175,11 +175,10 @@ BINDING = {
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("recall", ["off", "on"])
 @pytest.mark.parametrize("api", BINDING.values(), ids=BINDING)
-async def test_a_rewrite_takes_along_the_thoughts_that_were_bound_to_what_it_replaces(serve, fresh, api, recall):
+async def test_a_rewrite_takes_along_the_thoughts_that_were_bound_to_what_it_replaces(serve, fresh, api):
     fresh.script = provider = Provider(api)
-    async with serve(fresh.url, config=settings(default={"recall": recall})) as proxy:
+    async with serve(fresh.url, config=settings(default={"recall": "on"})) as proxy:
         steps = [await provider.play(proxy, history) for history in HISTORIES]
     assert provider.refused == []
     assert {answer.status for answer in steps} == {200}

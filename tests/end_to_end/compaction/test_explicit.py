@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from tests.support import scripted_upstream
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import settings
 from tests.support.messages import assistant, body, call, history, tool, user
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import Upstream, answer
+from tests.support.scripted_upstream import Upstream
 from tests.support.summary_model import ASKED, SMALL_WINDOW_SETTINGS, WINDOW, WORK, account, model, summary_calls
 
 EARLY = WORK[:24]
@@ -79,10 +78,10 @@ async def test_a_tool_of_that_name_compacts_once_with_its_focus(small_window_sta
     assert (again.compaction, later.compaction) == ("applied", "applied")
 
 
-@pytest.mark.parametrize("length", [24, 32, 36, 40, 46])
+@pytest.mark.parametrize("length", [24, 40])
 @pytest.mark.parametrize("small_window_stack", [WINDOW], indirect=True)
 async def test_at_any_size_a_client_that_asks_by_name_gets_its_summary(small_window_stack, length):
-    """Below the trigger, a little above it, where others do not wait for a summary, and close to the window."""
+    """Below the trigger, and above it."""
     up, agent = small_window_stack
     work = WORK[:length]
     path, headers = "/chat/completions/compact", {"authorization": "Bearer sk-a"}
@@ -111,16 +110,6 @@ async def test_a_path_gives_the_shortened_messages_back_and_keeps_nothing(small_
     assert ASKED in json.dumps(up.requests[0].json["messages"][-1])
     assert up.requests[0].path == "/v1/chat/completions"
     assert after.compaction == "none"
-
-
-async def test_half_a_surrogate_pair_in_a_summary_is_given_back_as_a_question_mark(small_window_stack):
-    """Models write them where their tokens end in the middle of a character."""
-    up, agent = small_window_stack
-    text = scripted_upstream.text_turn(account(words="All of \ud800 passes.")).completion()
-    up.script = model(lambda _: answer(json.dumps(text).encode(), headers=[("content-type", "application/json")]))
-    reply = await ask(agent.proxy, body(EARLY), path="/chat/completions/compact")
-    assert reply.status == 200
-    assert "All of ? passes." in json.loads(reply.body.data)["report"]["summary"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from tests.support.messages_api import answer_events, answer_text, find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import answer, stream
-from tests.support.summary_model import NEAR, OVER, SEEN, account, asks_for_summary, summary_calls, wait_until_asked
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -40,29 +39,6 @@ async def test_a_client_that_marks_nothing_gets_marks_where_the_policy_sets_them
     assert bill.cost < unmarked / 4
 
 
-@pytest.mark.parametrize("streams", [False, True])
-async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
-    def script(request):
-        text = account() if asks_for_summary(request) else "Go on."
-        return stream(*answer_events(text, 10)) if request.json.get("stream") else answer(answer_text(text, 10))
-
-    async with small_window_stack(script) as (up, _, proxy):
-        agent = ApiAgent(
-            MESSAGES, proxy, up, {"stream": streams, "tools": [{"name": "Read", "input_schema": {"type": "object"}}]}
-        )
-        for history in (SEEN, NEAR):
-            await agent.send(history)
-        await wait_until_asked(up)
-        _, forwarded, words = await agent.send(OVER)
-    (question,) = summary_calls(up)
-    assert question.path == "/v1/messages"
-    assert find_faults(question.body) == []
-    assert question.json["tools"] == json.loads(forwarded[0])["tools"]
-    assert words.head.first("x-compaction") == "created"
-    assert find_faults(forwarded[0]) == []
-    assert "## Active work" in json.dumps(json.loads(forwarded[0])["messages"])
-
-
 async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded(serve, fresh):
     fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
@@ -83,33 +59,3 @@ async def test_a_count_of_tokens_says_what_was_done_to_what_it_counts(serve, fre
         await agent.send(history)
         replies.append((await agent.send(history, path="/messages/count_tokens"))[2])
     assert [reply.head.first("x-compaction") for reply in replies] == ["none", "off", "applied"]
-
-
-async def test_errors_of_the_proxy_have_the_shape_of_this_api(serve, fresh):
-    async with serve(fresh.url, config={"upstreams": [{"models": ["x"]}]}) as proxy:
-        _, _, reply = await ApiAgent(MESSAGES, proxy, fresh).send(reading(1))
-    error = json.loads(reply.body.data)
-    assert (reply.status, error["type"], error["error"]["type"]) == (404, "error", "not_found_error")
-
-
-async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
-    fresh.script = stream(*answer_events("All is well.")[:-3])
-    async with serve(fresh.url, config=settings()) as proxy:
-        _, _, reply = await ApiAgent(MESSAGES, proxy, fresh, {"stream": True}).send(reading(1))
-    last = reply.body.data.decode().strip().split("\n\n")[-1].strip()
-    assert last.startswith("event: error\n")
-    assert json.loads(last.partition("data: ")[2])["error"]["type"] == "api_error"
-
-
-def refuse_within(type_, message):
-    """A stream that a gateway began before its own upstream had answered."""
-    error = {"type": "error", "error": {"type": type_, "message": message}}
-    return answer_events("")[0], f"event: error\ndata: {json.dumps(error)}\n\n".encode()
-
-
-async def test_an_error_within_a_stream_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):
-    fresh.script = stream(*refuse_within("overloaded_error", "Overloaded"))
-    async with serve(fresh.url, config=settings()) as proxy:
-        _, forwarded, reply = await ApiAgent(MESSAGES, proxy, fresh, {"stream": True}).send(reading(24))
-    assert reply.body.data == b"".join(refuse_within("overloaded_error", "Overloaded"))
-    assert len(forwarded) == 1

@@ -3,10 +3,8 @@
 import asyncio
 import json
 
-from tests.support import messages_api
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import WORK, settings
-from tests.support.proxy_client import ask, until
 from tests.support.scripted_upstream import Upstream, answer, text_turn
 
 
@@ -36,24 +34,3 @@ async def test_a_policy_can_have_a_shortened_history_counted_by_a_probe(serve):
     assert probe["messages"] == json.loads(step.forwarded)["messages"]
     assert again.tokens[1] == len(up.requests[1].body) // 4
     assert len(up.requests) == 3
-
-
-async def test_a_probe_beside_a_budget_for_thinking_asks_for_more_than_that(serve):
-    """Anthropic refuses a bound of the answer that is not above the budget."""
-
-    def reply(request):
-        whole = messages_api.answer_text("Go on.")
-        probed = request.json["max_tokens"] < 4_000
-        return answer(whole if probed else {key: value for key, value in whole.items() if key != "usage"})
-
-    async with Upstream(reply) as up:
-        config = settings(default={"recount": "probe"})
-        config["upstreams"][-1] = {**config["upstreams"][-1], "base_url": up.url}
-        async with serve(None, config=config) as proxy:
-            thinking = {"type": "enabled", "budget_tokens": 4_000}
-            asked = messages_api.request(WORK, max_tokens=8_000, thinking=thinking)
-            assert (await ask(proxy, asked, "/messages")).head.first("x-compaction") == "created"
-            await until(lambda: len(up.requests) == 2 and up.requests[1].arrived)
-            await up.requests[1].end()
-    probe = up.requests[1].json
-    assert (probe["max_tokens"], probe["thinking"]["budget_tokens"]) == (1_040, 1_024)

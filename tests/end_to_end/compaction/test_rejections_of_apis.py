@@ -67,10 +67,7 @@ HANDED_ON = [
         "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.",
     ),
     (413, MESSAGES, "Request exceeds the maximum size", "request_too_large"),
-    (429, MESSAGES, "This request would exceed your account's rate limit.", "rate_limit_error"),
     (529, MESSAGES, "Overloaded", "overloaded_error"),
-    (400, MESSAGES, "role 'system' is not supported on this model"),
-    (400, MESSAGES, "thinking.block_binding: Extra inputs are not permitted"),
     (404, RESPONSES, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
     (400, RESPONSES, "Previous response with id 'resp_1' not found.", "previous_response_not_found"),
 ]

@@ -1,64 +1,16 @@
-"""The same bytes by any worker, and what happens when the store or the core fails: real files, real processes."""
+"""What happens when the store or the core fails: real files, real processes."""
 
-import asyncio
 import json
-import sqlite3
 
 import pytest
 import pytest_asyncio
 
-from tests.support.agent import Agent, compactions, turns
-from tests.support.compacting_proxy import ASIDE, LONGER, WORK, Stack, database, metric, rows, settings
+from tests.support.agent import Agent, compactions
+from tests.support.compacting_proxy import ASIDE, WORK, Stack, database, metric, settings
 from tests.support.proxy_client import log_of, until
 from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-# --- the same bytes by any worker ------------------------------------------------------------------------------------
-
-
-COUNTED = text_turn("Go on.").using(prompt=4_000)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def plain(agent, up):
-    """What one worker forwards, for all of them to be held against."""
-    up.script = COUNTED
-    return [step.forwarded for step in await agent.work(WORK)]
-
-
-async def alternating(up, proxies, place):
-    """One agent whose turns go through one proxy after the other, each once the last one has noted its own."""
-    steps, noticed = [], 0
-    for number, messages in enumerate(turns(WORK)):
-        steps.append(await Agent(proxies[number % len(proxies)], up, "sk-a").send(messages))
-        noticed += steps[-1].header("x-compaction-tokens-after") is not None
-        if noticed:
-            await until(
-                lambda seen=noticed: len(rows(place, "select key from facts_1 where key like '%/anchor/%'")) >= seen
-            )
-    return [step.forwarded for step in steps]
-
-
-@pytest.mark.seconds
-async def test_f8_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
-    fresh.script = COUNTED
-    forwarded, requests = [], [*turns(WORK)]
-    for part in (requests[:9], requests[9:]):
-        async with serve(fresh.url, "--state", str(tmp_path), config=settings(), fresh=True) as proxy:
-            forwarded += [(await Agent(proxy, fresh, "sk-a").send(messages)).forwarded for messages in part]
-    assert forwarded == plain
-
-
-@pytest.mark.seconds
-async def test_f8_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain):
-    fresh.script = COUNTED
-    async with serve(fresh.url, "--workers", "2", config=settings()) as proxy:
-        assert await alternating(fresh, [proxy], proxy.state) == plain
-
-
-# --- when the store or the core fails --------------------------------------------------------------------------------
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -104,38 +56,6 @@ async def test_a_store_that_is_lost_costs_a_worker_nothing(victim, harm):
     assert compactions(after) == ["applied", "applied"]
     assert len(after[1].forwarded) < len(after[1].sent)
     delete_database(database(victim.proxy.state))
-
-
-@pytest.mark.seconds
-async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
-    faults = await metric(victim.proxy, "store_faults_total")
-    assert (await victim.send(WORK)).compaction == "created"
-    locked = sqlite3.connect(database(victim.proxy.state), isolation_level=None)
-    locked.execute("begin immediate")
-    began = asyncio.get_running_loop().time()
-    meanwhile = await victim.send(LONGER)
-    assert asyncio.get_running_loop().time() - began < 60
-    locked.rollback()
-    locked.close()
-    afterwards = await victim.send(LONGER)
-    assert await metric(victim.proxy, "store_faults_total") > faults
-    assert meanwhile.answer.status == 200
-    assert compactions([meanwhile, afterwards]) == ["created", "applied"]
-    assert meanwhile.forwarded == afterwards.forwarded
-
-
-@pytest.mark.seconds
-async def test_a_block_that_cannot_be_stored_is_remembered(victim):
-    """A full disk is read as ever: without the memory, each request would be shortened once more."""
-    await victim.send(WORK[:4])
-    full = sqlite3.connect(database(victim.proxy.state), isolation_level=None)
-    full.execute("begin immediate")
-    steps = [await victim.send(WORK), await victim.send(ASIDE), await victim.send(LONGER)]
-    full.rollback()
-    full.close()
-    assert [step.answer.status for step in steps] == [200] * len(steps)
-    assert compactions(steps[:2]) == ["created", "applied"]
-    assert len(steps[2].forwarded) < len(steps[2].sent)
 
 
 # The proxy with a bug in it: a decision about a history that holds this word raises.

@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.agent import Agent, compactions
 from tests.support.compacting_proxy import metric
-from tests.support.messages import user
 from tests.support.scripted_upstream import answer, hang, text_turn, wait_for
 from tests.support.summary_model import (
     BEYOND,
@@ -17,7 +16,6 @@ from tests.support.summary_model import (
     SEEN,
     WORK,
     account,
-    answer_late,
     asks_for_summary,
     body_has_summary,
     fill_window,
@@ -26,8 +24,6 @@ from tests.support.summary_model import (
     summary_calls,
     wait_until_asked,
 )
-
-# --- ready before it is needed ---------------------------------------------------------------------------------------
 
 
 async def test_a_summary_is_prepared_near_the_trigger_and_swapped_in_over_it(small_window_stack):
@@ -73,19 +69,6 @@ async def test_the_question_asks_for_one_text_and_nothing_else(small_window_stac
     (asked_for,) = summary_calls(up)
     assert asked_for.json.keys() == {"model", "messages", "max_tokens"}
     assert asked_for.json["max_tokens"] == 600
-
-
-async def test_a_summary_that_is_cut_off_each_time_is_never_asked_for_with_more_room_than_the_window_has(
-    small_window_stack,
-):
-    cut_off = text_turn(account()).ending("length")
-    async with small_window_stack(model(cut_off), summary={"max_tokens": 4_000}) as (up, agent, _):
-        await agent.send(SEEN)
-        await agent.send(NEAR)
-        await wait_until_asked(up, 3)
-    first, *later = (request.json["max_tokens"] for request in summary_calls(up))
-    assert 2_000 < first < 4_000  # a sixth of the trigger
-    assert later == [2 * first] * 2
 
 
 async def test_a_streamed_summary_is_asked_for_its_usage_and_the_metrics_have_what_it_cost(small_window_stack):
@@ -160,15 +143,6 @@ async def test_a_refusal_that_only_quotes_the_option_changes_nothing_for_other_c
     assert b"stream_options" in over.forwarded
 
 
-async def test_a_prompt_that_is_sent_once_never_pays_for_a_summary(small_window_stack):
-    async with small_window_stack(model()) as (up, agent, _):
-        over = await agent.send(OVER)
-        await asyncio.sleep(0.3)
-    assert over.compaction == "created"
-    assert not has_summary(over)
-    assert summary_calls(up) == []
-
-
 async def test_no_turn_waits_for_a_slow_summary_while_the_history_fits(small_window_stack):
     written = asyncio.Event()
     summary = answer(text_turn(account()).completion())
@@ -200,42 +174,6 @@ async def test_when_it_must_wait_it_waits_no_longer_than_the_policy_says(small_w
     assert 0.4 < waited < 60
 
 
-async def test_when_it_must_wait_and_the_answer_comes_in_time_it_is_used(small_window_stack):
-    async with small_window_stack(model(answer_late(text_turn(account()), 0.3))) as (up, agent, _):
-        await agent.send(SEEN)
-        await agent.send(BEYOND)
-    assert body_has_summary(up.requests[-1])
-
-
-@pytest.mark.slow
-async def test_the_same_history_gets_the_same_bytes_from_every_worker_and_one_summary_is_made(small_window_stack):
-    async with small_window_stack(model(), workers=2) as (up, agent, _):
-        await agent.send(SEEN)
-        await asyncio.gather(*(agent.send(NEAR) for _ in range(6)))
-        await wait_until_asked(up)
-        steps = await asyncio.gather(*(agent.send(OVER) for _ in range(6)))
-    assert len(summary_calls(up)) == 1
-    assert len({json.dumps(step.answer.head.first("x-compaction-tokens-after")) for step in steps}) == 1
-    forwarded = {request.body for request in up.requests if len(request.body) and body_has_summary(request)}
-    assert len(forwarded) == 1
-
-
-async def test_a_waiting_client_that_leaves_cancels_the_summary(small_window_stack):
-    async with small_window_stack(model(hang())) as (up, agent, _):
-        await agent.send(SEEN)
-        waiting = asyncio.create_task(agent.send(BEYOND))
-        async with asyncio.timeout(60):
-            while not summary_calls(up):  # noqa: ASYNC110 (the upstream signals nothing)
-                await asyncio.sleep(0.02)
-        waiting.cancel()
-        (asked_for,) = summary_calls(up)
-        await asked_for.end()
-    assert asked_for.departure is not None
-
-
-# --- what is seen of it ----------------------------------------------------------------------------------------------
-
-
 async def test_a_summary_is_in_the_log_and_the_metrics_with_its_cost(small_window_stack):
     async with small_window_stack(model(text_turn(account()).using(9_000, 300, cached=8_000))) as (up, agent, proxy):
         await fill_window(up, agent)
@@ -243,12 +181,3 @@ async def test_a_summary_is_in_the_log_and_the_metrics_with_its_cost(small_windo
         assert await metric(proxy, "summary_tokens_total", kind="cached") == 8_000
     (line,) = [json.loads(line) for line in proxy.output.splitlines() if '"summary-ended"' in line]
     assert (line["outcome"], line["tokens_read"], line["tokens_written"]) == ("made", 9_000, 300)
-
-
-async def test_a_client_that_summarises_by_itself_gets_existing_blocks_only(small_window_stack):
-    async with small_window_stack(model()) as (up, agent, _):
-        await agent.send(SEEN)
-        aside = await agent.send([*OVER, *user("Summarise this conversation so that another agent can go on.")])
-        await asyncio.sleep(0.2)
-    assert aside.compaction == "none"
-    assert summary_calls(up) == []

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -11,14 +10,12 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from proxy.access.records import Records
-from proxy.access.registry import create_team_key
 from tests.support.admin_client import team_key
 from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command
-from tests.support.compacting_proxy import SMALL, WORK, database, metric, rows
+from tests.support.compacting_proxy import SMALL, WORK, rows
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, until, whole_log
-from tests.support.scripted_upstream import Upstream, answer, text_turn
+from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -95,16 +92,6 @@ def header(request, name):
     return next((value.decode() for key, value in request.headers if key.lower() == name.encode()), None)
 
 
-# --- keys ---
-
-
-async def test_a_team_key_opens_and_the_upstream_sees_its_own_key(agents):
-    step = await agents["red"].send(WORK[:2])
-    assert step.answer.status == 200
-    (request,) = agents["red"].up.requests
-    assert header(request, "authorization") == "Bearer sk-real"
-
-
 async def test_a_team_with_an_upstream_and_a_key_of_its_own_gets_these(agents):
     await agents["own"].send(WORK[:2], model="anything")
     (request,) = agents["own"].up.requests
@@ -135,19 +122,6 @@ async def test_a_revoked_key_is_refused_and_a_fresh_one_accepted_without_a_resta
     assert f"the team key {public} is revoked" in fault_of(step.answer)["message"]
 
 
-async def test_a_key_that_runs_out_opens_no_more(stack):
-    up, proxy, _ = stack
-    for seconds in (0.5, 2, 8, 32):  # on a busy machine a short life may be over before the first request
-        text, key = create_team_key("red", time.time(), days=seconds / 86_400)
-        Records(proxy.state).change(lambda known, key=key: known.with_key(key))
-        agent = Agent(proxy, up, text)
-        first = await sending(agent, lambda step: is_admitted(step) or "expired" in fault_of(step.answer)["message"])
-        if is_admitted(first):
-            break
-    assert is_admitted(first)
-    assert "expired" in fault_of((await sending(agent, is_unauthorized)).answer)["message"]
-
-
 async def test_no_team_key_is_written_or_printed(stack, agents, work):
     """However it is shown: as it should be, half, doubled, as a password, or in the middle of a URL."""
     _, proxy, keys = stack
@@ -164,9 +138,6 @@ async def test_no_team_key_is_written_or_printed(stack, agents, work):
     for text in keys.values():
         assert text.split("-", 2)[2].encode() not in written
         assert text.split("-")[1].encode() in written  # the public id may
-
-
-# --- walls ---
 
 
 async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
@@ -190,22 +161,6 @@ async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
         files = (place / "originals" / f"team.{team}").rglob("*.jsonl")
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         assert {line["tenant"] for line in lines if "tenant" in line} == {f"team.{team}"}
-
-
-async def test_figures_are_shown_by_team(agents):
-    proxy = agents["red"].proxy
-    figures = [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")]
-    await whole_log(proxy)
-    lines = len(log_of(proxy, "request", team="red"))
-    await agents["red"].send(WORK[:2])
-    await until(lambda: len(log_of(proxy, "request", team="red")) > lines)
-    assert [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")] == [
-        figures[0] + 1,
-        figures[1],
-    ]
-
-
-# --- policies ---
 
 
 async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents, work):
@@ -248,9 +203,6 @@ async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
         assert (await agent.send(WORK[:2])).answer.status == 200
 
 
-# --- switches ---
-
-
 async def test_switched_off_no_new_block_is_made_and_existing_ones_apply(stack, agents, work):
     _, proxy, _ = stack
     agent = agents["red"]
@@ -271,43 +223,3 @@ async def test_switched_off_no_new_block_is_made_and_existing_ones_apply(stack, 
     finally:
         await command(proxy, "switch", "on", "--team", "red")
     await sending(agent, lambda step: step.compaction == "none")
-
-
-# --- unknown callers, and trusted gateways ---
-
-
-async def test_rejected_callers_fill_no_disk(serve):
-    """Made-up keys with long histories: the upstream refuses them, and nothing of them is kept."""
-    async with Upstream(answer({"error": {"message": "Incorrect API key provided"}}, status=401)) as up:
-        config = {"upstreams": [{"base_url": up.url, "window": 1_000_000}], "policies": {"default": SMALL}}
-        async with serve(None, config=config) as proxy:
-            for number in range(3):
-                step = await Agent(proxy, up, f"sk-made-up-{number}").send(WORK)
-                assert step.answer.status == 401
-            await asyncio.sleep(0.3)
-            assert not [*(proxy.state / "originals").rglob("*.jsonl")]
-            if database(proxy.state).exists():
-                assert rows(proxy.state, "select key from blocks_1") == []
-                assert rows(proxy.state, "select key from facts_1") == []
-
-
-@asynccontextmanager
-async def proxy_behind_gateway(serve, trusted):
-    async with Upstream(text_turn("Go on.")) as up:
-        config = {
-            "upstreams": [{"base_url": up.url, "window": 1_000_000}],
-            "policies": {"default": SMALL},
-            "access": {"team_header": "x-team", "trusted": [trusted]},
-        }
-        async with serve(None, config=config) as proxy:
-            yield up, proxy
-
-
-@pytest.mark.seconds
-async def test_a_trusted_gateway_with_a_rotating_key_names_the_team_and_blocks_are_found_again(serve):
-    async with proxy_behind_gateway(serve, "127.0.0.1") as (up, proxy):
-        for hour, turns in enumerate((WORK[:30], WORK)):
-            steps = await Agent(proxy, up, f"sk-hour-{hour}", {"x-team": "red"}).work(turns)
-        assert compactions(steps)[-1] == "applied"
-        assert all(header(request, "x-team") is None for request in up.requests)
-        assert {key.partition("/")[0] for (key,) in rows(proxy.state, "select key from blocks_1")} == {"team.red"}

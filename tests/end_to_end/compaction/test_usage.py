@@ -38,18 +38,6 @@ async def test_a_stream_that_was_shortened_is_asked_for_its_usage_and_the_client
     assert step.answer.body.data == b"".join(up.script.frames(model="gpt-4o"))
 
 
-async def test_a_short_history_is_not_asked(stack):
-    _, agent = stack
-    step = await agent.send(WORK[:4], stream=True)
-    assert step.is_verbatim
-
-
-async def test_a_client_that_asks_gets_what_it_asked_for(stack):
-    up, agent = stack
-    step = await grown(agent, stream=True, stream_options={"include_usage": True})
-    assert step.answer.body.data == b"".join(up.script.frames(usage=True, model="gpt-4o"))
-
-
 def gauge_of(step):
     return json.loads(step.answer.body.data)["usage"]["prompt_tokens"]
 

@@ -108,27 +108,6 @@ async def test_row_5_the_bound_is_within_what_the_model_can_write(up, alone, mod
     assert asked.json[name] == {"gpt-4o": 16_384, "gpt-5": 20_000}[model]
 
 
-async def test_row_5_a_refusal_that_names_the_limit_is_asked_again_within_it(up, alone):
-    refused = answer({"error": {"message": "max_tokens is too large: 10000. This model supports at most 4096 "
-                                "completion tokens, whereas you provided 10000.", "type": "invalid_request_error",
-                                "param": "max_tokens", "code": None}}, 400)  # fmt: skip
-    up.script = summarizer(in_turn(refused, GOOD))
-    async with alone(up, inherit="j-cli", **SMALL) as agent:
-        step = await agent.send(chat_history(600), model="some-model")
-    assert [asked.json["max_tokens"] for asked in questions(up)] == [10_000, 4_096]  # a sixth of 60,000, no more
-    assert step.compaction == "created"
-
-
-async def test_row_5_a_refusal_of_the_parameter_is_asked_again_by_its_other_name(up, alone):
-    refused = answer({"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
-                                "'max_completion_tokens' instead.", "type": "invalid_request_error"}}, 400)  # fmt: skip
-    up.script = summarizer(in_turn(refused, GOOD))
-    async with alone(up, inherit="j-cli", **SMALL) as agent:
-        step = await agent.send(chat_history(600), model="some-model")
-    assert [asked.json.get("max_completion_tokens") for asked in questions(up)] == [None, 10_000]
-    assert step.compaction == "created"
-
-
 async def test_row_6_two_messages_remain_and_the_first_names_the_transcript(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
@@ -165,19 +144,22 @@ async def test_row_6_in_a_tool_loop_only_the_task_and_the_newest_call_stay_besid
     assert sum(TOLD.strip() in (message["content"] or "") for message in own) == 1
 
 
-FORCED = [
-    ("/compact the parser", {}),
-    ("/Compact the parser", {}),
-    ([{"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
-      {"type": "text", "text": "/COMPACT the parser"}], {}),
-    (None, {"x-compaction": "force", "x-compaction-focus": "the parser"}),
-]  # fmt: skip
+COMMAND = "/compact the parser", {}
+BEHIND_A_REMINDER = [
+    {"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
+    {"type": "text", "text": "/COMPACT the parser"},
+]
+FOCUSED = [
+    *((policy, chat_history, COMMAND) for policy in ("j-cli", "jp", "middleware", "default")),
+    *((policy, tool_history, COMMAND) for policy in ("j-cli", "jp", "middleware", "default")),
+    ("default", tool_history, (BEHIND_A_REMINDER, {})),
+    ("default", tool_history, (None, {"x-compaction": "force", "x-compaction-focus": "the parser"})),
+]
 
 
-@pytest.mark.parametrize("policy", ["j-cli", "jp", "middleware", "default"])
-@pytest.mark.parametrize(("command", "headers"), FORCED)
-@pytest.mark.parametrize("make", [chat_history, tool_history])
-async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(stack, up, policy, command, headers, make):  # noqa: PLR0917
+@pytest.mark.parametrize(("policy", "make", "asking"), FOCUSED)
+async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(stack, up, policy, make, asking):
+    command, headers = asking
     agent = Agent(stack.proxy, up, "sk-focus")
     up.script = summarizer(GOOD)
     sent = make(60, task=f"{policy} {make.__name__} {command}")

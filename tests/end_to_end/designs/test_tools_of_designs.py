@@ -243,12 +243,6 @@ async def test_row_35_a_turn_stays_or_goes_with_all_messages_it_holds(up, alone)
     assert all(message in step.messages for index in stayed for message in turns[index])
 
 
-async def test_row_30_outputs_are_cut_to_fifty_lines(agent):
-    out = "\n".join(f"line {number}" for number in range(200))
-    step = await agent.send(history(SYSTEM, user("Go."), call("Bash", out=out)), model="blocks")
-    assert len(step.messages[-1]["content"].splitlines()) <= 51
-
-
 def _loop(number):
     calls = (call("Bash", out=f"{place} {TEXT}", command=f"loop {number} {place}") for place in range(60))
     return (user(f"Task {number}?"), *calls)
@@ -272,7 +266,7 @@ async def test_row_31_lines_of_three_earlier_loops_are_carried(up, alone):
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize(("scope", "kept"), [(0, 1), (1, 2), (2, 3), (9, 4)])
+@pytest.mark.parametrize(("scope", "kept"), [(1, 2), (9, 4)])
 async def test_row_31_a_scope_counts_earlier_summaries(up, alone, scope, kept):
     number = iter(range(10))
     up.script = lambda request: (

@@ -20,7 +20,7 @@ from tests.end_to_end.growing.run import (
     SUMMARY_TOO_LONG,
     Findings,
 )
-from tests.support.apis import MESSAGES, RESPONSES
+from tests.support.apis import MESSAGES, RESPONSES, TOO_LONG
 from tests.support.growing_histories import Conversation
 from tests.support.history_judge import LOOK_ALIKE
 from tests.support.scripted_upstream import answer, stream
@@ -59,7 +59,7 @@ def refuse(api, size, window, *, streams):
     if api is MESSAGES:
         return api.refuse(f"prompt is too long: {size} tokens > {window} maximum")
     if streams:
-        return stream(*api.refused_events())
+        return stream(*api.refused_events(TOO_LONG, "context_length_exceeded"))
     return api.refuse(code="context_length_exceeded")
 
 

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from proxy.recall.answering import RECALLS_MAX, ROUNDS_MAX
+from proxy.path.rounds import RECALLS_MAX, ROUNDS_MAX
 from tests.support.agent import Agent, reading, turns
+from tests.support.client_answers import read_completion
 from tests.support.messages import assistant, tool, user
 from tests.support.proxy_client import data_of, log_of, until
 from tests.support.scripted_upstream import answer, call_turn, cut, delta, hang, in_turn, overflow, stream, text_turn
@@ -41,28 +42,12 @@ def ask(stack, up, request):
 
 def client_view(answer):
     """Text, calls, finish and usage, as a client puts them together."""
-    data = answer.body.data
-    assert TOOL.encode() not in data
+    assert TOOL.encode() not in answer.body.data
     assert answer.body.whole
-    if not data.startswith(b"data:"):
-        (choice,) = (whole := json.loads(data))["choices"]
-        found = [(call["id"], call["function"]["arguments"]) for call in choice["message"].get("tool_calls", ())]
-        return choice["message"]["content"], found, choice["finish_reason"], whole["usage"]
-    events = data_of(data)
-    assert events.pop() == "[DONE]"
-    assert len({event["id"] for event in events}) == 1
-    text, made, finishes, usage = "", {}, [], None
-    for event in events:
-        usage = event.get("usage") or usage
-        for choice in event["choices"]:
-            text += choice["delta"].get("content") or ""
-            finishes += [choice["finish_reason"]] if choice["finish_reason"] else []
-            for piece in choice["delta"].get("tool_calls", ()):
-                made.setdefault(piece["index"], ["", ""])
-                made[piece["index"]][0] += piece.get("id") or ""
-                made[piece["index"]][1] += piece["function"].get("arguments") or ""
-    (ended,) = finishes
-    return text, [tuple(call) for call in made.values()], ended, usage
+    completion = read_completion(answer.body.data)
+    (choice,) = completion["choices"]
+    calls = [(call["id"], call["function"]["arguments"]) for call in choice["message"].get("tool_calls", ())]
+    return choice["message"]["content"], calls, choice["finish_reason"], completion["usage"]
 
 
 each_way = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.agent import reading
+from tests.support.client_answers import read_message
 from tests.support.messages_api import find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.messages_replies import blocks_reply, text, thinking_block, tool_use_block
@@ -18,36 +19,10 @@ WORK = reading(24)
 each_way = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 
 
-def put_together(found):
-    """The message that a client makes of an answer."""
-    data = found.body.data
-    assert TOOL.encode() not in data
-    if not data.startswith(b"event:"):
-        return json.loads(data)
-    message, open_block = None, None
-    for line in data.splitlines():
-        event = json.loads(line[5:]) if line.startswith(b"data:") else {}
-        match event.get("type"):
-            case "message_start":
-                assert message is None
-                message = event["message"]
-            case "content_block_start":
-                assert event["index"] == len(message["content"])
-                open_block = event["content_block"]
-                message["content"].append(open_block)
-            case "content_block_delta":
-                assert event["index"] == len(message["content"]) - 1
-                delta = event["delta"]
-                name = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}.get(
-                    delta["type"], "json"
-                )
-                open_block[name] = open_block.get(name, "") + delta.get(name, delta.get("partial_json", ""))
-            case "message_delta":
-                message |= {**event["delta"], "usage": message["usage"] | event["usage"]}
-    for block in message["content"]:
-        if "json" in block:
-            block["input"] = json.loads(block.pop("json"))
-    return message
+def put_together(answer):
+    """What a client makes of an answer."""
+    assert TOOL.encode() not in answer.body.data
+    return read_message(answer.body.data)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.agent import reading
+from tests.support.client_answers import read_response
 from tests.support.responses_api import events_of, find_faults
 from tests.support.responses_api import request as as_request
 from tests.support.scripted_upstream import answer, stream
@@ -41,23 +42,10 @@ def items_reply(*items, prompt=100):
     return script
 
 
-def put_together(found):
-    """The response that a client makes of an answer."""
-    data = found.body.data
-    assert TOOL.encode() not in data
-    if not data.startswith(b"event:"):
-        return json.loads(data)
-    events = [json.loads(line[5:]) for line in data.splitlines() if line.startswith(b"data:")]
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    assert [event["type"] for event in events if event["type"] in ("response.created", "response.completed")] == [
-        "response.created",
-        "response.completed",
-    ]
-    added = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
-    assert added == list(range(len(added)))
-    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-    assert done == events[-1]["response"]["output"]
-    return events[-1]["response"]
+def put_together(answer):
+    """What a client makes of an answer."""
+    assert TOOL.encode() not in answer.body.data
+    return read_response(answer.body.data)
 
 
 @pytest.fixture

@@ -1,0 +1,128 @@
+"""Valid settings that are probably mistakes: each causes a warning with the mend, and nothing else does."""
+
+import pytest
+
+from proxy.config import Attachment, Config, find_warnings
+from proxy.config.yaml_file import parse_variable
+
+SHADOWED = "upstreams: [{name: a}, {name: b, models: 'qwen*'}]\n"
+LABS = "upstreams: [{name: lab, models: 'lab-*'}, {name: main, models: 'm-*'}]\nteams: {red: , own: {upstream: lab}}\n"
+OPEN = "listen: {host: 0.0.0.0}\n"
+
+
+def warnings_of(text):
+    config = Config.model_validate(parse_variable(text) or {}, context={"KEY": "sk-a"})
+    return dict(find_warnings(config, lambda model: model == "gpt-known"))
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "why"),
+    [
+        (SHADOWED, "upstreams.1", "is never reached: upstreams.0 serves 'qwen*' too; move this one above it"),
+        ("attachments: [{team: r*}, {team: red, model: gpt-*}]", "attachments.1", "is never reached: attachments.0"),
+        (LABS + "attachments: [{model: gtp-4o}]", "attachments.0.model", "is no known model"),
+        (LABS + "attachments: [{team: gr*}]", "attachments.0.team", "no team in `teams`"),
+        (LABS + "attachments: [{upstream: az*}]", "attachments.0.upstream", "matches no upstream"),
+        (LABS + "attachments: [{team: own, upstream: main}]", "attachments.0.upstream", "another upstream"),
+        (LABS + "attachments: [{team: red, model: gpt-known}]", "attachments.0.model", "served by no upstream"),
+        ("teams: {red: }", "teams.red", "upstream 'default' has no key, and the team has none either"),
+        (OPEN + "upstreams: [{key: env:KEY}]", "upstreams.0.key", "without `teams`"),
+        ("transcripts: {keep: off, required: true}", "transcripts.required", "has no effect"),
+        ("policies: {x: {trigger_tokens: 20000, keep: {tokens: 12000}}}", "policies.x.keep.tokens", "4,000 is used"),
+        (
+            "policies: {x: {trigger_tokens: 20000, clear_at_least: 10000}}",
+            "policies.x.clear_at_least",
+            "is not below trigger_tokens * target",
+        ),
+        (
+            "policies: {x: {clear_at_least: 9, clear_cold_at_least: 10}}",
+            "policies.x.clear_cold_at_least",
+            "set it lower",
+        ),
+        (
+            "policies: {x: {inherit: j-cli, trigger_tokens: 5000}}",
+            "policies.x.summary.max_tokens",
+            "is 20,000, but 833 is used: trigger_tokens has no room for more",
+        ),
+        (
+            "policies: {x: {inherit: j-cli, trigger_tokens: 15000}}",
+            "policies.x.summary.max_tokens",
+            "is 20,000, but 2,500 is used: trigger_tokens has no room for more",
+        ),
+        (
+            "policies: {x: {summary: {model: mini}}}\nupstreams: [{models: gpt-*}]",
+            "policies.x.summary.model",
+            "no upstream serves 'mini'",
+        ),
+        (
+            "policies: {x: {summary: {model: mini, upstream: a}}}\nupstreams: [{name: a, models: gpt-*}]",
+            "policies.x.summary.model",
+            "upstream 'a' does not serve 'mini'",
+        ),
+        (
+            "policies: {x: {inherit: j-cli, steps: {tool_hints: {over: 3}}}}",
+            "policies.x.steps.tool_hints",
+            "no such step is in",
+        ),
+    ],
+)
+def test_a_setting_that_has_no_effect_causes_a_warning(text, path, why):
+    assert why in warnings_of(text)[path]
+
+
+@pytest.mark.parametrize(
+    ("tools", "path", "why"),
+    [
+        ("{'mcp_*': {response: keep}, MCP_dump: {response: strip}}", "MCP_dump.response", "'mcp_*' above"),
+        ("{'*': {dedup: true}, git: {dedup: false}}", "git.dedup", "move this above"),
+        ("{a: {response: keep, request: remove}}", "a.response", "takes these calls out"),
+        ("{a_b: {response: keep}, 'a_*': {request: remove}}", "a_b.response", "of 'a_*'"),
+    ],
+)
+def test_a_rule_for_tools_that_never_counts_causes_a_warning(tools, path, why):
+    assert why in warnings_of(f"policies: {{x: {{tools: {tools}}}}}")[f"policies.x.tools.{path}"]
+
+
+def test_a_rule_for_tools_that_an_inherited_one_makes_void_causes_a_warning():
+    base, own = "{tools: {'mcp_*': {request: remove}}}", "{inherit: base, tools: {mcp_state: {response: keep}}}"
+    warnings = warnings_of(f"policies: {{base: {base}, mine: {own}}}")
+    assert "of 'mcp_*'" in warnings["policies.mine.tools.mcp_state.response"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        OPEN,
+        "upstreams: [{key: env:KEY}]",
+        OPEN + "upstreams: [{key: env:KEY}]\nteams: {red: }",
+        "upstreams: [{name: b, models: 'qwen*'}, {name: a}]",
+        SHADOWED + "policies: {x: {summary: {upstream: b}}}",
+        SHADOWED + "access: {team_header: x-team}\nteams: {red: {upstream: b}}",
+        "access: {team_header: x-team}\nteams: {red: , blue: }",  # clients come with keys of their own
+        "access: {team_header: x-team}\nattachments: [{team: purple}]",
+        "access: {team_header: x-team}\nteams: {red: }\nattachments: [{team: red, model: gpt-known}]",
+        "policies: {low: {inherit: j-cli}}",
+        "policies: {x: {tools: {fs_read: {response: keep}, 'fs_*': {response: strip}, '*': {dedup: true}}}}",
+    ],
+)
+def test_settings_that_count_cause_no_warning(text):
+    assert warnings_of(text) == {}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "is_told"),
+    [
+        ({"rollout": 5}, {"rollout": 5, "team": "red"}, True),  # the same five
+        ({"rollout": 5}, {"rollout": 6}, False),
+        ({"rollout": 50, "team": "r*"}, {"team": "red"}, False),
+        ({"team": "a?"}, {"team": "a*"}, False),
+        ({"team": "[ab]*"}, {"team": "?*"}, False),
+        ({"team": "a*"}, {"team": "a?[bc]*"}, True),
+        ({"model": "*-mini"}, {"model": "gpt-*-mini"}, True),
+        ({"model": "gpt-*"}, {"model": "*-mini"}, False),
+        ({"tag": "*]*"}, {"tag": "[a]"}, False),
+    ],
+)
+def test_an_attachment_is_unreachable_only_where_an_earlier_one_takes_all_of_its_conversations(earlier, later, is_told):
+    assert Attachment(**earlier).covers(Attachment(**later)) is is_told
