@@ -85,7 +85,9 @@ class SavedConversation:
             for path in list_files(self.place):
                 with suppress(FileNotFoundError):
                     files.append(stack.enter_context(path.open("rb")))
-                    files[-1].seek(read_sent(path)[1])
+                    sent_bytes = read_sent(path)[1]
+                    if sent_bytes:
+                        files[-1].seek(sent_bytes)
             if self.store is not None:
                 # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
