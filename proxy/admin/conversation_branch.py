@@ -22,7 +22,7 @@ from proxy.shorten.fold import is_of_summary
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
-from proxy.store.contract import StoreUnavailable
+from proxy.store.contract import Store, StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine
 from proxy.wire.chat.chat_format import CHAT_FORMAT
@@ -115,28 +115,20 @@ class ConversationBranch:
                 title = cut_title(text)
                 break
         block = self.view.block
+        described_block = summary = None
+        if block is not None:
+            described_block = {name: getattr(block, name) for name in ("covers", "policy", "reason")}
+            described_block["observed"] = self.is_observed  # only computed, and not used
+            summary = block.summary
         statuses = zip(self.request.body, self.view.statuses, strict=True)
         return {
             "title": self._redact(title),
             "at": self.lines[-1].at,
-            "block": self._describe_block(),
-            "summary": self._redact(block.summary.text if block and block.summary else ""),
+            "block": described_block,
+            "summary": self._redact(summary.text) if summary else "",
             "head": [self._redact(role_and_text(line.message)[1]) for line in self.transcript.head_of(self.lines[-1])],
             "pieces": [self._describe_piece(index, *message) for index, message in enumerate(statuses)],
             "why_no_pieces": "",
-        }
-
-    def _describe_block(self) -> Json | None:
-        """`observed`: the block was only computed, and is not used."""
-        block = self.view.block
-        if block is None:
-            return None
-        return {
-            "covers": block.covers,
-            "policy": block.policy,
-            "reason": block.reason,
-            "window": block.window,
-            "observed": self.is_observed,
         }
 
     def describe_message(self, index: int) -> Json:
@@ -198,7 +190,8 @@ async def open_branch(context: AdminContext, turn: Turn, turns: Sequence[Turn]) 
     if request is None or not lines:
         raise NotFound("what is kept of this conversation cannot be read as a history")
     try:
-        block, is_observed = await _find_block(context, tenant, lines, _count_links(request, lines, turn, turns))
+        links = links_of(lines)[: _count_links(request, lines, turn, turns)]
+        block, is_observed = await _find_block(context.store, tenant, links)
     except StoreUnavailable as fault:
         raise NotFound(f"the blocks cannot be read: {fault}") from None
     view = await run_in_admin_thread(_build_view, config, request, lines, block)
@@ -230,19 +223,14 @@ def _count_links(request: Request, lines: list[MessageLine], turn: Turn, turns: 
     return (find_last_assistant(request.body[:length]) or 0) + 2
 
 
-async def _find_block(
-    context: AdminContext, tenant: str, lines: list[MessageLine], link_count: int
-) -> tuple[Block | None, bool]:
+async def _find_block(store: Store, tenant: str, links: Sequence[bytes]) -> tuple[Block | None, bool]:
     """Return the block that covers most, and whether it was only observed."""
-    links = links_of(lines)[:link_count]
-    if not links:
+    spaces = (tenant, f"{tenant}/observed")
+    keys = [make_block_key(space, link) for space in spaces for link in reversed(links)]
+    stored_value = (await store.find_first(keys))[0] if keys else None
+    if stored_value is None:
         return None, False
-    for space in (tenant, f"{tenant}/observed"):
-        keys = [make_block_key(space, link) for link in reversed(links)]
-        stored_value = (await context.store.find_first(keys))[0]
-        if stored_value is not None:
-            return Block.from_bytes(stored_value.value), space != tenant
-    return None, False
+    return Block.from_bytes(stored_value.value), stored_value.key.startswith(f"{spaces[1]}/")
 
 
 def parse_path(lines: Sequence[MessageLine]) -> Request | None:

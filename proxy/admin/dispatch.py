@@ -134,10 +134,13 @@ class Admin:
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._router = web.UrlDispatcher()
-        handlers: list[tuple[str, str, Any]] = [("POST", LOGIN, self._log_in), ("POST", "/admin/logout", self._log_out)]
-        handlers += (("GET", path, partial(send_file, path)) for path in read_files())
-        handlers += ((route.method, PREFIX + route.path, partial(self._call, route)) for route in ROUTES)
-        self._router.add_routes([web.route(*handler) for handler in handlers])  # GET: and HEAD
+        self._router.add_post(LOGIN, self._log_in)
+        self._router.add_post("/admin/logout", self._log_out)
+        for path in read_files():
+            self._router.add_get(path, partial(send_file, path))
+        for route in ROUTES:
+            handler: Any = partial(self._call, route)
+            web.route(route.method, PREFIX + route.path, handler).register(self._router)  # with HEAD, if it is GET
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:

@@ -95,7 +95,8 @@ class ClientConnection(web_protocol.RequestHandler):
             self._messages.append((error, EMPTY_PAYLOAD))
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
-        elif self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo) and not is_head:  # noqa: SLF001
+        has_failed = bool(self._messages) and isinstance(self._messages[-1][0], web_protocol._ErrInfo)  # noqa: SLF001
+        if has_failed and not body.is_eof():
             body.set_exception(web.RequestPayloadError("malformed request body"))
 
     def handle_error(
@@ -181,16 +182,6 @@ class RelayedBody(RelayedStream):
     _send_headers_immediately = False
 
 
-def _list_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
-    """Nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without a word against it.
-
-    https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
-    """
-    if answer.watch is None or request.version >= HttpVersion11 or find_header(answer.headers, "x-accel-buffering"):
-        return answer.headers
-    return (*answer.headers, ("X-Accel-Buffering", "no"))
-
-
 MIB = 1024 * 1024
 LEAST_BYTES_PER_SECOND = 1024
 """A body that is read whole must arrive at this rate, or a few slow clients would use up `max_in_flight`."""
@@ -262,8 +253,17 @@ class ClientRequest:
     async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> web.StreamResponse:
         reply = answer.reply
         watch = answer.watch
+        headers = answer.headers
+        if (
+            watch is not None
+            and self._request.version < HttpVersion11
+            and not find_header(headers, "x-accel-buffering")
+        ):
+            # Nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without a word against it:
+            # https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
+            headers = (*headers, ("X-Accel-Buffering", "no"))
         kind = RelayedBody if watch is None else RelayedStream
-        response = kind(status=reply.status, reason=reply.reason, headers=_list_headers(self._request, answer))
+        response = kind(status=reply.status, reason=reply.reason, headers=headers)
         if self._is_draining():  # the client is to go to another worker
             response.force_close()
         record.status = reply.status

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of _fork's processes)
@@ -75,7 +74,6 @@ class Supervisor:
         self._config = config
         self._last_valid = config
         self._records = open_records(config, registry)
-        self._stamp = source.stamp_read
         self._port: int = sock.getsockname()[1]
         self._areas = [SnapshotArea() for _ in range(config.listen.workers)]
         self._workers: dict[int, ForkProcess] = {}
@@ -90,8 +88,10 @@ class Supervisor:
             self._start(slot)
         while not self._is_stopping:
             wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
-            self._follow_file()
-            self._follow_registry()
+            if self._source.read_stamp() != self._source.stamp_read:
+                self._read_config()
+            with suppress(RegistryUnreadable, OSError):  # the workers report it
+                self._records.look()
             for slot, worker in tuple(self._workers.items()):
                 if not worker.is_alive():
                     self._restart(slot)
@@ -102,15 +102,10 @@ class Supervisor:
             return 1
         return status
 
-    def _follow_file(self) -> None:
-        stamp = self._source.read_stamp()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            self._last_valid = _read_current_config(self._source, self._config, self._last_valid)
-
-    def _follow_registry(self) -> None:
-        with suppress(RegistryUnreadable, OSError):  # the workers report it
-            self._records.look()
+    def _read_config(self) -> None:
+        """An invalid file leaves the last valid configuration in force, as in the workers, which report it."""
+        with suppress(InvalidConfig):
+            self._last_valid = self._source.read().config.with_start_settings_of(self._config)[0]
 
     def _start(self, slot: int) -> None:
         last_valid = LastValid(self._last_valid, self._records.current)
@@ -127,6 +122,7 @@ class Supervisor:
         del self._workers[slot]  # its exit code does not count when the others stop
         time.sleep(_RESTART_SECONDS)  # a worker that ends at once must not be restarted in a busy loop
         if not self._is_stopping:
+            self._read_config()  # a reload may have found new values where no file has changed
             self._start(slot)
 
     def _stop(self, number: int, _: object) -> None:
@@ -158,17 +154,8 @@ def _run_worker(
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     sock = _bind_socket(start_config.listen.host, port, is_shared=True)
-    current = replace(last_valid, config=_read_current_config(source, start_config, last_valid.config))
-    make_worker = partial(Worker, source, start_config, current, snapshots, supervisor_pid)
+    make_worker = partial(Worker, source, start_config, last_valid, snapshots, supervisor_pid)
     raise SystemExit(_serve_until_stopped(make_worker, sock))
-
-
-def _read_current_config(source: ConfigSource, start_config: Config, last_valid: Config) -> Config:
-    """As the other workers have it by now. Like them, refuse an invalid file."""
-    try:
-        return source.read().config.with_start_settings_of(start_config)[0]
-    except InvalidConfig:
-        return last_valid
 
 
 def _serve_until_stopped(make_worker: Callable[[], Worker], sock: socket.socket) -> int:

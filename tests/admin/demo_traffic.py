@@ -20,26 +20,9 @@ TEAMS = {
 }
 PRICES = {"gpt-5.1": 1.25, "gpt-5.1-codex": 1.25, "gpt-5-mini": 0.25, "claude-sonnet-4-5": 3.0}
 REQUEST = RequestFinished(
-    request_id="cp-0",
-    method="POST",
-    route="/v1/chat/completions",
-    status=200,
-    outcome="completed",
-    team="",
-    upstream="default",
-    model="",
-    conversation="",
-    reason=None,
-    compaction="none",
-    tokens_before=0,
-    tokens_after=0,
-    tokens_would_be=0,
-    bytes_in=0,
-    bytes_out=0,
-    seconds=1.0,
-    first_byte_seconds=0.5,
-    overhead_seconds=0.004,
-)
+    "cp-0", "POST", "/v1/chat/completions", 200, "completed", upstream="default", compaction="none",
+    seconds=1.0, first_byte_seconds=0.5, overhead_seconds=0.004,
+)  # fmt: skip
 FAILURES = (
     (429, "completed", None),
     (400, "completed", None),

@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from proxy.access.records import Records
 from proxy.access.registry import create_team_key
@@ -195,10 +196,7 @@ async def test_agents_with_the_same_beginning_are_separated_by_their_sessions(ad
 async def test_refusals_of_unknown_callers_do_not_push_out_other_requests(tmp_path):
     log = ActivityLog(tmp_path)
     listener = ActivityListener(log)
-    refused = demo_traffic.REQUEST.__class__(
-        **{name: getattr(demo_traffic.REQUEST, name) for name in demo_traffic.REQUEST.__struct_fields__}
-        | {"outcome": "refused", "status": 401}
-    )
+    refused = replace(demo_traffic.REQUEST, outcome="refused", status=401)
     for _ in range(3 * REFUSALS_PER_MINUTE):
         listener(refused)
     listener(demo_traffic.REQUEST)

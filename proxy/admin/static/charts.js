@@ -12,20 +12,71 @@ const wide = () => (innerWidth < 720 ? 480 : 960);
 
 // rows: {label, tick, values: [[class, amount], …], would, mark}; the values of a row stand in one another's place, and
 // `would` is an amount that is drawn as a line over them.
-export function bars(rows, { height = 220, told, written, chosen, choose }) {
-  const span = wide();
+export function bars(rows, { height = 220, ...about }) {
   const amounts = rows.flatMap((row) => row.values.map(([, amount]) => amount));
+  return picture(rows, amounts, { height, span: wide(), ...about }, (row, { x, y, step, width }) => [
+    row.values.map(([kind, amount]) => svg("rect", {
+      x: x + (step - width) / 2, width, class: kind, rx: Math.min(2, width / 3),
+      y: Math.min(y(0), y(amount)), height: Math.max(amount ? 1 : 0, Math.abs(y(0) - y(amount))),
+    })),
+    across(row.would, x, y, step),
+    row.mark && svg("path", { d: `M${x + step / 2 - 4} 1h8l-4 6z`, class: "mark-made" }),
+  ]);
+}
+
+// rows: {label, tick, parts: [[class, amount], …], line}; the parts of a row stand on each other, what is below zero
+// hangs from it, and `line` is an amount drawn across the row. `half`: half as wide as the page.
+export function stacks(rows, { height = 240, half, ...about }) {
+  const sum = (row, sign) => row.parts.reduce((total, [, amount]) => total + (amount * sign > 0 ? amount : 0), 0);
+  const amounts = rows.flatMap((row) => [sum(row, 1), sum(row, -1), row.line ?? 0]);
+  const span = half ? Math.min(480, wide()) : wide();
+  return picture(rows, amounts, { height, span, ...about }, (row, { x, y, step, width }) => {
+    let above = 0, below = 0;
+    const stack = row.parts.filter(([, amount]) => amount).map(([kind, amount]) => {
+      const from = amount > 0 ? above : below, to = from + amount;
+      if (amount > 0) above = to; else below = to;
+      const high = Math.max(0.6, Math.abs(y(from) - y(to)));
+      return svg("rect", { x: x + (step - width) / 2, width, class: kind, y: Math.min(y(from), y(to)), height: high });
+    });
+    return [stack, across(row.line, x, y, step)];
+  });
+}
+
+// rows: {label, tick, values: [amount, …]}; an amount that is missing leaves a gap. `kinds`: a class for each line.
+export function lines(rows, { height = 220, kinds, ...about }) {
+  const isMissing = (amount) => amount === undefined || amount === null;
+  const amounts = rows.flatMap((row) => row.values).filter((each) => !isMissing(each));
+  const path = (which, { x, y, step }) => rows.reduce((drawn, row, place) => {
+    const amount = row.values[which];
+    if (isMissing(amount)) return drawn;
+    const begins = place === 0 || isMissing(rows[place - 1].values[which]);
+    const at = `${(x(place) + step / 2).toFixed(1)} ${y(amount).toFixed(1)}`;
+    return `${drawn}${begins ? "M" : "L"}${at}${begins ? "h.1" : ""}`;
+  }, "");
+  const draw = (scale) => kinds.map((kind, which) => svg("path", { d: path(which, scale), class: `line ${kind}` }));
+  return picture(rows, amounts, { height, span: Math.min(480, wide()), ...about }, () => null, draw);
+}
+
+// `draw(row, scale)`: what stands in the place of a row; `over(scale)`: what goes over all of them.
+function picture(rows, amounts, { height, span, told, written, chosen, choose }, draw, over) {
   const top = rounded(Math.max(1e-9, ...amounts));
   const low = Math.min(0, ...amounts);
   const y = (amount) => TOP + (height - BOTTOM - TOP) * (1 - (amount - low) / (top - low));
   const step = (span - LEFT - 4) / Math.max(1, rows.length);
   const width = Math.max(1, Math.min(28, step * 0.78));
-  const x = (place) => LEFT + place * step + (step - width) / 2;
+  const x = (place) => LEFT + place * step;
+  const group = (row, place) => svg("g",
+    { class: chosen === place ? "row chosen" : "row", onclick: choose && (() => choose(place)) },
+    svg("title", null, row.label),
+    svg("rect", { x: x(place), y: 0, width: step, height: height - BOTTOM, class: "reach" }),
+    draw(row, { x: x(place), y, step, width }));
   return svg("svg", { viewBox: `0 0 ${span} ${height}`, class: "chart", role: "img", "aria-label": told },
-    grid(low, top, y, written, span),
-    rows.map((row, place) => bar(row, place, { x: x(place), step, width, y, height, chosen, choose })),
-    ticks(rows, (place) => x(place) + width / 2, height, span));
+    grid(low, top, y, written, span), rows.map(group), over?.({ x, y, step }),
+    ticks(rows, (place) => x(place) + step / 2, height, span));
 }
+
+const across = (amount, x, y, step) => amount !== undefined
+  && svg("line", { x1: x, x2: x + step, y1: y(amount), y2: y(amount), class: "would" });
 
 // A label near an edge is drawn towards the middle, so that none is cut off.
 function ticks(rows, x, height, span) {
@@ -35,80 +86,10 @@ function ticks(rows, x, height, span) {
   }, tick));
 }
 
-// rows: {label, tick, parts: [[class, amount], …], line}; the parts of a row stand on each other, what is below zero
-// hangs from it, and `line` is an amount drawn across the row. `half`: half as wide as the page.
-export function stacks(rows, { height = 240, told, written, half }) {
-  const span = half ? Math.min(480, wide()) : wide();
-  const sum = (row, sign) => row.parts.reduce((total, [, amount]) => total + (amount * sign > 0 ? amount : 0), 0);
-  const top = rounded(Math.max(1e-9, ...rows.map((row) => Math.max(sum(row, 1), row.line ?? 0))));
-  const low = Math.min(0, ...rows.map((row) => sum(row, -1)));
-  const y = (amount) => TOP + (height - BOTTOM - TOP) * (1 - (amount - low) / (top - low));
-  const step = (span - LEFT - 4) / Math.max(1, rows.length);
-  const width = Math.max(1, Math.min(28, step * 0.78));
-  const x = (place) => LEFT + place * step;
-  const stack = (row, place) => {
-    let above = 0, below = 0;
-    return row.parts.filter(([, amount]) => amount).map(([kind, amount]) => {
-      const from = amount > 0 ? above : below, to = from + amount;
-      if (amount > 0) above = to; else below = to;
-      const high = Math.max(0.6, Math.abs(y(from) - y(to)));
-      return svg("rect", { x: x(place) + (step - width) / 2, width, class: kind, y: Math.min(y(from), y(to)), height: high });
-    });
-  };
-  return svg("svg", { viewBox: `0 0 ${span} ${height}`, class: "chart", role: "img", "aria-label": told },
-    grid(low, top, y, written, span),
-    rows.map((row, place) => svg("g", { class: "row" }, svg("title", null, row.label),
-      svg("rect", { x: x(place), y: 0, width: step, height: height - BOTTOM, class: "reach" }),
-      stack(row, place),
-      row.line !== undefined && svg("line", {
-        x1: x(place), x2: x(place) + step, y1: y(row.line), y2: y(row.line), class: "would",
-      }))),
-    ticks(rows, (place) => x(place) + step / 2, height, span));
-}
-
-// rows: {label, tick, values: [amount, …]}; an amount that is missing leaves a gap. `kinds`: a class for each line.
-export function lines(rows, { height = 220, kinds, told, written }) {
-  const span = Math.min(480, wide());
-  const amounts = rows.flatMap((row) => row.values).filter((each) => each !== undefined && each !== null);
-  const top = rounded(Math.max(1e-9, ...amounts));
-  const y = (amount) => TOP + (height - BOTTOM - TOP) * (1 - amount / top);
-  const step = (span - LEFT - 4) / Math.max(1, rows.length);
-  const x = (place) => LEFT + (place + 0.5) * step;
-  const path = (which) => rows.reduce((drawn, row, place) => {
-    const amount = row.values[which];
-    if (amount === undefined || amount === null) return drawn;
-    const before = place ? rows[place - 1].values[which] : null;
-    const begins = before === undefined || before === null;
-    return `${drawn}${begins ? "M" : "L"}${x(place).toFixed(1)} ${y(amount).toFixed(1)}${begins ? "h.1" : ""}`;
-  }, "");
-  return svg("svg", { viewBox: `0 0 ${span} ${height}`, class: "chart", role: "img", "aria-label": told },
-    grid(0, top, y, written, span),
-    rows.map((row, place) => svg("g", { class: "row" }, svg("title", null, row.label),
-      svg("rect", { x: x(place) - step / 2, y: 0, width: step, height: height - BOTTOM, class: "reach" }))),
-    kinds.map((kind, which) => svg("path", { d: path(which), class: `line ${kind}` })),
-    ticks(rows, x, height, span));
-}
-
 // The next number that reads well.
 function rounded(amount) {
   const size = 10 ** Math.floor(Math.log10(amount));
   return size * ROUND.find((each) => each * size >= amount * 0.999);
-}
-
-function bar(row, place, { x, step, width, y, height, chosen, choose }) {
-  const zero = y(0);
-  const piece = ([kind, amount]) => svg("rect", {
-    x, width, class: kind, rx: Math.min(2, width / 3),
-    y: Math.min(zero, y(amount)), height: Math.max(amount ? 1 : 0, Math.abs(zero - y(amount))),
-  });
-  return svg("g", { class: chosen === place ? "row chosen" : "row", onclick: choose && (() => choose(place)) },
-    svg("title", null, row.label),
-    svg("rect", { x: x - (step - width) / 2, y: 0, width: step, height: height - BOTTOM, class: "reach" }),
-    row.values.map(piece),
-    row.would !== undefined && svg("line", {
-      x1: x - (step - width) / 2, x2: x + (step + width) / 2, y1: y(row.would), y2: y(row.would), class: "would",
-    }),
-    row.mark && svg("path", { d: `M${x + width / 2 - 4} 1h8l-4 6z`, class: "mark-made" }));
 }
 
 // Where a loss is too small for a line of its own, its bars say enough.
