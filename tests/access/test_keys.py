@@ -48,7 +48,7 @@ def test_the_registry_on_disk_holds_no_secret():
     text, key = create_team_key("red", NOW)
     document = Registry().with_key(key).to_bytes().decode()
     assert key.id in document
-    assert text.rpartition("-")[2] not in document
+    assert text.removeprefix(f"cp-{key.id}-") not in document
     assert text not in document
 
 

@@ -131,7 +131,8 @@ async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, 
     monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.0)
     clocks = Clocks(time.time())
-    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clocks.as_system_clock())
+    settings = TranscriptSettings(retention=Retention(days=1), upload_seconds=0.05)
+    uploads = Uploads(bucket, spool, settings, clock=clocks.as_system_clock())
     clocks.now += 400 * DAY_SECONDS
     await asyncio.sleep(0.5)  # some sweeps
     assert len(list(bucket.list_objects("team-a"))) == 1
