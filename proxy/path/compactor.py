@@ -44,15 +44,18 @@ class Compactor:
         self._services = services
         self._loading: asyncio.Task[None] | None = None
 
-    async def _read(self, call: Call, body: bytes) -> tuple[Request | None, Prefix | None]:
-        requests = REQUEST_FORMATS[call.path]
+    def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
         if len(body) < WORTHWHILE_BYTES:
-            return requests.parse(body), None
-        caller = compute_fingerprint(call)
-        prefix = self._services.known_requests.find_prefix(caller, body, requests)
+            return None
+        return self._services.known_requests.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
+
+    async def _read(self, call: Call, body: bytes, prefix: Prefix | None) -> Request | None:
+        read = partial(REQUEST_FORMATS[call.path].parse, body, prefix)
+        if len(body) < WORTHWHILE_BYTES:
+            return read()
         work = estimate_work(body if prefix is None else body[prefix.stop :])
-        is_known = self._services.accepted.knows(call.caller, caller)
-        return await run_apart(work, partial(requests.parse, body, prefix), is_known=is_known), prefix
+        is_known = self._services.accepted.knows(call.caller, compute_fingerprint(call))
+        return await run_apart(work, read, is_known=is_known)
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """Nothing is sent, and nothing is stored."""
@@ -68,31 +71,40 @@ class Compactor:
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         request, prefix, policy = None, None, choice.policies[0][1]
         if len(choice.policies) > 1:
-            request, prefix = await self._read(call, body)
+            prefix = self._find_prefix(call, body)
+            request = await self._read(call, body, prefix)
             policy = choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
         outgoing = OutgoingRequest(call, Decision("none"), options, keeps_originals=policy.settings.transcripts)
         if options.mode == "bypass":
             return replace(outgoing, decision=Decision("bypassed"))
-        if self._loading is None:  # agents begin small: the tokenizer is loaded before the first history is counted
-            self._loading = asyncio.get_running_loop().create_task(self._services.tokenizers.load())
+        self._begin_loading()
+        if request is None:
+            prefix = self._find_prefix(call, body)
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
-        if may_act and policy.settings.compact_tool:
-            body = _offer_compact(call, body)
-        offers_compact = body is not call.body
-        if request is None or offers_compact:
-            request, prefix = await self._read(call, body)
         left_alone = self._leave_alone(outgoing, body, prefix, may_act=may_act)
-        if left_alone is not None or request is None:
-            return left_alone or replace(outgoing, decision=Decision("none", "not-understood"))
+        if left_alone is not None:  # before it is read: one that is only relayed waits for no thread
+            return left_alone
+        sent_body = _offer_compact(call, body) if may_act and policy.settings.compact_tool else body
+        offers_compact = sent_body is not body
+        if request is None or offers_compact:
+            prefix = _move(prefix, body, sent_body)
+            request = await self._read(call, sent_body, prefix)
+        if request is None:
+            return replace(outgoing, decision=Decision("none", "not-understood"))
         if offers_compact:
-            outgoing = replace(outgoing, call=replace(call, body=body))
+            outgoing = replace(outgoing, call=replace(call, body=sent_body))
         make_driver = partial(RequestDriver, self._services, client=client, offers_compact=offers_compact)
         if call.path == COUNT_TOKENS_PATH:
             return await _prepare_count(make_driver, outgoing, request, policy)
-        if may_act and policy.settings.compact_command and policy.may_act_on(body):
+        if may_act and policy.settings.compact_command and policy.may_act_on(sent_body):
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
+
+    def _begin_loading(self) -> None:
+        """Agents begin small: the tokenizer is loaded before the first history is counted."""
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._services.tokenizers.load())
 
     def _leave_alone(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool
@@ -160,6 +172,14 @@ def _offer_compact(call: Call, body: bytes) -> bytes:
     if body_with_tool is not body and answers.allows_rounds(body):
         return body_with_tool
     return body
+
+
+def _move(prefix: Prefix | None, source: bytes, changed_source: bytes) -> Prefix | None:
+    """The prefix of *source* in the same with other tools."""
+    if prefix is None or changed_source.startswith(source[: prefix.start]):
+        return prefix
+    moved_bytes = len(changed_source) - len(source)
+    return replace(prefix, start=prefix.start + moved_bytes, stop=prefix.stop + moved_bytes)
 
 
 MakeDriver = Callable[..., RequestDriver]

@@ -16,7 +16,7 @@ from proxy import events
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
-from proxy.errors import BadRequest
+from proxy.errors import BadRequest, Overloaded
 from proxy.history import chain
 from proxy.models import tokenizer
 from proxy.models.tokenizer import CountCache
@@ -300,6 +300,39 @@ async def test_a_history_that_goes_on_is_read_from_where_it_was_known(compactor_
     first, second = await compactor_under_test.send(WORK), await compactor_under_test.prepares([*WORK, *user("Go on.")])
     known = first.driver.request.messages
     assert all(map(is_, second.driver.request.messages, known))
+
+
+@pytest.mark.parametrize("tools", ["before", "after"])
+async def test_with_compact_offered_a_history_is_looked_for_once_and_known_again(
+    compactor_under_test, monkeypatch, tools
+):
+    known, searches = compactor_under_test.services.known_requests, []
+    find = known.find_prefix
+    monkeypatch.setattr(known, "find_prefix", lambda *given: searches.append(given) or find(*given))
+    offering = SMALL.model_copy(update={"compact_tool": True})
+    tool = b'"tools": [{"type": "function", "function": {"name": "Read", "parameters": {}}}]'
+    requests = []
+    for messages in (WORK, [*WORK, *user("Go on.")]):
+        if tools == "before":
+            sent = b"{" + tool + b", " + body(messages)[1:]
+        else:
+            sent = body(messages)[:-1] + b", " + tool + b"}"
+        prepared = await compactor_under_test.send(sent, policy=offering)
+        assert prepared.driver.request.tools.count(b'"name"') == 2
+        requests.append(prepared.driver.request)
+    first, second = requests
+    assert all(map(is_, second.messages, first.messages))
+    assert len(searches) == 2
+
+
+async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compactor_under_test, monkeypatch):
+    monkeypatch.setattr(services, "_UNKNOWN", services.Lane("full", threads=1, most_waiting=-1))
+    large = user("x" * 400_000)
+    sent = responses_api.request(large, previous_response_id="resp_1")
+    prepared = await compactor_under_test.prepares(sent, path="/responses")
+    assert (reason(prepared), prepared.call.body) == ("history-elsewhere", sent)
+    with pytest.raises(Overloaded):
+        await compactor_under_test.prepares(responses_api.request(large), path="/responses")
 
 
 async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat(compactor_under_test):
