@@ -67,8 +67,6 @@ class Call:
 _ACCOUNT_HEADERS = CREDENTIALS | ACCOUNTS
 
 
-# Parsing a URL costs as much as the rest of the header work, and most requests have one of a few.
-@lru_cache(maxsize=256)
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
     if "{model}" in base:
         base = base.replace("{model}", _quote_model(model))
@@ -86,6 +84,11 @@ def _quote_model(model: str | None) -> str:
             "model without slashes"
         )
     return quote(model, safe="", errors="replace")
+
+
+# Parsing a URL costs as much as the rest of the header work, and most requests have one of a few. A client's query may
+# hold its key, which is not to stay here.
+_build_plain_url = lru_cache(maxsize=256)(_build_url)
 
 
 def _list_added_headers(settings: Upstream) -> CIMultiDict[str]:
@@ -325,11 +328,12 @@ class Client:
         base = self.settings.base_url
         if at_server_root:
             url = URL(base).origin().with_path(call.path)
+        elif not call.query:
+            url = _build_plain_url(base, call.path, self._query, model)
+        elif self._query:
+            url = _build_url(base, call.path, f"{call.query}&{self._query}", model)
         else:
-            query = call.query
-            if query and self._query:
-                query += "&"
-            url = _build_url(base, call.path, query + self._query, model)
+            url = _build_url(base, call.path, call.query, model)
         return await self._send_with_retries(call.method, url, self._build_headers(call), call.body)
 
     def _build_headers(self, call: Call) -> CIMultiDict[str]:

@@ -5,6 +5,9 @@ import json
 import pytest
 import pytest_asyncio
 
+from proxy.config import Upstream as Settings
+from proxy.upstream import client as client_module
+from proxy.upstream.client import Call, Client
 from tests.support.proxy_client import ask, chat, fault_of
 from tests.support.scripted_upstream import Upstream, answer, echo
 
@@ -206,6 +209,18 @@ async def test_a_query_of_the_client_is_kept_beside_the_configured_one(up, proxy
     await ask(proxy, chat("extra-1"))
     assert up.requests[0].target.endswith("/chat/completions?beta=1&x=%2F&api-version=2024-10-21")
     assert up.requests[1].target == "/extra/v1/chat/completions?tag=a%26b+c"
+
+
+async def test_only_a_url_without_the_clients_query_is_cached(up):
+    builds = client_module._build_plain_url.cache_info
+    async with Client(Settings(base_url=f"{up.origin}/cached/v1"), lambda _: None) as client:
+        for query, built in (("", 1), ("key=sk-client", 0), ("", 0)):
+            before = builds().misses
+            async with client.send(Call("GET", "/models", query, (), None), None):
+                assert builds().misses - before == built
+    assert [sent.target for sent in up.requests] == [
+        f"/cached/v1/models{query}" for query in ("", "?key=sk-client", "")
+    ]
 
 
 @pytest.mark.parametrize("model", ["a/../../files", "../files", ".", "..", "a\\..\\b.", "x.%2e/y", "./"])
