@@ -115,10 +115,10 @@ class SummaryCall:
 
     async def run(self) -> "SummaryOutcome":
         """Ask up to three times, each time with another body."""
-        outcome, max_tokens = SummaryOutcome(), self.question.rules.max_tokens
+        outcome, max_tokens, longest_answer = SummaryOutcome(), self.question.rules.max_tokens, self.longest_answer
         # Under the names that the client uses, or else that of this kind of model.
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
-        bounds = dict.fromkeys(names, self._limit(max_tokens))
+        bounds = dict.fromkeys(names, _limit(max_tokens, longest_answer))
         ways, tries = list_tries(self.question, self.room, self.count), 0
         # In a thread: writing the body of a large history would hold up every other request.
         while tries < MAX_TRIES and (attempt := await asyncio.to_thread(next, ways, None)) is not None:
@@ -128,17 +128,16 @@ class SummaryCall:
             outcome = await self._try(await asyncio.to_thread(self._write, attempt, bounds), outcome.cost)
             adapted_bounds = adapt_bounds(bounds, outcome.refusal)
             if adapted_bounds != bounds:
+                if max(adapted_bounds.values()) < max(bounds.values()):
+                    longest_answer = max(adapted_bounds.values())
                 bounds = adapted_bounds
                 outcome = await self._try(await asyncio.to_thread(self._write, attempt, bounds), outcome.cost)
             why = outcome.verdict.why
             if not why or why in REST_SECONDS or why == "too-long":
                 break
-            if why in TRUNCATED_OUTCOMES and max_tokens in bounds.values():
-                bounds = dict.fromkeys(bounds, self._limit(2 * max_tokens))  # `list_tries` leaves room for that
+            if why in TRUNCATED_OUTCOMES:  # `list_tries` leaves room for that
+                bounds = dict.fromkeys(bounds, _limit(2 * max_tokens, longest_answer))
         return outcome
-
-    def _limit(self, max_tokens: int) -> int:
-        return min(max_tokens, self.longest_answer or max_tokens)
 
     def _write(self, attempt: Try, bounds: Bounds) -> bytes:
         if not attempt.aligned:  # or else the upstream has read the messages before
@@ -207,6 +206,10 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[An
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return assembly.answer(ended=True), refusal
+
+
+def _limit(max_tokens: int, longest_answer: int | None) -> int:
+    return min(max_tokens, longest_answer or max_tokens)
 
 
 def choose_bound_name(model: str) -> str:

@@ -101,6 +101,22 @@ async def test_a_refused_bound_is_lowered_to_what_the_upstream_allows():
     assert [sent(request)["max_tokens"] for request in up.requests] == [6_000, 4_096]
 
 
+async def test_a_limit_that_a_refusal_has_told_is_not_exceeded_again():
+    refusal = refuse(
+        "max_tokens is too large: 8192. This model supports at most 4096 completion tokens, whereas you provided 8192."
+    )
+    cut_off = text_turn(SUMMARY).ending("length")
+
+    def reply(request):
+        return refusal if sent(request)["max_tokens"] > 4_096 else cut_off
+
+    async with asking(reply) as (up, call):
+        rules = replace(call.question.rules, max_tokens=4_096)
+        outcome = await replace(call, question=replace(call.question, rules=rules)).run()
+    assert (outcome.verdict.why, outcome.cost.tries) == ("cut-off", 4)
+    assert [sent(request)["max_tokens"] for request in up.requests] == [4_096, 8_192, 4_096, 4_096]
+
+
 async def test_a_bound_of_another_name_is_used_if_the_upstream_asks_for_it():
     refusal = refuse("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
     async with asking(in_turn(refusal, GOOD)) as (up, call):
