@@ -228,11 +228,11 @@ class ActionPerformer:
             client=client,
             count=conversation.count,
             redaction=self._services.redaction,
+            usage_refusals=self._services.usage_refusals,
             model=policy.summary.model,
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(question.rules.max_tokens),
             longest_answer=window.output,
-            usage_refusals=self._services.usage_refusals,
         )
         candidate = conversation.memory.candidate
         failures = candidate.failures if candidate is not None else 0

@@ -93,13 +93,13 @@ class SummaryCall:
     client: Client
     count: Count
     redaction: Redaction
+    usage_refusals: UsageRefusals
     model: str = ""
     """Empty: the request's own."""
     is_other_upstream: bool = False
     """No credential of the client may reach it."""
     room: int | None = None
     longest_answer: int | None = None
-    usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
 
     @property
     def model_name(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.config import Upstream as Settings
+from proxy.path.request_context import UsageRefusals
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.summary.call import SummaryCall, choose_bound_name
 from proxy.upstream.client import Call, Client
@@ -35,7 +36,8 @@ async def asking(script, summary=RULES.summary, *, stream=False, **options):
         Client(Settings(base_url=up.url + "/v1", retries=0, silence_seconds=0.5), lambda _: None) as client,
     ):
         call = Call("POST", "/chat/completions", "a=b", HEADERS, source)
-        yield up, SummaryCall(question, parse_request(source), call, client, estimate_tokens, redaction(), **options)
+        parts = (question, parse_request(source), call, client, estimate_tokens, redaction(), UsageRefusals())
+        yield up, SummaryCall(*parts, **options)
 
 
 def sent(request):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from proxy.config import Upstream as Settings
+from proxy.path.request_context import UsageRefusals
 from proxy.shorten.block import Identity, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import Summary, SummaryRules, Verdict
@@ -82,7 +83,7 @@ async def held(store):
         call = Call("POST", "/chat/completions", "", (), b"{}")
         request = parse_request(body(user("Hello?")))
         summarizer = Summarizer(store, lambda _: None)
-        yield HeldCall(question, request, call, client, estimate_tokens, Redaction()), summarizer
+        yield HeldCall(question, request, call, client, estimate_tokens, Redaction(), UsageRefusals()), summarizer
         await summarizer.close()
 
 
