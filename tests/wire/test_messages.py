@@ -7,6 +7,8 @@ import pytest
 
 from proxy.history.calls import change_arguments
 from proxy.summary.question import Try
+from proxy.wire.json_body import find_values
+from proxy.wire.messages import messages_format
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
@@ -244,6 +246,14 @@ def test_arguments_of_a_tool_that_look_like_a_compaction_leave_the_history_to_th
     source = request(history(user("Mend it."), calls(("Plan", data, "Done."))), tools=tools, metadata=COMPACTION)
     assert MESSAGES_FORMAT.why_relayed(source) == ""
     assert MESSAGES_FORMAT.parse(source) is not None
+
+
+def test_a_text_that_quotes_a_compaction_costs_no_reading(monkeypatch):
+    read = []
+    monkeypatch.setattr(messages_format, "find_values", lambda source: read.append(source) or find_values(source))
+    said = user('It said "compact_ that", "compact_1" and "compaction".')
+    assert MESSAGES_FORMAT.why_relayed(request(history(said))) == ""
+    assert not read
 
 
 @pytest.mark.parametrize(

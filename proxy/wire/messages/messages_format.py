@@ -6,6 +6,7 @@ it may be lost at any time; clients that then send the whole history are told th
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
 
 
 _LEAST_BUDGET_TOKENS = 1_024
+_COMPACTION = re.compile(rb'"compact(?:ion|_\d+)"')  # with both quotes, which a text that mentions one has not
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
 
 
@@ -133,7 +135,7 @@ class MessagesFormat(PiecedFormat):
     def why_relayed(self, source: bytes, /) -> str:
         """It asks for a compaction by the provider, or comes after one."""
         # First by its bytes, which is quick. The arguments of a tool call may hold such a type, too.
-        if (b'"compaction"' in source or b'"compact_' in source) and _is_compacting(source):
+        if b'"compact' in source and _COMPACTION.search(source) is not None and _is_compacting(source):
             return "provider-compacts"
         return ""
 

@@ -1,6 +1,6 @@
 """Requests of Responses: <https://platform.openai.com/docs/api-reference/responses/create>."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from proxy.history import splice
@@ -13,6 +13,9 @@ from proxy.wire.responses.items import as_user_item, read_items, write_items
 
 _HISTORIES_ELSEWHERE = frozenset({"previous_response_id", "conversation"})
 """At the provider: <https://platform.openai.com/docs/guides/conversation-state>."""
+_COMPACTIONS = tuple(
+    prefix + kind for prefix in ("", "context_") for kind in ("compaction", "compaction_summary", "compaction_trigger")
+)
 
 
 class ResponsesFormat(PiecedFormat):
@@ -49,11 +52,11 @@ class ResponsesFormat(PiecedFormat):
             members = list_members(source)
         if members & _HISTORIES_ELSEWHERE:
             return "history-elsewhere"
-        if _has_item(source, b'"item_reference"', "item_reference".__eq__):
+        if _has_item(source, "item_reference"):
             return "history-elsewhere"
         if "context_management" in members:
             return "provider-compacts"
-        if any(_has_item(source, word, _is_compaction) for word in (b'"compaction', b'"context_compaction')):
+        if b"compaction" in source and any(_has_item(source, kind) for kind in _COMPACTIONS):
             return "provider-compacts"
         return ""
 
@@ -76,15 +79,12 @@ class ResponsesFormat(PiecedFormat):
 RESPONSES_FORMAT = ResponsesFormat()
 
 
-def _is_compaction(kind: str) -> bool:
-    return kind.removeprefix("context_") in {"compaction", "compaction_summary", "compaction_trigger"}
-
-
-def _has_item(source: bytes, word: bytes, is_type: Callable[[str], bool]) -> bool:
+def _has_item(source: bytes, kind: str) -> bool:
     """A tool's schema or an item's data may hold such a type as well."""
-    if word not in source:
+    word = f'"{kind}"'.encode()
+    if word not in source:  # with both quotes, which a text that mentions it has not
         return False
     try:
-        return has_type(find_raw(source, find_values(source), "input"), word, is_type)
+        return has_type(find_raw(source, find_values(source), "input"), word, kind.__eq__)
     except UNREADABLE:
         return False
