@@ -265,10 +265,11 @@ def _undo_needless(escape: re.Match[str]) -> str:
 
 # The names that upstreams and gateways in use today read, beside those of `CREDENTIALS`, all end in one of these words.
 _CREDENTIAL_WORDS = (
-    *("-api-key", "-apikey", "-authorization", "-auth", "-bearer", "-token", "-secret", "-password", "-credential"),
-    *("-credentials", "-jwt", "-jwt-assertion", "-access-key", "-client-key", "-subscription-key", "-virtual-key"),
-    *("-functions-key", "-rapidapi-key", "-private-key", "-service-key", "-user-key", "-team-key", "-project-key"),
+    *("api-key", "apikey", "authorization", "auth", "bearer", "token", "secret", "password", "credential"),
+    *("credentials", "jwt", "jwt-assertion", "access-key", "client-key", "subscription-key", "virtual-key"),
+    *("functions-key", "rapidapi-key", "private-key", "service-key", "user-key", "team-key", "project-key"),
 )
+_CREDENTIAL_ENDS = tuple(separator + word for separator in "-." for word in _CREDENTIAL_WORDS)
 # These protect a form against another site, and change with every page or request.
 _FORM_TOKENS = ("-csrf-token", "-xsrf-token", "-continuation-token", "-next-token", "-page-token", "-sync-token")
 # Set by balancers, bot checks and statistics, some with every answer: they name a connection, not a client. If one of
@@ -288,8 +289,8 @@ def is_credential(name: str) -> bool:
         return True
     if len(name) > 64:  # noqa: PLR2004 (no name in use is longer)
         return False
-    name = "-" + name.replace("_", "-").replace(".", "-")
-    return name.endswith(_CREDENTIAL_WORDS) and not name.endswith(_FORM_TOKENS)
+    name = "-" + name.replace("_", "-")
+    return name.endswith(_CREDENTIAL_ENDS) and not name.endswith(_FORM_TOKENS)
 
 
 def find_credentials(headers: Headers, query: str = "") -> Headers:
