@@ -282,7 +282,7 @@ def may_begin_as_error(body: bytes | bytearray) -> bool:
 
 
 def _compact_beginning(body: bytes | bytearray) -> bytes:
-    return bytes(body.lstrip(b" \t\r\n[")[:64]).translate(None, b" \t\r\n[")
+    return bytes(body.lstrip(b" \t\r\n[")[:256]).translate(None, b" \t\r\n[")[:64]
 
 
 def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from proxy.path.actions import Refusal
-from proxy.wire.refusals import BODY_MAX_BYTES, classify
+from proxy.wire.refusals import BODY_MAX_BYTES, begins_as_error, classify, may_begin_as_error
 from proxy.wire.token_counts import says_truncated
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
@@ -43,6 +43,13 @@ def test_however_it_is_wrapped_it_says_the_same(name):
     bodies = [json.dumps(each).encode() for each in wrapped] + [value["error"]["message"].encode()]
     assert {classify(known.status, known.headers, body) for body in bodies} == {plain}
     assert classify(known.status, (("Content-Encoding", "gzip"),), gzip.compress(known.body)) == plain
+
+
+def test_an_error_of_status_200_is_known_behind_white_space():
+    body = b"\n" * 300 + OVERFLOWS["openai"].body.replace(b"{", b"{" + b" " * 70, 1)
+    assert begins_as_error(body)
+    assert may_begin_as_error(body)
+    assert kind(classify(200, (), body)) == "input"
 
 
 @pytest.mark.parametrize(("meant", "sentence"), TUNED)
