@@ -51,7 +51,7 @@ class Opening:
     was_sent: bool = True
     """False: it would have been the refused request again, byte for byte."""
     number: int = 0
-    """Of the answer, in the order in which they came."""
+    """Of the answer, in the order in which they came. Without an answer it is 0, that of the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Performs the actions of one request with the parts of a worker: its store, models, transcripts and listeners."""
+"""Gathers the `Context` of one request, and performs its actions with the store, models and keeper of a worker."""
 
 import time
 from dataclasses import replace

@@ -110,7 +110,7 @@ def replace_list(
     tools: bytes | None,
     write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]],
 ) -> bytes:
-    assert isinstance(request, PiecedRequest)  # noqa: S101 - `piece_reader` made it
+    assert isinstance(request, PiecedRequest)  # noqa: S101 - `read_list` made it
     changes: list[tuple[int, int, bytes]] = []
     if request.is_changed_by(view):
         # With its brackets: the client may have sent a text instead of the list.
