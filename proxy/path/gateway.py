@@ -302,7 +302,7 @@ class Gateway:
         choice = self._policies.select(occasion)
         if call.path == COMPACT_PATH:
             return await self._compactor.compact(call, call.body, client, choice)
-        fallback = OutgoingRequest(call, Decision("failed-open"))
+        fallback = OutgoingRequest(call, Decision("failed-open"), keeps_originals=False)
         prepare = self._compactor.prepare(call, call.body, client, choice)
         outgoing = await self._fail_open(prepare, fallback, record)
         if outgoing.driver is not None:
