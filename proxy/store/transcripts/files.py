@@ -327,12 +327,15 @@ def open_locked(path: Path, flags: int) -> int:
 
 
 def _open_to_append(folder: Path) -> int:
-    for _ in range(OPEN_TRIES - 1):
-        make_folder(folder)
-        with suppress(FileNotFoundError):  # the folder may be removed, with the last file in it, at this moment
+    tries = 0
+    while True:
+        try:
+            make_folder(folder)
             return open_locked(folder / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
-    make_folder(folder)
-    return open_locked(folder / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:  # folders may be removed, with the last file in them, at this moment
+            tries += 1
+            if tries == OPEN_TRIES:
+                raise
 
 
 def make_folder(folder: Path) -> None:
