@@ -19,15 +19,13 @@ from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.memory_store import FALLBACK_LIMITS, FallbackStore, MemoryStore
 from proxy.store.sqlite import SqliteStore
-from proxy.store.transcripts.archive import Archive, Retention
-from proxy.store.transcripts.files import StoreFault
+from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.telemetry.hooks import Receiver
 from proxy.wire.redaction import Redaction, redaction
 
 if TYPE_CHECKING:
-    from proxy.store.transcripts.bucket import Bucket
     from proxy.telemetry.otel import Exporter
 
 Warn = Callable[[str], None]
@@ -155,13 +153,13 @@ def build_redaction(config: Config) -> Redaction:
     return Redaction()
 
 
-def open_object_store(config: Config) -> "Bucket | None":
+def open_object_store(config: Config) -> ObjectStore | None:
     settings = config.transcripts
     if not settings.is_remote:
         return None
     library = _import_object_store()
     try:
-        bucket: Bucket = library.Bucket(settings)
+        bucket: ObjectStore = library.Bucket(settings)
     except StoreFault as fault:
         raise InvalidConfig([Fault("transcripts.dir", "configuration", str(fault))]) from None
     return bucket

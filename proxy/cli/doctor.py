@@ -27,7 +27,7 @@ from proxy.errors import ProxyError
 from proxy.models.windows import PROBES, is_known_model
 from proxy.shorten.economics import Window
 from proxy.store.contract import StoreUnavailable
-from proxy.store.transcripts.files import StoreFault
+from proxy.store.transcripts.archive import StoreFault
 from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.event_streams import read_error

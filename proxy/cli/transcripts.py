@@ -200,12 +200,11 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 
 def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any]:
-    times = [line.seen for line in transcript.lines] or [""]
     return {
         "conversation": transcript.saved.name,
         "tenant": transcript.tenant,
-        "first": min(times),
-        "last": max(times),
+        "first": transcript.first_seen,
+        "last": transcript.last_seen,
         "messages": len(transcript.messages),
         "answers": len(transcript.answers),
         "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),

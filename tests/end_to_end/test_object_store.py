@@ -3,6 +3,7 @@
 The store is a real one that checks signatures; before it is a server that causes faults.
 """
 
+import asyncio
 import os
 import signal
 
@@ -11,6 +12,7 @@ import pytest
 from proxy.store.transcripts.archive import Archive, read_transcript
 from tests.support.agent import Agent, compactions, reading
 from tests.support.object_store.faulty_relay import drop_connection, pass_through
+from tests.support.proxy_client import fault_of
 from tests.support.scripted_upstream import Upstream, text_turn
 from tests.support.transcripts import texts
 
@@ -82,3 +84,20 @@ async def kill_after_fold(start, up):
         assert "created" in compactions(await Agent(proxy, up, "sk-a").work(WORK))
         os.kill(proxy.process.pid, signal.SIGKILL)
         await proxy.process.wait()
+
+
+@pytest.mark.slow
+async def test_where_originals_are_required_a_full_spool_refuses_until_the_store_is_back(start, up, relay):
+    relay.now = drop_connection
+    async with start(required=True, spool_mib=1) as proxy:
+        larger = reading(16, size=9_000, task="Fill it.")
+        statuses = [(await Agent(proxy, up, f"sk-{number}").send(larger)).answer.status for number in range(12)]
+        assert (statuses[0], statuses[-1]) == (200, 503)
+        agent = Agent(proxy, up, "sk-a")
+        refused = await agent.send(WORK)
+        assert fault_of(refused.answer)["code"] == "transcripts_unavailable"
+        assert (await agent.send(reading(2))).answer.status == 200
+        relay.now = pass_through
+        async with asyncio.timeout(60):
+            while (await agent.send(WORK)).answer.status != 200:  # noqa: ASYNC110 (it is the proxy that is waited for)
+                await asyncio.sleep(0.2)

@@ -1,12 +1,14 @@
 """Originals in an object store: once, whole, under their tenant, whichever process stops."""
 
+import asyncio
 import json
 import re
 import stat
 import threading
 import time
+from functools import partial
 
-from proxy.store.transcripts.archive import Archive, read_transcript
+from proxy.store.transcripts.archive import Archive, StoreFault, read_transcript
 from tests.support.completions import text_turn
 from tests.support.messages import KEY, chat, user
 from tests.support.object_store.conversations import (
@@ -25,7 +27,8 @@ from tests.support.verification import duplicates, torn, verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
-RANGE = r"\d{8}T\d{9}Z-[0-9a-f]{16}-\d{12}-\d{12}\.jsonl"
+
+# --- once, and whole -------------------------------------------------------------------------------------------------
 
 
 async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(
@@ -36,12 +39,23 @@ async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(
         await wait_until_sent(spool)
     (name,) = object_names(bucket)
     conversation = history_of(TURNS[2]).conversation
-    assert re.fullmatch(rf"team-a/{conversation}/{RANGE}", name)
+    assert re.fullmatch(rf"team-a/{conversation}/\d{{8}}T\d{{9}}Z-[0-9a-f]{{16}}\.jsonl", name)
     (found,) = stored_conversations()
     assert texts(found.path(found.leaves()[0])) == [message["content"] for message in messages(TURNS[2])]
     assert [json.loads(answer.message)["content"] for answer in found.answers] == ["Hi."]
     assert verify(found, KEY).faults == ()
-    assert list(spool.iterdir()) == []
+    assert list((spool / "team-a" / conversation).iterdir()) == []
+
+
+async def test_each_turn_brings_only_what_is_new(writing, bucket, spool, stored_conversations):
+    with writing() as writer:
+        for turn in TURNS:
+            keep(writer, exchange(turn))
+            await wait_until_sent(spool)
+    assert len(object_names(bucket)) == len(TURNS)
+    assert object_names(bucket) == sorted(object_names(bucket))
+    (found,) = stored_conversations()
+    assert (len(found.messages), duplicates(found)) == (len(messages(TURNS[-1])), 0)
 
 
 async def test_lines_of_several_replicas_are_read_once(writing, stored_conversations, tmp_path):
@@ -53,6 +67,34 @@ async def test_lines_of_several_replicas_are_read_once(writing, stored_conversat
     assert len(found.messages) == len(messages(TURNS[-1]))
     assert duplicates(found) == len(found.messages)
     assert verify(found, KEY).faults == ()
+
+
+async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool, stored_conversations, monkeypatch):
+    put, tries = bucket.put, []
+
+    def twice(name, file):
+        put(name, file)
+        tries.append(name)
+        if len(tries) < 3:
+            raise StoreFault("unreachable", "the answer was lost")
+
+    monkeypatch.setattr(bucket, "put", twice)
+    with writing() as writer:
+        keep(writer, exchange(TURNS[1]))
+        await wait_until_sent(spool)
+    assert tries == object_names(bucket) * 3
+    assert duplicates(stored_conversations()[0]) == 0
+
+
+async def test_a_large_segment_goes_at_once_and_a_small_one_when_it_is_old(writing, bucket, spool):
+    with writing(upload_seconds=60.0, upload_bytes=10_000) as writer:
+        keep(writer, exchange(HELLO))
+        keep(writer, exchange(chat(user("x" * 20_000))))
+        await until(partial(object_names, bucket))
+        await asyncio.sleep(0.1)
+        assert len(object_names(bucket)) == 1
+        assert pending_files(spool) == ["current.jsonl"]
+    assert len(object_names(bucket)) == 2
 
 
 async def test_spooled_turns_are_read_with_uploaded_ones(writing, bucket, spool, stored_conversations):
@@ -76,6 +118,9 @@ async def test_files_that_leave_the_spool_during_a_read_are_not_missed(writing, 
     assert len(read_transcript(seen).messages) == len(messages(TURNS[3]))
 
 
+# --- whose -----------------------------------------------------------------------------------------------------------
+
+
 async def test_every_object_name_begins_with_its_tenant_and_reveals_no_content(writing, bucket):
     strange = ["team-a", "team-b", "../../etc", "a/b", "Zebra Inc. <zebra@example.com>", "x" * 300, "tëam", ".pruned"]
     with writing() as writer:
@@ -84,7 +129,7 @@ async def test_every_object_name_begins_with_its_tenant_and_reveals_no_content(w
     assert {"team-a", "team-b"} < tenants
     assert len(tenants) == len(strange)
     for name in object_names(bucket):
-        assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*/[0-9a-f]{40}/" + RANGE, name)
+        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*/[0-9a-f]{40}/[0-9TZ]+-[0-9a-f]{16}\.jsonl", name)
 
 
 async def test_equal_words_of_two_tenants_share_nothing(writing, bucket, stored_conversations):
@@ -106,6 +151,9 @@ async def test_a_spool_is_for_this_user_only(writing, spool):
         keep(writer, exchange(HELLO))
         modes = {stat.filemode(path.stat().st_mode) for path in [spool, *spool.rglob("*")]}
     assert modes == {"drwx------", "-rw-------"}
+
+
+# --- workers that come and go ----------------------------------------------------------------------------------------
 
 
 async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):
@@ -150,16 +198,31 @@ async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, s
     assert (verify(found, KEY).faults, torn(found)) == ((), 0)
 
 
+async def test_the_spool_of_a_dead_worker_is_sent_without_its_torn_end(writing, relay, spool, stored_conversations):
+    relay.now = drop_connection
+    with writing() as writer:
+        keep(writer, exchange(TURNS[2]))
+    (left,) = spool.rglob("*.jsonl")
+    current = left.rename(left.with_name("current.jsonl"))
+    with current.open("ab") as file:
+        file.write(b'{"v":1,"at":"torn')
+    relay.now = pass_through
+    with writing():
+        await wait_until_sent(spool)
+    (found,) = stored_conversations()
+    assert (len(found.messages), torn(found)) == (len(messages(TURNS[2])), 1)
+
+
 async def test_lines_lost_in_a_power_cut_are_sent_with_the_next_turn(writing, relay, spool, stored_conversations):
     relay.now = drop_connection
     with writing() as writer:
         keep(writer, exchange(TURNS[3]))
         await until(lambda: writer.uploads.faults)
-    (left,) = spool.rglob("*.jsonl")
+    (left,) = spool.rglob("*Z-*.jsonl")
     left.write_bytes(left.read_bytes()[:-20])
     relay.now = pass_through
     with writing():
-        pass
+        await wait_until_sent(spool)
     with writing() as writer:
         keep(writer, exchange(TURNS[3]))
         await wait_until_sent(spool)

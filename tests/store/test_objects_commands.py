@@ -10,6 +10,7 @@ import pytest
 from proxy.cli import main
 from proxy.store.contract import SystemClock
 from proxy.store.sqlite import SqliteStore
+from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.completions import text_turn
@@ -35,6 +36,7 @@ TALK = (
 def _here(tmp_path, monkeypatch, s3, relay):
     """The usual AWS variables are set; a second is long for a test."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
@@ -92,6 +94,7 @@ NAME = history_of(HELLO).conversation[:8]
         ("show", history_of(WORK).conversation, "--full"),
         ("show", f"team-a/{NAME}"),
         ("search", "zebra"),
+        ("search", "Hello", "--case"),
         ("search", "nowhere"),
         ("export", f"team-a/{NAME}", "--request"),
         ("prune", "--days", "0.0001"),
@@ -136,3 +139,14 @@ def test_a_failing_store_is_reported_on_one_line(disk_and_bucket, run, relay):
     assert text.count("\n") == 1
     assert "answers 403 AccessDenied" in text
     assert "never-to-be-told" not in text
+
+
+def test_a_key_without_its_secret_is_reported(run, bucket, tmp_path, monkeypatch):
+    (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.url}, key: 'env:AWS_ACCESS_KEY_ID'}}\n")
+    code, _, text = run("s3", "list")
+    assert (code, "`key` is set without `secret`" in text) == (1, True)
+
+
+def test_an_invalid_place_is_reported(run, tmp_path):
+    (tmp_path / "s3.yaml").write_text("transcripts: {dir: 's3://'}\n")
+    assert "not a place in an object store: write s3://bucket" in run("s3", "list")[2]

@@ -2,12 +2,13 @@
 
 import asyncio
 import re
+import threading
 import time
 
 import pytest
 
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.files import StoreFault
+from proxy.store.transcripts.archive import StoreFault
 from tests.support.messages import chat, user
 from tests.support.object_store.conversations import HELLO, TURNS, object_names, pending_files, wait_until_sent
 from tests.support.object_store.faulty_relay import alternate, drop_connection, pass_through, refuse_with
@@ -16,6 +17,9 @@ from tests.support.transcripts import exchange, history_of, keep
 from tests.support.verification import duplicates
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
+
+
+# --- bad weather -----------------------------------------------------------------------------------------------------
 
 
 async def test_while_the_store_is_away_everything_waits_and_then_goes(
@@ -64,6 +68,20 @@ async def test_a_store_that_fails_now_and_then_gets_it_all(writing, spool, relay
     assert len(warnings) <= 3
 
 
+async def test_a_slow_store_delays_no_request(writing, relay, stored_conversations, spool):
+    answers = threading.Event()
+    relay.now = lambda _number: answers.wait(60) and None
+    with writing() as writer:
+        keep(writer, exchange(HELLO))
+        await until(lambda: relay.asked)
+        keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(20)))
+        assert not answers.is_set()
+        relay.now = pass_through
+        answers.set()
+        await wait_until_sent(spool)
+    assert len(stored_conversations()) == 21
+
+
 async def test_a_store_that_hangs_delays_no_request_and_no_shutdown(s3, writing, spool):
     impatient = s3.bucket(prefix=f"hangs-{id(spool)}", timeout_seconds=0.2)
     s3.stop()
@@ -92,21 +110,32 @@ async def test_refused_credentials_are_reported_once_without_their_text(
     assert len(stored_conversations()) == 1
 
 
+async def test_a_missing_bucket_is_requested_again(s3, writing, spool, warnings):
+    with writing(to=s3.bucket(name="not-yet-there")) as writer:
+        keep(writer, exchange(HELLO))
+        await until(lambda: warnings)
+    assert "answers 404 NoSuchBucket" in warnings[0]
+    assert len(pending_files(spool)) == 1
+
+
 async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, bucket, spool, monkeypatch):
     put, refused = bucket.put, history_of(HELLO).conversation
 
     def refuse_some(name, file):
         if refused in name:
-            raise StoreFault("too large")
+            raise StoreFault("EntityTooLarge", "too large")
         put(name, file)
 
     monkeypatch.setattr(bucket, "put", refuse_some)
-    with writing() as writer:
+    with writing(parallel_uploads=1) as writer:
         keep(writer, exchange(HELLO))
         await until(lambda: writer.uploads.faults)
         keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
         await until(lambda: len(pending_files(spool)) == 1)
     assert len(object_names(bucket)) == 10
+
+
+# --- a full spool ----------------------------------------------------------------------------------------------------
 
 
 async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_turn(
@@ -125,7 +154,7 @@ async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_
         for number in range(10):  # one by one: a busy machine may upload more slowly than this writes
             keep(writer, exchange(chat(user(f"{number} " + "x" * 20_000))))
             await until(lambda: writer.uploads.waiting_bytes == 0)
-    assert len(stored_conversations()) == 10
+    assert [duplicates(one) for one in stored_conversations()] == [0] * 10
 
 
 async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, relay):
@@ -139,8 +168,11 @@ async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, relay):
         assert not other.keep(history_of(HELLO)).done.result(10)
 
 
+# --- a fault of our own ----------------------------------------------------------------------------------------------
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("function", ["read_sent", "lock_spool", "replace_sent"])
+@pytest.mark.parametrize("function", ["close_file", "lock_spool", "is_closed"])
 async def test_a_fault_of_our_own_costs_one_thread_and_no_transcript(
     writing, spool, stored_conversations, monkeypatch, function
 ):

@@ -1,4 +1,4 @@
-"""Killed at any moment, while it writes, sends, notes or removes: what was acknowledged is in the spool or the store.
+"""Killed at any moment, while it writes, seals, sends or forgets: what was acknowledged is in the spool or the store.
 
 Right after each kill, before anybody could do anything again, every acknowledged message is looked for; in the end the
 next process has taken all of it to the store, and every conversation is whole.
@@ -36,10 +36,10 @@ from proxy.store.transcripts import uploads
 from tests.support.object_store.server import open_bucket
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 
-uploads.LONGEST_PAUSE_SECONDS = 0.05
+uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
 run = json.loads(sys.stdin.readline())
 bucket = open_bucket(run["url"], endpoint=run["endpoint"], key=run["key"], secret=run["secret"])
-sent = Uploads(bucket, Path(run["spool"]), TranscriptSettings(upload_seconds=0.01, sync=run["sync"]))
+sent = Uploads(bucket, Path(run["spool"]), TranscriptSettings(upload_seconds=0.03, sync=run["sync"]))
 kept = OriginalsWriter(Path(run["spool"]), TranscriptSettings(sync=run["sync"]), uploads=sent)
 for turn in range(run["turn"], 10_000):
     for talk in range(3):

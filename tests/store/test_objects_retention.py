@@ -31,6 +31,7 @@ def spool(tmp_path):
 @pytest.fixture
 def write(bucket, spool, monkeypatch):
     """A worker's life: it keeps these and has sent them when this returns."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
     def live(*recorded_turns, at=spool, sending=None):
         uploads = Uploads(bucket, at, sending or TranscriptSettings(upload_seconds=0.05))
@@ -131,8 +132,7 @@ async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, 
     monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.0)
     clocks = Clocks(time.time())
-    settings = TranscriptSettings(retention=Retention(days=1), upload_seconds=0.05)
-    uploads = Uploads(bucket, spool, settings, clock=clocks.as_system_clock())
+    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clocks.as_system_clock())
     clocks.now += 400 * DAY_SECONDS
     await asyncio.sleep(0.5)  # some sweeps
     assert len(list(bucket.list_objects("team-a"))) == 1

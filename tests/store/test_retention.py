@@ -140,6 +140,27 @@ async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(folder, ahead_w
     assert count_old(folder) == 5
 
 
+async def test_a_clock_that_stays_ahead_is_believed_after_an_hour(folder, ahead_writer, clocks):
+    clocks.now += 2.5 * DAY  # as after a suspension of this length
+    write_often(ahead_writer, clocks, 3_000.0)
+    assert count_old(folder) == 5
+    write_often(ahead_writer, clocks, 2 * 3600.0)
+    await until(lambda: count_old(folder) == 3)
+
+
+async def test_a_clock_that_jumps_again_and_again_is_not_believed(folder, ahead_writer, clocks):
+    for _ in range(5):
+        clocks.now += 10 * DAY
+        write_often(ahead_writer, clocks, 3_000.0)
+    assert count_old(folder) == 5
+
+
+async def test_old_originals_go_on_time_while_the_clock_is_right(folder, ahead_writer, clocks):
+    for _ in range(2 * 24):
+        write_often(ahead_writer, clocks, 3600.0, every=3600.0)
+    await until(lambda: count_old(folder) == 4)
+
+
 async def test_the_size_limit_holds_while_the_clock_is_ahead(tmp_path, clocks):
     clocks.now = time.time()  # as the files have it
     with originals(tmp_path, retention=Retention(days=6, bytes=100_000), clock=clocks.as_system_clock()) as writer:

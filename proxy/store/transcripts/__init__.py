@@ -2,9 +2,9 @@
 
     request -> OriginalsWriter (queue) -> current.jsonl of the conversation
     answer -> Recording -------^      |
-                                      |  if there is an object store: Uploads sends what is new
+                                      |  if there is an object store: closed, sent by Uploads, deleted here
                                       v
-                                    <prefix>/<tenant>/<conversation>/<time>-<random>-<start>-<end>.jsonl
+                                    <prefix>/<tenant>/<conversation>/<time>-<random>.jsonl
 
 1. The event loop hands a history over and continues. Only the first lossy act waits until it is written.
 2. A thread appends the messages whose ids are not in the conversation's file, under a lock that all workers share.
@@ -14,7 +14,7 @@
 
 files        append-only files of conversations, and the format of their lines
 writer       the queue and the thread that writes
-uploads      ranges of these files on their way to an object store
+uploads      closed files on their way to an object store
 archive      saved conversations: found, read, removed
 bucket       the client of an object store (optional: needs obstore)
 """

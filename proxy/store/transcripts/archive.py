@@ -9,7 +9,6 @@ import io
 import json
 import math
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,31 +16,60 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 from proxy.history.messages import Message, read_message
 from proxy.recall import tool as recall
 from proxy.store.transcripts.files import (
     CURRENT,
-    REST_SECONDS,
+    OPEN_TRIES,
+    REMEMBER_SECONDS,
+    SUFFIX,
     AnswerLine,
     HeadLine,
     MessageLine,
-    StoredObject,
     file_name,
     list_files,
     open_locked,
     parse,
-    read_sent,
 )
 
-if TYPE_CHECKING:
-    from proxy.store.transcripts.bucket import Bucket
-
 DAY_SECONDS = 24 * 3600.0
+SETTLED_SECONDS = 2 * REMEMBER_SECONDS
 READ_AHEAD_MAX = 8
+NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
+REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
+
+
+class StoreFault(OSError):
+    """Advice for the operator. Equal failures have equal kinds."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """The name is without the prefix."""
+
+    name: str
+    bytes: int
+    written_at: float
+
+
+class ObjectStore(Protocol):
+    """Each method raises StoreFault. `bucket.Bucket` is the real one."""
+
+    @property
+    def url(self) -> str: ...
+    def put(self, name: str, file: Path | bytes) -> None: ...
+    def get(self, name: str) -> bytes: ...
+    def delete(self, name: str) -> None: ...
+    def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]: ...
+    def list_folders(self) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +87,7 @@ class SavedConversation:
     place: Path
     bytes: int
     written_at: float
-    store: "Bucket | None" = None
+    store: ObjectStore | None = None
     objects: Sequence[StoredObject] = ()
     is_on_disk: bool = True
 
@@ -77,14 +105,8 @@ class SavedConversation:
         return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
-        with ExitStack() as stack:
-            files: list[BinaryIO] = []
-            for path in list_files(self.place):
-                with suppress(FileNotFoundError):
-                    part = stack.enter_context(path.open("rb"))
-                    if self.store is not None:
-                        part.seek(read_sent(path)[1])
-                    files.append(part)
+        with ExitStack() as stack_of_files:
+            files = _open_files(self.place, stack_of_files)
             if self.store is not None:
                 # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
@@ -112,7 +134,7 @@ class SavedConversation:
             if _measure(self.place)[1] > self.written_at:
                 return 0
             # Renamed first: a process that is killed half way leaves no conversation with a hole.
-            removed_folder = self.place.with_name(f".removed-{self.place.name}")
+            removed_folder = self.place.with_name(REMOVED + self.place.name)
             shutil.rmtree(removed_folder, ignore_errors=True)
             self.place.rename(removed_folder)
         finally:
@@ -131,7 +153,7 @@ class Archive:
     """With an object store, the folder is its spool."""
 
     folder: Path
-    store: "Bucket | None" = None
+    store: ObjectStore | None = None
 
     @property
     def location(self) -> str:
@@ -173,7 +195,7 @@ class Archive:
         """The longest idle one first."""
         # A process may rely on objects that were written within this time (see files.py). A file that is dated later
         # than now was written while the clock was ahead: on a disk it may go.
-        settled_seconds = 2 * REST_SECONDS if self.store else -math.inf
+        settled_seconds = SETTLED_SECONDS if self.store else -math.inf
         expired_conversations, total = [], 0
         for conversation in self.newest_first():
             total += conversation.bytes
@@ -200,19 +222,17 @@ def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConve
 
 
 def _measure(place: Path) -> tuple[int, float]:
-    """Return how many bytes are only here, and when the last of them were written."""
     size, written_at = 0, 0.0
     for path in list_files(place):
         with suppress(FileNotFoundError):
             stat = path.stat()
-            unsent_bytes = stat.st_size - read_sent(path)[1]
-            if unsent_bytes:
-                size += unsent_bytes
+            if stat.st_size:
+                size += stat.st_size
                 written_at = max(written_at, stat.st_mtime)
     return size, written_at
 
 
-def _list_transcripts(store: "Bucket", name: str, tenant: str) -> Iterator[StoredObject]:
+def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
     """A bucket may hold other things, too."""
     folders = [""]
     if tenant:
@@ -224,8 +244,25 @@ def _list_transcripts(store: "Bucket", name: str, tenant: str) -> Iterator[Store
         for item in store.list_objects(folder, after=start):
             if not item.name.startswith(start):
                 break
-            if re.fullmatch(r"[^/]+/[^/]+/[^/]+\.jsonl", item.name):
+            if item.name.endswith(SUFFIX) and len(item.name.split("/")) == NAME_PARTS_COUNT:
                 yield item
+
+
+def _open_files(place: Path, stack_of_files: ExitStack) -> list[BinaryIO]:
+    """Open all files of a conversation as of one moment, while other processes close (rename) and send them."""
+    for tries_left in reversed(range(OPEN_TRIES)):
+        files: list[BinaryIO] = []
+        with ExitStack() as stack:
+            for path in list_files(place):
+                try:
+                    files.append(stack.enter_context(path.open("rb")))
+                except FileNotFoundError:
+                    if tries_left:
+                        break
+            else:
+                stack_of_files.push(stack.pop_all())
+                return files
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +277,18 @@ class Transcript:
         return next((line.tenant for line in self.messages.values() if line.tenant), self.saved.tenant)
 
     @property
-    def lines(self) -> Sequence[HeadLine | MessageLine | AnswerLine]:
-        return [*self.heads.values(), *self.messages.values(), *self.answers]
+    def first_seen(self) -> str:
+        return min((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
+
+    @property
+    def last_seen(self) -> str:
+        return max((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
 
     def leaves(self) -> list[str]:
         """Return the links that nothing follows, the newest first."""
         followed_links = {line.after for line in self.messages.values()}
-        newest_first = sorted(self.messages.values(), key=lambda line: line.seen, reverse=True)
-        return [line.at for line in newest_first if line.at not in followed_links]
+        leaves = [line for line in self.messages.values() if line.at not in followed_links]
+        return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
 
     def path(self, leaf: str) -> list[MessageLine]:
         path, seen_at, at = [], set(), leaf
@@ -264,29 +305,37 @@ class Transcript:
     def answers_to(self, at: str) -> list[AnswerLine]:
         return [answer for answer in self.answers if answer.to == at]
 
-    def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
-        """Yield link, role, time and match. System prompts have no link."""
-        for label, match in recall.search(map(self._label_texts, self.lines), find):
-            yield *label, match
+    def texts(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield link, role, time and text of everything in it. System prompts have no link."""
+        for at, seen_at, raw, is_answer in self._list_messages():
+            role, text = role_and_text(raw)
+            yield at, "answer" if is_answer else role, seen_at, text
 
-    def _label_texts(self, line: HeadLine | MessageLine | AnswerLine) -> tuple[tuple[str, str, str], Iterable[str]]:
-        role, texts = "?", iter([_decode(line.message)])
-        message = _read_saved(line.message)
-        if message is not None:
-            role, texts = message.role, recall.list_searched_texts(message)
-        match line:
-            case HeadLine():
-                return ("", role, line.seen), texts
-            case MessageLine():
-                return (line.at, role, line.seen), texts
-            case AnswerLine():
-                return (line.to, "answer", line.seen), texts
+    def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
+        yield from ((*label, match) for label, match in recall.search(self._list_searched(), find))
+
+    def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
+        for at, seen_at, raw, is_answer in self._list_messages():
+            message = _read_saved(raw)
+            texts: Iterable[str] = (_decode(raw),)
+            role = "?"
+            if message is not None:
+                texts, role = recall.list_searched_texts(message), message.role
+            yield (at, "answer" if is_answer else role, seen_at), texts
+
+    def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
+        for head in self.heads.values():
+            yield "", head.seen, head.message, False
+        for line in self.messages.values():
+            yield line.at, line.seen, line.message, False
+        for answer in self.answers:
+            yield answer.to, answer.seen, answer.message, True
 
 
 def read_transcript(conversation: SavedConversation) -> Transcript:
     messages: dict[str, MessageLine] = {}
     heads: dict[str, HeadLine] = {}
-    answers: dict[bytes, AnswerLine] = {}
+    answers: list[AnswerLine] = []
     for raw in conversation.lines():
         match parse(raw) if raw.endswith(b"\n") else None:
             case MessageLine() as line:
@@ -294,8 +343,8 @@ def read_transcript(conversation: SavedConversation) -> Transcript:
             case HeadLine() as head:
                 heads.setdefault(head.name, head)
             case AnswerLine() as answer:
-                answers.setdefault(raw, answer)
-    return Transcript(conversation, messages, heads, [*answers.values()])
+                answers.append(answer)
+    return Transcript(conversation, messages, heads, answers)
 
 
 def role_and_text(raw: bytes) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from proxy.config.settings import BUCKET_URL, Transcripts
 from proxy.config.values import Secret
-from proxy.store.transcripts.files import StoredObject, StoreFault
+from proxy.store.transcripts.archive import StoredObject, StoreFault
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
@@ -32,6 +32,8 @@ _CAUSES = (
 )
 
 _CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
+_TRY_AGAIN = "nothing to set here; it is tried again"
+_TEMPORARY = ("408", "429", "5")  # beginnings of statuses
 
 
 class Bucket:
@@ -47,9 +49,9 @@ class Bucket:
             self._writes = build(retries=0)
             self._reads = build(retries=2)
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, file: Path | bytes) -> None:
         with self._reporting():
-            obstore.put(self._writes, name, data)
+            obstore.put(self._writes, name, file)
 
     def get(self, name: str) -> bytes:
         with self._reporting():
@@ -80,26 +82,25 @@ class Bucket:
         try:
             yield
         except (BaseError, OSError, ValueError) as fault:
-            problem, cure = _diagnose(str(fault))
-            raise StoreFault(f"the object store at {self._endpoint} {problem} for {self.url}: {cure}") from None
+            kind, problem, cure = _diagnose(str(fault))
+            text = f"the object store at {self._endpoint} {problem} for {self.url}: {cure}"
+            raise StoreFault(kind, text) from None
 
 
-def _diagnose(text: str) -> tuple[str, str]:
-    """Return problem and advice."""
+def _diagnose(text: str) -> tuple[str, str, str]:
+    """Return kind, problem and advice."""
     if status_match := _STATUS.search(text):
         status, code = status_match[1], ""
         if code_match := _CODE.search(text):
             code = code_match[1]
-        advice = _CHECK
-        if status.startswith(("408", "429", "5")):
-            advice = "nothing to set here; it is tried again"
-        return f"answers {status} {code}".rstrip(), advice
+        advice = _TRY_AGAIN if status.startswith(_TEMPORARY) else _CHECK
+        return code or status, f"answers {status} {code}".rstrip(), advice
     if any(sign in text for sign in ("redirect", "Unable to extract metadata", "Got invalid")):
-        return "returned a response that is not an object store's", _CHECK
+        return "not an object store", "returned a response that is not an object store's", _CHECK
     for cause, signs in _CAUSES:
         if any(sign in text for sign in signs):
-            return f"cannot be reached ({cause})", _CHECK
-    return "cannot be reached (no connection)", _CHECK
+            return "unreachable", f"cannot be reached ({cause})", _CHECK
+    return "unreachable", "cannot be reached (no connection)", _CHECK
 
 
 # The client of each vendor, and its names of our settings.

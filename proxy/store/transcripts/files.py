@@ -1,14 +1,14 @@
 """Transcript files: append-only, one for each conversation, shared by all processes of a machine.
 
-    originals/<tenant>/<conversation>/current.jsonl
-    originals/<tenant>/<conversation>/current.sent     if there is an object store: which bytes of the file are in it
+    originals/<tenant>/<conversation>/current.jsonl                                being written
+    originals/<tenant>/<conversation>/20261121T090000123Z-1a2b3c4d5e6f7081.jsonl   closed, on its way to an object store
 
 Processes append under a lock (https://man7.org/linux/man-pages/man2/flock.2.html). Each reads a file once and later
 only its new end. A line counts once its newline is there: the next append cuts off a torn end.
 
-If there is an object store, a conversation's file stays until nothing was written to it for an hour. No conversation
-is removed from the store within two hours of its last write. So what was sent within the last hour is there; after a
-longer pause, a file is sent from its beginning once more.
+If there is an object store, closed files vanish once they are sent. A process takes lines that it saw within the last
+hour for sent, and no conversation is removed from the store within two hours of its last write: so the next request of
+a removed conversation writes all of it.
 
 One message is one line of JSON (https://jsonlines.org):
 
@@ -25,6 +25,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from typing import Any, Literal
 import msgspec
 
 from proxy.history import splice
+from proxy.store.contract import read_elapsed
 from proxy.wire.answer_assembly import Answer
 from proxy.wire.redaction import Redaction
 
@@ -179,7 +181,9 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
 
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
-REST_SECONDS = 3600.0
+OPEN_TRIES = 8
+"""Tries to open a file that other processes rename or remove."""
+REMEMBER_SECONDS = 3600.0
 REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
 BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
@@ -188,32 +192,22 @@ Sync = Literal["never", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 
-class StoreFault(OSError):
-    """A fault of the object store, with advice for the operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """The name is without the prefix."""
-
-    name: str
-    bytes: int
-    written_at: float
-
-
 @dataclass(slots=True)
 class KnownIds:
+    since: float
+    """When the first of them was found. The clock includes suspended time, because other machines write on."""
     beginning: bytes = b""
     end: int = 0
     ids: set[str] = field(default_factory=set)
 
 
 class TranscriptFolder:
-    """Appending is for one thread."""
+    """Appending is for one thread. `is_spool`: closed files vanish once they are sent."""
 
-    def __init__(self, path: Path, sync: Sync = "never") -> None:
+    def __init__(self, path: Path, sync: Sync = "never", *, is_spool: bool = False) -> None:
         self.path = path
         self._sync = sync
+        self._is_spool = is_spool
         self._known: OrderedDict[Path, KnownIds] = OrderedDict()
 
     def locate(self, tenant: str, conversation: str) -> Path:
@@ -224,10 +218,7 @@ class TranscriptFolder:
         folder = self.locate(tenant, conversation)
         file = _open_to_append(folder)
         try:
-            size = os.fstat(file).st_size
-            if not size:
-                locate_sent(folder / CURRENT).unlink(missing_ok=True)
-            index = self._read_new_ids(folder, file, size)
+            index = self._read_new_ids(folder, file)
             lines = make_lines(index.ids)
             if not lines:
                 return 0
@@ -252,11 +243,16 @@ class TranscriptFolder:
         finally:
             path.unlink(missing_ok=True)
 
-    def _read_new_ids(self, folder: Path, file: int, size: int) -> KnownIds:
+    def _read_new_ids(self, folder: Path, file: int) -> KnownIds:
+        size, now = os.fstat(file).st_size, read_elapsed()
         beginning = os.pread(file, BEGINNING_BYTES, 0)
         index = self._known.pop(folder, None)
         if index is None or not index.beginning or size < index.end or not beginning.startswith(index.beginning):
-            index = KnownIds()
+            since, ids = now, _read_closed_ids(folder)
+            if index is not None and self._is_spool and now - index.since <= REMEMBER_SECONDS:
+                since = index.since
+                ids |= index.ids
+            index = KnownIds(since, ids=ids)
         if size > index.end:
             with os.fdopen(file, "rb", closefd=False) as lines:
                 lines.seek(index.end)
@@ -280,6 +276,15 @@ class TranscriptFolder:
                 _sync_folder(folder)
 
 
+def _read_closed_ids(folder: Path) -> set[str]:
+    ids: set[str] = set()
+    for path in list_files(folder):
+        if is_closed(path):
+            with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be sent at this moment
+                ids.update(find_ids(lines))
+    return ids
+
+
 @lru_cache(maxsize=1_000)
 def _locate(folder: Path, tenant: str, conversation: str) -> Path:
     return folder / file_name(tenant) / file_name(conversation)
@@ -293,56 +298,19 @@ def file_name(name: str) -> str:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Versions before 0.3 had several in a folder."""
-    return sorted(folder.glob(f"*{SUFFIX}"))
+    """Closed files in the order of their closing, then the current one."""
+    return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: (not is_closed(path), path.name))
 
 
-def has_rested(path: Path) -> bool:
-    return abs(time.time() - path.stat().st_mtime) > REST_SECONDS
+def is_closed(path: Path) -> bool:
+    return path.name != CURRENT
 
 
-def locate_sent(path: Path) -> Path:
-    return path.with_suffix(".sent")
-
-
-def read_sent(path: Path) -> tuple[str, int]:
-    """Return the name that a file's objects begin with, and how many bytes of it the object store has."""
-    try:
-        name, end = locate_sent(path).read_text().split()
-        return name, int(end)
-    except (FileNotFoundError, ValueError):
-        return "", 0
-
-
-def replace_sent(path: Path, file: int, before: tuple[str, int], after: tuple[str, int]) -> bool:
-    """Return False if this open file is no longer the one at `path`, or is to be sent from its beginning."""
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        is_same = os.path.samestat(os.fstat(file), path.stat()) and read_sent(path) == before
-        if is_same:
-            locate_sent(path).touch(mode=0o600)
-            # A process that is killed within this line leaves an empty file: all is sent once more.
-            locate_sent(path).write_text(f"{after[0]} {after[1]}\n")
-        return is_same
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def remove_sent(path: Path) -> bool:
-    """Remove a file if the object store has all its lines."""
-    file = open_locked(path, os.O_RDWR)
-    try:
-        end = read_sent(path)[1]
-        if b"\n" in os.pread(file, os.fstat(file).st_size, end):
-            return False
-        locate_sent(path).unlink(missing_ok=True)  # first: without it, a file is sent from its beginning
-        path.unlink()
-    finally:
-        os.close(file)
-    with suppress(OSError):  # other files, other conversations
-        path.parent.rmdir()
-        path.parent.parent.rmdir()
-    return True
+def close_file(path: Path) -> Path:
+    """Give a file, whose lock the caller holds, a name that it keeps for ever."""
+    now = time.time_ns() // 1_000_000
+    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 1000)) + f"{now % 1000:03}Z"
+    return path.rename(path.with_name(f"{moment}-{secrets.token_hex(8)}{SUFFIX}"))
 
 
 def open_locked(path: Path, flags: int) -> int:
@@ -359,14 +327,14 @@ def open_locked(path: Path, flags: int) -> int:
 
 
 def _open_to_append(folder: Path) -> int:
-    remaining_tries = 8
+    tries = 0
     while True:
         try:
             make_folder(folder)
             return open_locked(folder / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
-        except FileNotFoundError:  # the folder may be removed, with the last file in it, at this moment
-            remaining_tries -= 1
-            if not remaining_tries:
+        except FileNotFoundError:  # folders may be removed, with the last file in them, at this moment
+            tries += 1
+            if tries == OPEN_TRIES:
                 raise
 
 

@@ -1,51 +1,39 @@
-"""Uploads of transcript files to an object store, by a thread that no request waits for.
+"""Uploads of closed transcript files to an object store, by threads that no request waits for.
 
-1. Every `upload_seconds`, send what is new in each file of the spool, as
-   `<tenant>/<conversation>/<time>-<random>-<start>-<end>.jsonl`. A name stands for the same bytes for ever, so sending
-   them twice changes nothing.
-2. Note beside the file how far the store has it. A process that is killed before sends these bytes once more.
-3. Remove a file once all of it is sent and nothing was written to it for an hour, or if the spool is too large.
-4. While the store fails, try again after longer and longer pauses. If too much waits, nothing more may be written
-   (`check_room`), as on a full disk.
+1. Once a second, close files of the spool that are old or large enough.
+2. Send closed files and delete each once the store has confirmed it. Its name is the same in the store, so sending it
+   twice changes nothing.
+3. While the store fails, try again after longer and longer pauses. If too much waits, nothing more may be written
+   (`SpoolFull`), as on a full disk.
 
 Of all processes that share a spool, one at a time sends the files of all, also of those that died.
 """
 
 import fcntl
 import os
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
 from proxy.lifetime import WorkerThread
 from proxy.store.contract import MEBIBYTE, SystemClock, ignore
-from proxy.store.transcripts.archive import Archive, Retention
-from proxy.store.transcripts.files import (
-    SUFFIX,
-    Sync,
-    has_rested,
-    locate_sent,
-    make_folder,
-    read_sent,
-    remove_sent,
-    replace_sent,
-)
+from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
+from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, make_folder, open_locked
 from proxy.wire.redaction import Redaction
 
-if TYPE_CHECKING:
-    from proxy.store.transcripts.bucket import Bucket
-
-OBJECT_BYTES = 8 * MEBIBYTE
-"""Send larger ranges in parts of about this size."""
-FIRST_PAUSE_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
+QUIET_SECONDS = 300.0  # longer than the longest pause between two tries
+
+
+class SpoolFull(OSError):
+    """The object store is away, and too much waits for it."""
 
 
 class RareReports:
@@ -79,8 +67,11 @@ class TranscriptSettings:
     queue_bytes: int = 64 * MEBIBYTE
     """Bytes that may wait to be written."""
     upload_seconds: float = 5.0
+    upload_bytes: int = 8 * MEBIBYTE
+    """Upload a file once it is this old or this large."""
     spool_bytes: int = 1024 * MEBIBYTE
     """Bytes that may wait to be uploaded."""
+    parallel_uploads: int = 4
 
 
 class Uploads:
@@ -88,7 +79,7 @@ class Uploads:
 
     def __init__(
         self,
-        store: "Bucket",
+        store: ObjectStore,
         spool: Path,
         settings: TranscriptSettings | None = None,
         warn: Callable[[str], None] = ignore,
@@ -104,13 +95,16 @@ class Uploads:
         self._report = report
         self._failures = RareReports(warn)
         self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._first_seen: dict[Path, float] = {}
         self._refused: set[Path] = set()
         self._pause_seconds = 0.0
+        self._pause_until = 0.0
         self._failing_since: float | None = None
         self._next_sweep = time.monotonic() + FIRST_SWEEP_SECONDS
         self._leaving = threading.Event()
         self._end = 0.0
-        self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(FIRST_PAUSE_SECONDS))
+        self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(LOOK_SECONDS))
 
     @property
     def faults(self) -> int:
@@ -119,140 +113,150 @@ class Uploads:
     def check_room(self) -> None:
         if self.waiting_bytes >= self._settings.spool_bytes:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
-            raise OSError(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
+            raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
+
+    def add_waiting(self, added_bytes: int) -> None:
+        with self._lock:
+            self.waiting_bytes += added_bytes
 
     def close(self, seconds: float = 5.0) -> bool:
         """Send for at most this long. False: something stays here for the next process."""
         self._end = time.monotonic() + seconds
         self._leaving.set()
         self._thread.join(seconds)
-        remaining_bytes = sum(self._count_waiting().values())
+        remaining_bytes = sum(self._list_spool().values())
         if remaining_bytes:
             self._report(f"{remaining_bytes} bytes of transcripts wait in {self._spool} for the next start")
         return not remaining_bytes
+
+    @property
+    def _is_paused(self) -> bool:
+        return time.monotonic() < self._pause_until
 
     def _run(self) -> None:
         """In the thread, as all that follows."""
         while True:
             self._look()
-            if self._leaving.wait(self._pause_seconds or self._settings.upload_seconds):
+            if self._leaving.wait(LOOK_SECONDS):
                 break
-        while time.monotonic() < self._end and self._look() and self._list_files():
+        self._pause_until = 0.0
+        while time.monotonic() < self._end and not self._is_paused and any(self._list_spool().values()):
+            self._look(everything=True)
             time.sleep(0.01)  # another process may be sending, or writing its last lines
 
-    def _look(self) -> bool:
-        """Return False if the store or the disk failed."""
+    def _look(self, *, everything: bool = False) -> None:
         try:
+            files = self._list_spool()
+            with self._lock:
+                self.waiting_bytes = sum(files.values())
+            if self._is_paused:
+                return
             with lock_spool(self._spool) as is_alone:
                 if is_alone:
-                    self._send()
-                    self._remove_sent()
+                    self._send(self._close_due(files, everything=everything))
                     self._sweep_when_due()
         except OSError as fault:
             self._note_failure(fault)
-            return False
-        finally:
-            self.waiting_bytes = sum(self._count_waiting().values())
-        self._pause_seconds = 0.0
-        return True
 
-    def _list_files(self) -> list[tuple[Path, os.stat_result]]:
-        """Return the longest idle first."""
-        files = []
-        for folder, _, names in os.walk(self._spool):
-            for name in names:
-                path = Path(folder, name)
-                if path.suffix == SUFFIX:
-                    with suppress(FileNotFoundError):
-                        files.append((path, path.stat()))
-        return sorted(files, key=lambda file: file[1].st_mtime)
-
-    def _count_waiting(self) -> dict[Path, int]:
-        """Return the unsent bytes of each file that has some."""
-        waiting = {}
-        for path, stat in self._list_files():
-            unsent_bytes = stat.st_size - read_sent(path)[1]
-            if unsent_bytes:
-                waiting[path] = unsent_bytes
-        return waiting
-
-    def _send(self) -> None:
-        """The first failure ends it for now."""
-        # A conversation that was refused comes last, or it would hold up all the others.
-        for path in sorted(self._count_waiting(), key=lambda path: path in self._refused):
-            try:
-                with suppress(FileNotFoundError), path.open("rb") as file:  # an operator may remove it meanwhile
-                    self._send_file(path, file)
-            except OSError:
-                self._refused.add(path)
-                raise
-            self._refused.discard(path)
-
-    def _send_file(self, path: Path, file: BinaryIO) -> None:
-        sent = read_sent(path)
-        name, start = sent
-        lines = _read_lines(file, start)
-        if lines and (not name or has_rested(locate_sent(path))):
-            name, start = _make_name(), 0
-            lines = _read_lines(file, start)
-            if not replace_sent(path, file.fileno(), sent, (name, start)):
-                return
-        while lines:
-            os.fsync(file.fileno())  # not even a power failure shortens the file to less than was sent of it
-            end = start + len(lines)
-            folder = path.parent.relative_to(self._spool).as_posix()
-            self._store.put(f"{folder}/{name}-{start:012}-{end:012}{SUFFIX}", lines)
-            self._note_success()
-            if not replace_sent(path, file.fileno(), (name, start), (name, end)):
-                return
-            self.waiting_bytes -= len(lines)
-            start = end
-            lines = _read_lines(file, start)
-
-    def _remove_sent(self) -> None:
-        files = self._list_files()
-        total = sum(stat.st_size for _, stat in files)
-        for path, stat in files:
+    def _list_spool(self) -> dict[Path, int]:
+        sizes = {}
+        for path in self._spool.glob(f"*/*/*{SUFFIX}"):
             with suppress(FileNotFoundError):
-                is_due = self._leaving.is_set() or total > self._settings.spool_bytes or has_rested(path)
-                if is_due and remove_sent(path):
-                    total -= stat.st_size
+                sizes[path] = path.stat().st_size
+        return sizes
+
+    def _close_due(self, files: Mapping[Path, int], *, everything: bool) -> list[Path]:
+        """Return all closed files in the order in which to send them."""
+        now = time.monotonic()
+        first_seen, closed_paths = self._first_seen, []
+        self._first_seen = {}
+        for path, size in files.items():
+            if is_closed(path):
+                closed_paths.append(path)
+                continue
+            since = first_seen.get(path, now)
+            is_old = now - since >= self._settings.upload_seconds
+            if not (is_old or everything or size >= self._settings.upload_bytes):
+                self._first_seen[path] = since
+            elif closed_path := self._close(path):
+                closed_paths.append(closed_path)
+        # A conversation whose file was refused comes last, or it would hold up all the others.
+        return sorted(closed_paths, key=lambda path: (path.parent in self._refused, path.parent, path.name))
+
+    def _close(self, path: Path) -> Path | None:
+        with suppress(FileNotFoundError):
+            file = open_locked(path, os.O_RDWR)
+            try:
+                with os.fdopen(file, "rb", closefd=False) as lines:
+                    if any(line.endswith(b"\n") for line in lines):
+                        return close_file(path)
+                path.unlink()  # nothing but a torn line
+            finally:
+                os.close(file)
+        return None
+
+    def _send(self, files: list[Path]) -> None:
+        """The first failure ends it for now."""
+        conversations = iter([list(group) for _, group in groupby(files, key=lambda path: path.parent)])
+        # Daemons, because a store that hangs must not keep the process from leaving.
+        senders = [
+            threading.Thread(target=self._send_conversations, args=[conversations], name="uploads", daemon=True)
+            for _ in range(min(self._settings.parallel_uploads, len(files)))
+        ]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+
+    def _send_conversations(self, conversations: Iterator[list[Path]]) -> None:
+        """In each of the threads, which share the iterator."""
+        for paths in conversations:
+            try:
+                for path in paths:
+                    if self._is_paused:
+                        return
+                    self._send_file(path)
+            except OSError as fault:
+                self._refused.add(paths[0].parent)
+                self._note_failure(fault)
+            else:
+                self._refused.discard(paths[0].parent)
+
+    def _send_file(self, path: Path) -> None:
+        size = path.stat().st_size
+        self._store.put(path.relative_to(self._spool).as_posix(), path)
+        path.unlink()
+        with self._lock:
+            self.waiting_bytes -= size
+            since, self._failing_since = self._failing_since, None
+            self._pause_seconds = self._pause_until = 0.0
+        if since is not None:
+            self._report(f"the object store takes transcripts again, after {time.monotonic() - since:.0f} seconds")
 
     def _sweep_when_due(self) -> None:
-        if self._settings.retention is None or time.monotonic() < self._next_sweep:
+        if time.monotonic() < self._next_sweep:
             return
         self._next_sweep = time.monotonic() + SWEEP_SECONDS
-        try:
-            Archive(self._spool, self._store).prune(self._settings.retention, self._clock.read_believed())
-        except OSError as fault:
-            self._warn(f"old transcripts could not be removed: {fault}")
-
-    def _note_success(self) -> None:
-        if self._failing_since is not None:
-            seconds = time.monotonic() - self._failing_since
-            self._report(f"the object store takes transcripts again, after {seconds:.0f} seconds")
-            self._failing_since = None
+        for folder in self._spool.glob("*/*"):
+            with suppress(OSError):  # something is in it
+                folder.rmdir()
+                folder.parent.rmdir()
+        if self._settings.retention is not None:
+            try:
+                Archive(self._spool, self._store).prune(self._settings.retention, self._clock.read_believed())
+            except OSError as fault:
+                self._warn(f"old transcripts could not be removed: {fault}")
 
     def _note_failure(self, fault: OSError) -> None:
-        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or FIRST_PAUSE_SECONDS)
-        self._failing_since = self._failing_since or time.monotonic()
-        # The text of a disk's fault names a path, so it is no cause.
-        cause, text = fault.errno or str(fault), f"transcripts wait in {self._spool}: {fault}"
-        self._failures.add(cause, text, quiet_seconds=300.0, is_sliding=True)  # longer than the longest pause
-
-
-def _read_lines(file: BinaryIO, start: int) -> bytes:
-    """Return whole lines, about as many as fit into an object."""
-    file.seek(start)
-    lines = file.read(OBJECT_BYTES) + file.readline()
-    return lines[: lines.rfind(b"\n") + 1]
-
-
-def _make_name() -> str:
-    """Names are in the order in which their files began."""
-    now = time.time_ns() // 1_000_000
-    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 1000))
-    return f"{moment}{now % 1000:03}Z-{secrets.token_hex(8)}"
+        """Pause, for longer each time."""
+        now = time.monotonic()
+        with self._lock:
+            if now >= self._pause_until:  # several at the same time make the pause no longer
+                self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or 1.0)
+                self._pause_until = now + self._pause_seconds
+            self._failing_since = self._failing_since or now
+        kind = fault.kind if isinstance(fault, StoreFault) else "disk"
+        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", QUIET_SECONDS, is_sliding=True)
 
 
 @contextmanager

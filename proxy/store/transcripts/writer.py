@@ -52,7 +52,7 @@ class OriginalsWriter:
     ) -> None:
         self.problem = ""
         self._settings = settings or TranscriptSettings()
-        self._folder = TranscriptFolder(folder, self._settings.sync)
+        self._folder = TranscriptFolder(folder, self._settings.sync, is_spool=uploads is not None)
         self._warn = warn
         self._failures = RareReports(warn)
         self._uploads = uploads
@@ -190,7 +190,7 @@ class OriginalsWriter:
             self.problem = ""
             self._unswept += added_bytes
             if self._uploads is not None:
-                self._uploads.waiting_bytes += added_bytes
+                self._uploads.add_waiting(added_bytes)
 
     def _note_failure(self, problem: str, cause: object = None) -> None:
         self.problem = problem

@@ -47,6 +47,7 @@ def bucket(s3: S3, relay: FaultyRelay) -> Bucket:
 @pytest.fixture
 def short_waits(monkeypatch):
     """A second is long for a test."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.2)
 
 
