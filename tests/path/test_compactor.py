@@ -501,7 +501,7 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
     rollouts = {"a": 50, "b": 100}
     choice = PolicyChoice(tuple((share, CompiledPolicy.compile(name, SMALL)) for name, share in rollouts.items()))
     policies = []
-    for task in range(8):
+    for task in range(20):
         for steps in (15, 16):
             sent = body([*user(f"Task {task}."), *reading(steps)[2:]])
             asked = Call("POST", "/chat/completions", "", (KEY,), sent)
