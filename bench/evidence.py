@@ -1,11 +1,11 @@
 """Write the figures of docs/evidence.md and README.md from replays, between the marks that the pages have for them.
 
-compaction-proxy replay FILE ... --policy default --policy later ... --json > new.json
+compaction-proxy replay FILE ... --policy default --policy blocks ... --json > new.json
 python bench/evidence.py new.json 0.2=old.json [--truth truth.txt] [--questions questions.txt]
 
 More files are replays of the same conversations; the `default` of `NAME=FILE` is called NAME. `--truth` and
 `--questions` are what `bench/truth.py` and `make -C bench questions` have printed; each is shown as it is. `--choice`
-says which conversations these are, if they are not all: "drawn by `--draw 44`".
+says which conversations these are, if they are not all: "`--part 1/4`".
 """
 
 import argparse

@@ -171,9 +171,12 @@ def _parse(data: bytes | None, origin: str) -> Registry:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file that its owner alone may read, whole or not at all."""
     new_path = path.with_suffix(".new")
-    with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        give_to_folder_owner(file.fileno(), path.parent)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new_path.replace(path)
+    try:
+        with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            give_to_folder_owner(file.fileno(), path.parent)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new_path.replace(path)
+    finally:
+        new_path.unlink(missing_ok=True)

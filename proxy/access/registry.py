@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import structs
@@ -67,7 +67,7 @@ def compute_digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-team-key").hexdigest()
 
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 1
 EVERYBODY = ""
 """The switch of all teams."""
 ENDED_SESSIONS_MAX = 500
@@ -83,9 +83,10 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: Seconds
 
 
-class _Document(msgspec.Struct, tag_field="format", tag=FORMAT_VERSION):
+class _Document(msgspec.Struct):
     """A registry as JSON. Members of other releases are ignored."""
 
+    format: Literal[1]
     keys: list[TeamKey]
     switches: dict[str, Switch]
     ended_sessions: list[Session]
@@ -140,7 +141,7 @@ class Registry:
     def to_bytes(self) -> bytes:
         """The same bytes for equal registries."""
         keys = [self.keys[key_id] for key_id in sorted(self.keys)]
-        document = _Document(keys, dict(self.switches), sorted(self.ended_sessions))
+        document = _Document(FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions))
         return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
     @classmethod

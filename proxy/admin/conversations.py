@@ -30,11 +30,12 @@ from proxy.wire.http_head import Caller
 TURNS_LIMIT = 2_000
 # Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
 _LIST = """
-select conversation, tenant, team, user, session, key, model, upstream, tag, policy, last, requests, tokens_raw,
-       tokens_forwarded, tokens_would_be, blocks, spent, would_save, paid, plain - paid - spent as saved,
+select conversation, tenant, team, user, session, key, model, upstream, tag,
+       policy || '@' || policy_version as policy, last, requests, tokens_raw, tokens_forwarded, tokens_would_be, blocks,
+       spent, would_save, paid, plain - paid - spent as saved,
        round(tokens_cached * 1.0 / nullif(tokens_read, 0), 4) as cached_share
-from (select conversation, tenant, team, user, session, key, model, upstream, tag,
-             policy || '@' || policy_version as policy, max(at) as last, count(*) as requests,
+from (select conversation, tenant, team, user, session, key, model, upstream, tag, policy, policy_version,
+             max(at) as last, count(*) as requests,
              sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded,
              sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
              sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,

@@ -120,7 +120,7 @@ async def admit(request: web.BaseRequest, config: Config, registry: Registry) ->
     keyholders = list_keyholders(config)
     address = request.remote or ""
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
+    if scheme.lower() == "bearer" and key:
         keyholder = await find_keyholder(keyholders, key.strip())
         check_origin(request, config, by_session=False)
         return keyholder.as_visitor(address)

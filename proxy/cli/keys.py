@@ -135,9 +135,7 @@ def change_registry(config: Config, change: Change, act: str, subject: str, **de
     with options.report_registry_faults(records):
         records.change(change)
     event = events.AdminActed(_user_name(), "command line", act, subject, "done", tuple(details.items()))
-    log = audit.AuditLog(Path(config.state.dir), partial(print, file=sys.stderr))
-    log(event)
-    log.close()
+    audit.AuditFile(Path(config.state.dir), partial(print, file=sys.stderr)).write([audit.render(event)])
     why = why or _synchronize(config, records)
     if why:
         print_error(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")

@@ -15,7 +15,7 @@ declared     models of the settings that dataclasses and steps declare
 state_url    the URL of the state that replicas share
 values       types that several settings share
 loading      reads file, environment and options, and reports every fault with its line
-yaml_file    reads the YAML of a file, and replaces a policy in its text
+yaml_file    reads the YAML of a file and the values of variables
 faults       mistakes in a setting, and the setting that was probably meant
 warnings     valid settings that are probably mistakes
 defaults     writes the shipped proxy.yaml, and the JSON Schema of such a file

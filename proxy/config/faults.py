@@ -69,7 +69,8 @@ _REMOVED = {
     "logs": "remove it; a collector reads the log from standard output",
     "metrics_seconds": "remove it; a collector reads /metrics",
     "scope_tokens": "remove it; `scope` is a number of summaries",
-    "subsumes": "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy",
+    "subsumes": "that of `dedup_old` is set for each tool: write `tools: {NAME: {subsumes: {path: ARGUMENT, start: "
+    "ARGUMENT, end: ARGUMENT}}}` in the policy",
     "traces": "remove it; without `endpoint` nothing is sent, and `sample: 0` sends no trace that begins here",
     "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
 }

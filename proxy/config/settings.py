@@ -468,7 +468,7 @@ class Config(ConfigModel):
             faults.append("upstreams: two of them have the same name")
         names = {"policy": self.all_policies, "upstream": upstreams}
         for path, kind, name in self._list_references():
-            if name and name not in names[kind]:
+            if name not in names[kind]:
                 faults.append(f"{path}.{kind}: there is no {kind} {name!r}{suggest(name, names[kind])}")
         for name, team in self.teams.items():
             if team.key and not team.upstream:
@@ -490,12 +490,15 @@ class Config(ConfigModel):
         for number, upstream in enumerate(self.upstreams):
             yield f"upstreams.{number}", "policy", upstream.policy
         for name, team in self.teams.items():
-            yield f"teams.{name}", "policy", team.policy
-            yield f"teams.{name}", "upstream", team.upstream
+            if team.policy:
+                yield f"teams.{name}", "policy", team.policy
+            if team.upstream:
+                yield f"teams.{name}", "upstream", team.upstream
         for number, attachment in enumerate(self.attachments):
             yield f"attachments.{number}", "policy", attachment.policy
         for name, policy in self.policies.items():
-            yield f"policies.{name}.summary", "upstream", policy.summary.upstream
+            if policy.summary.upstream:
+                yield f"policies.{name}.summary", "upstream", policy.summary.upstream
 
     def _check_admin_keys(self) -> Iterator[str]:
         keys = {"admin.key": self.admin.key}

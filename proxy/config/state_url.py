@@ -1,5 +1,6 @@
 """The URL of the state that replicas share. It is parsed here so that `check` needs no redis-py."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -7,6 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
+_NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def _parse(parts: SplitResult) -> StateUrl:
         raise _Refusal(f"a Redis Cluster is not supported any more: {why}")
     if scheme not in ("redis", "rediss") or (plus and kind != "sentinel") or parts.fragment:
         raise ValueError(FORM)
-    path = unquote(parts.path).strip("/").split("/")
+    path = unquote(parts.path).removeprefix("/").split("/")
     service, default_port = "", REDIS_PORT
     if kind:
         service, default_port = path.pop(0), SENTINEL_PORT
@@ -76,10 +78,13 @@ def _parse(parts: SplitResult) -> StateUrl:
 
 
 def _parse_node(text: str, default_port: int) -> tuple[str, int]:
-    node = urlsplit(f"//{text}")
-    if not node.hostname or node.port == 0:
+    node = _NODE.fullmatch(text)
+    if node is None:
         raise ValueError(FORM)
-    return node.hostname, node.port or default_port
+    port = int(node[2] or default_port)
+    if not 0 < port < 1 << 16:
+        raise ValueError(FORM)
+    return node[1].strip("[]"), port
 
 
 def _read_options(query: str, kind: str) -> dict[str, str]:

@@ -85,8 +85,16 @@ class ClientConnection(web_protocol.RequestHandler):
         is_head = body.is_eof() and not self._upgraded
         request_count = self._request_count
         super().data_received(data)
-        if is_head and self._request_count == request_count:
+        new_count = self._request_count - request_count
+        if is_head and not new_count:
             self._head_bytes += len(data)
+        elif is_head and self._head_bytes + len(data) > HEAD_MAX_BYTES:  # in all, with what follows the head
+            if _measure_head(self._messages[-new_count][0]) <= HEAD_MAX_BYTES:
+                self._head_bytes = 0
+            else:
+                self._head_bytes += len(data)
+                for _ in range(new_count):
+                    self._messages.pop()
         else:
             self._head_bytes = 0
         if self._head_bytes > HEAD_MAX_BYTES:
@@ -122,6 +130,12 @@ class ClientConnection(web_protocol.RequestHandler):
         # A payload error is the client's, and was answered.
         if exc_info is not None and not isinstance(exc_info, web.RequestPayloadError):
             self._emit(events.InternalFault("none", *events.locate_fault(exc_info)))
+
+
+def _measure_head(message: RawRequestMessage | web_protocol._ErrInfo) -> int:
+    if not isinstance(message, RawRequestMessage):
+        return 0
+    return len(message.path) + sum(len(name) + len(value) for name, value in message.raw_headers)
 
 
 class HttpServer(web.Server):

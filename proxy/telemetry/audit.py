@@ -43,32 +43,18 @@ class MinuteLimit:
         return self._count <= self._limit
 
 
-class AuditLog:
-    """Writes from a thread: a disk that stalls must not stop the event loop."""
+def render(event: events.AdminActed) -> bytes:
+    fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
+    line = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
+    return line.encode("utf-8", "backslashreplace")
 
+
+class AuditFile:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.path = folder / FILE
         self._warn = warn
-        self._refusals = MinuteLimit(REFUSALS_PER_MINUTE)
-        self._writer = BackgroundWriter("audit", self._write)
 
-    def __call__(self, event: events.Event) -> None:
-        if not isinstance(event, events.AdminActed):
-            return
-        if event.outcome == "refused" and not self._refusals.allows():
-            return
-        fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
-        text = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
-        line = text.encode("utf-8", "backslashreplace")
-        self._writer.put(line, len(line))
-
-    def flush(self) -> None:
-        self._writer.flush(FLUSH_SECONDS)
-
-    def close(self) -> None:
-        self._writer.close(FLUSH_SECONDS)
-
-    def _write(self, lines: Sequence[bytes]) -> int:
+    def write(self, lines: Sequence[bytes]) -> int:
         """Return how many lines could not be written."""
         unwritable = 0
         for line in lines:
@@ -92,6 +78,30 @@ class AuditLog:
             give_to_folder_owner(file, self.path.parent)
         finally:
             os.close(file)
+
+
+class AuditLog:
+    """Writes from a thread: a disk that stalls must not stop the event loop."""
+
+    def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
+        file = AuditFile(folder, warn)
+        self.path = file.path
+        self._refusals = MinuteLimit(REFUSALS_PER_MINUTE)
+        self._writer = BackgroundWriter("audit", file.write)
+
+    def __call__(self, event: events.Event) -> None:
+        if not isinstance(event, events.AdminActed):
+            return
+        if event.outcome == "refused" and not self._refusals.allows():
+            return
+        line = render(event)
+        self._writer.put(line, len(line))
+
+    def flush(self) -> None:
+        self._writer.flush(FLUSH_SECONDS)
+
+    def close(self) -> None:
+        self._writer.close(FLUSH_SECONDS)
 
 
 def _is_torn(file: int) -> bool:

@@ -71,7 +71,8 @@ class SpanBuilder:
     def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
         self._base_urls = base_urls
         self._ready: list[Span] = []
-        self._calls: list[tuple[float, str, Span]] = []
+        self._calls: dict[str, tuple[float, Span]] = {}
+        """Those that wait for their usage, and since when, by the id of the request."""
         self._usages: OrderedDict[str, list[KeyValue]] = OrderedDict()
         """By the id of the request. The event with it comes before or after that of the call."""
 
@@ -82,22 +83,26 @@ class SpanBuilder:
             case events.SummaryEnded(trace=trace) if trace is not None and trace.is_sampled:
                 self._ready.append(self._summary(at, event, trace))
             case events.TurnEnded(request_id=request_id) if request_id:
-                usage = describe_usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
-                self._usages[request_id] = make_attributes(usage)
+                tokens = describe_usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
+                usage = make_attributes(tokens)
+                if request_id in self._calls:
+                    _, call = self._calls.pop(request_id)
+                    call.attributes.extend(usage)
+                    self._ready.append(call)
+                    return
+                self._usages[request_id] = usage
                 if len(self._usages) > HELD_SPANS_MAX:
                     self._usages.popitem(last=False)
 
     def release(self, held_seconds: float) -> list[Span]:
         """Return the spans that are complete, or have waited this long."""
         spans, calls = self._ready, self._calls
-        self._ready, self._calls = [], []
-        for since, request_id, span in calls:
-            usage = self._usages.pop(request_id, None)
-            if usage is None and len(self._calls) < HELD_SPANS_MAX and time.monotonic() - since < held_seconds:
-                self._calls.append((since, request_id, span))
+        self._ready, self._calls = [], {}
+        for request_id, (since, call) in calls.items():
+            if len(self._calls) < HELD_SPANS_MAX and time.monotonic() - since < held_seconds:
+                self._calls[request_id] = since, call
             else:
-                span.attributes.extend(usage or ())
-                spans.append(span)
+                spans.append(call)
         return spans
 
     def _add_request(self, at: int, event: events.RequestFinished, trace: Trace) -> None:
@@ -105,9 +110,11 @@ class SpanBuilder:
         if event.upstream is None or event.sent_seconds is None:
             return  # refused by the proxy itself
         call = self._call(at, event, trace)
-        if event.tokens_before:
-            self._calls.append((time.monotonic(), event.request_id, call))
+        usage = self._usages.pop(event.request_id, None)
+        if usage is None and event.tokens_before:
+            self._calls[event.request_id] = time.monotonic(), call
         else:  # of a short history no usage is read
+            call.attributes.extend(usage or ())
             self._ready.append(call)
 
     def _request(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:

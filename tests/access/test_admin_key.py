@@ -73,6 +73,7 @@ def test_a_start_on_a_full_disk_leaves_nothing_that_the_next_start_takes_for_a_k
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert read_admin_key(config()) is None
+    assert [path.name for path in (tmp_path / "var" / "state").iterdir()] == [ADMIN_KEY_FILE]
     assert create_admin_key(config()) == read_admin_key(config())
     assert read_admin_key(config()) is not None
 

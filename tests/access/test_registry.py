@@ -109,6 +109,7 @@ def test_a_key_is_revoked_once_and_one_that_is_not_there_never():
         b'{"more": ' + b"[" * 200_000, b'{"format": 1, "keys": [{}], "switches": {}, "ended_sessions": []}',
         b'{"format": 1, "keys": [], "switches": {"red": {"on": "no", "at": null}}}',
         b'{"format": 1, "keys": [], "switches": {}, "ended_sessions": [{}]}',
+        b'{"keys": [], "switches": {}, "ended_sessions": []}',
     ],
 )  # fmt: skip
 def test_an_invalid_registry_is_reported(data):

@@ -311,4 +311,5 @@ async def test_a_listed_conversation_is_what_its_newest_request_says_and_the_sum
     assert (one["requests"], one["tokens_raw"]) == (2, 800)
     found = await admin.read("/conversations?text=newer")
     assert [each["requests"] for each in found["conversations"]] == [2]
-    assert (await admin.read("/conversations?text=former"))["conversations"] == []
+    for text in ("former", "newer@"):  # not of the newest request, and not by the digest of a policy
+        assert (await admin.read(f"/conversations?text={text}"))["conversations"] == []

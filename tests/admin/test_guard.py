@@ -110,6 +110,7 @@ async def test_a_browser_gets_a_session_that_is_not_the_key(admin):
     assert {"HttpOnly", "SameSite=Strict", "Path=/admin"} <= set(cookie.split("; "))
     session = {"cookie": cookie.partition(";")[0]}
     assert await is_open(admin, session)
+    assert await is_open(admin, {**session, "authorization": "Bearer"}), "no key is shown"
     assert (await admin.send("GET", "/admin/", key="", headers=session)).status == 200
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ import yaml
 from proxy.access.records import Records
 from proxy.access.registry import EVERYBODY
 from proxy.cli import main
+from proxy.telemetry import audit
 from tests.support.running_proxy import free_port
 
 CONFIG = {"teams": {"red": {}, "blue": {}}, "policies": {"bold": {}}}
@@ -56,6 +58,21 @@ def test_acts_of_a_command_are_in_the_audit_log_like_those_of_the_pages(run, tmp
     assert {(one["address"], one["outcome"]) for one in complaint} == {("command line", "done")}
     assert complaint[0]["details"] == {"team": "red", "days": 7.0}
     assert text.split("-", 2)[2] not in log
+
+
+def test_a_command_waits_until_its_act_is_in_the_audit_log(run, monkeypatch):
+    """A thread would be left behind with its entry when the disk stalls."""
+    writing = []
+    monkeypatch.setattr(audit.AuditFile, "_append", lambda *_: writing.append(threading.current_thread()))
+    assert run("switch", "off")[0] == 0
+    assert writing == [threading.main_thread()]
+
+
+def test_an_act_that_cannot_be_written_is_reported_and_done(run, records, tmp_path):
+    (tmp_path / "state" / "audit.jsonl").mkdir(parents=True)
+    code, _, err = run("switch", "off")
+    assert (code, err.count("admin actions are not recorded")) == (0, 1)
+    assert records.look()
 
 
 @pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e9", "soon"])

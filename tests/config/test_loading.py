@@ -57,7 +57,10 @@ def test_a_removed_setting_is_refused_with_a_sentence_that_says_what_to_do(write
         "    summary: {scope_tokens: 9}\n"
     )
     refused = "there is no such setting after version 0.2"
-    by_tool = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"
+    by_tool = (
+        "that of `dedup_old` is set for each tool: "
+        "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"
+    )
     outline = "remove it; placeholders hold only lines that carry the outcome"
     assert [line.partition(": ")[2] for line in faults(file)] == [
         f"policies.mine.headroom: {refused}: subtract it from `trigger`",

@@ -81,6 +81,8 @@ def test_a_team_may_have_an_upstream_of_its_own():
     ("values", "where"),
     [
         ({"attachments": [{"policy": "none"}]}, "attachments.0.policy: there is no policy"),
+        ({"attachments": [{"policy": ""}]}, "attachments.0.policy: there is no policy"),
+        ({"upstreams": [{"policy": ""}]}, "upstreams.0.policy: there is no policy"),
         ({"teams": {"red": {"policy": "none"}}}, "teams.red.policy: there is no policy"),
         ({"teams": {"red": {"upstream": "none"}}}, "teams.red.upstream: there is no upstream"),
         ({"teams": {"red": {"key": "env:KEY"}}}, "say which in teams.red.upstream"),

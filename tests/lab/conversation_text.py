@@ -42,14 +42,9 @@ def _call(function):
 
 
 def recorded_figures(conversation):
-    """What was recorded of each request: prompt, cached, output, seconds after nine."""
+    """What was recorded of each request: prompt, seconds after nine."""
     return {
-        place: (
-            figures.tokens,
-            figures.cached,
-            figures.output,
-            None if figures.at is None else figures.at - NINE,
-        )
+        place: (figures.tokens, None if figures.at is None else figures.at - NINE)
         for place, figures in conversation.recorded.items()
     }
 

@@ -22,7 +22,7 @@ def test_of_a_log_of_requests_only_the_longest_of_each_conversation_is_replayed(
     (session,) = read_sessions(SAMPLES / "openai" / "requests.jsonl")
     first, second = session.conversations
     assert (len(first.messages), first.messages[-1]["content"]) == (7, "Fixed.")
-    assert first.recorded == {6: RecordedUsage(90, 64, 2)}
+    assert first.recorded == {6: RecordedUsage(90)}
     assert (first.tools, len(second.messages)) == (second.tools or first.tools, 2)
     assert session.notes == {"requests that were stages of a later one, counted with it": 2}
 
@@ -40,7 +40,7 @@ def test_a_request_of_the_responses_api_becomes_chat_messages():
 def test_a_collection_is_a_source_of_its_own_and_its_rows_have_distinct_names():
     first, second = conversations("recorded/shop.jsonl")
     assert [(each.name, each.source) for each in (first, second)] == [("shop 0", "shop"), ("shop 1", "shop")]
-    assert recorded_figures(first) == {2: (60, 0, 9, 3), 4: (90, 64, 5, 8)}
+    assert recorded_figures(first) == {2: (60, 3), 4: (90, 8)}
 
 
 def test_a_file_is_recognised_by_its_content_whatever_its_name(tmp_path):

@@ -23,10 +23,10 @@ def test_claude_code_answers_with_several_blocks_are_read_once():
         "assistant: Done.",
     ]
     assert recorded_figures(main) == {
-        2: (100, 0, 25, 4),
-        5: (134, 100, 9, 12),
-        7: (158, 130, 11, 84),
-        9: (172, 150, 3, 90),
+        2: (100, 4),
+        5: (134, 12),
+        7: (158, 84),
+        9: (172, 90),
     }
     assert (main.source, main.model, main.begins) == ("Claude Code", "claude-sonnet-4-5", 0)
 
@@ -69,7 +69,7 @@ def test_codex_items_become_messages_and_the_usage_closes_an_answer():
         "assistant:  c3=apply_patch(...)",
         "tool c3: Success",
     ]
-    assert recorded_figures(first) == {3: (900, 0, 40, 3), 6: (1100, 900, 30, 9)}
+    assert recorded_figures(first) == {3: (900, 3), 6: (1100, 9)}
     assert format_lines(after) == [
         "system: You are Codex.",
         "user: The total is wrong, see src/cart.py",
@@ -79,7 +79,7 @@ def test_codex_items_become_messages_and_the_usage_closes_an_answer():
         f"tool c4: 2 passed + {PICTURE}",
         "assistant: All green.",
     ]
-    assert (after.begins, recorded_figures(after)) == (3, {4: (400, 0, 12, 24), 6: (440, 400, 5, 28)})
+    assert (after.begins, recorded_figures(after)) == (3, {4: (400, 24), 6: (440, 28)})
 
 
 def test_older_codex_rollouts_hold_only_the_summary_and_turns_are_rolled_back(tmp_path):
@@ -120,7 +120,7 @@ def test_pi_keeps_entries_behind_the_summary_and_shows_what_its_person_ran():
         "tool k2: ok",
         "assistant: Fixed.",
     ]
-    assert recorded_figures(first)[3] == (89, 60, 7, 8)
+    assert recorded_figures(first)[3] == (89, 8)
     assert [line.split("\n")[0] for line in format_lines(after)] == [
         "user: The conversation history before this point was compacted into the following summary:",
         "user: Fix it",
@@ -144,7 +144,7 @@ def test_each_step_of_an_opencode_message_is_an_answer():
         "assistant:  o2=edit(src/cart.py)",
         "tool o2: The user rejected this",
     ]
-    assert recorded_figures(first) == {1: (90, 0, 20, 4), 3: (112, 80, 8, 4), 5: (124, 100, 11, 24)}
+    assert recorded_figures(first) == {1: (90, 4), 3: (112, 4), 5: (124, 24)}
     assert format_lines(after) == [
         "user: What did we do so far?",
         "assistant: The tax is missing in src/cart.py; an edit was rejected.",
@@ -164,7 +164,7 @@ def test_mini_swe_agent_messages_without_what_was_not_sent():
         "assistant: Done.",
     ]
     assert "extra" not in chat.messages[2]
-    assert recorded_figures(chat) == {2: (420, 0, 20, 3), 4: (500, 420, 4, 8)}
+    assert recorded_figures(chat) == {2: (420, 3), 4: (500, 8)}
 
 
 def test_mini_swe_agent_runs_of_the_responses_api_are_named_as_not_read(tmp_path):
@@ -186,5 +186,5 @@ def test_our_own_transcripts_are_a_tree_that_several_processes_wrote():
         "user: Explain it",
         "assistant: It multiplies.",
     ]
-    assert recorded_figures(main) == {2: (60, None, 9, 3), 4: (90, 64, 5, 8), 6: (98, None, None, 33)}
+    assert recorded_figures(main) == {2: (60, 3), 4: (90, 8), 6: (98, 33)}
     assert format_lines(branch)[branch.begins :] == ["user: Fix it", "assistant: Fixed."]

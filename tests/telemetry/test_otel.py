@@ -112,11 +112,13 @@ async def test_half_a_surrogate_pair_in_the_name_of_a_model_costs_no_span_and_a_
     assert (exporter.dropped, complaints) == (1, [])
 
 
+def ended(number):
+    values = {"request_id": f"cp-{number}", "prompt_tokens": 7, "output_tokens": 2, "cached_tokens": None}
+    return events.TurnEnded(**{**dict.fromkeys(events.TurnEnded.__struct_fields__, ""), **values})
+
+
 def test_the_usage_of_an_answer_is_in_the_span_of_its_call_whichever_is_known_first():
-    turn = events.TurnEnded(
-        **{**dict.fromkeys(events.TurnEnded.__struct_fields__, ""), "request_id": "cp-1", "prompt_tokens": 7,
-           "output_tokens": 2, "cached_tokens": None}
-    )  # fmt: skip
+    turn = ended(1)
     request = structs.replace(finished(1, "m"), tokens_before=9)
     for noted in ([request, turn], [turn, request], [request]):
         spans = SpanBuilder(dict)
@@ -126,6 +128,17 @@ def test_the_usage_of_an_answer_is_in_the_span_of_its_call_whichever_is_known_fi
         assert attributes(call).get("gen_ai.usage.input_tokens") == (7 if turn in noted else None)
     spans.add(10**18, request)
     assert [span.kind for span in spans.release(60)] == [SERVER], "its usage may come"
+
+
+@pytest.mark.parametrize("is_usage_first", [False, True])
+def test_every_call_of_a_batch_gets_its_usage(is_usage_first):
+    spans = SpanBuilder(dict)
+    for number in range(3_000):
+        request = structs.replace(finished(number, "m"), tokens_before=9)
+        for event in (ended(number), request) if is_usage_first else (request, ended(number)):
+            spans.add(10**18, event)
+    calls = [span for span in spans.release(60) if span.kind == CLIENT]
+    assert [attributes(call)["gen_ai.usage.input_tokens"] for call in calls] == [7] * 3_000
 
 
 def is_of_summary(span):

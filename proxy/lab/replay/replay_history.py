@@ -118,7 +118,7 @@ class ReplayHistory:
         self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
 
     def body(self, stop: int, members: bytes = b"") -> bytes:
-        """`more`: further members, each with its comma."""
+        """`members`: further ones, each with its comma."""
         return self._write(stop if self.conversation.own is None else self._starts[stop], members)
 
     def _write(self, stop: int, members: bytes = b"") -> bytes:

@@ -29,8 +29,6 @@ RECALLED = (
 class RecordedUsage:
     tokens: int | None = None
     """The prompt, including its cached part."""
-    cached: int | None = None
-    output: int | None = None
     at: float | None = None
     """Seconds since 1970."""
 

@@ -90,7 +90,7 @@ def _is_record(row: Json) -> bool:
 
 def _read_counts(used: Json) -> RecordedUsage | None:
     tokens, at = as_count(used.get("in")), as_seconds(used.get("ts"))
-    return RecordedUsage(tokens, as_count(used.get("cached")), as_count(used.get("out")), at) if tokens or at else None
+    return RecordedUsage(tokens, at) if tokens or at else None
 
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")

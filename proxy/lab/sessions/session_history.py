@@ -88,12 +88,8 @@ def read_usage(value: Any, *, at: float | None = None) -> RecordedUsage | None: 
         )
         fresh_tokens = _first_count(usage, "input_tokens", "input")
         tokens = None if fresh_tokens is None else fresh_tokens + apart + (written_there or 0)
-        return _record_of(tokens, apart, _first_count(usage, "output_tokens", "output"), at)
-    details = as_object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    cached_tokens = _first_count(usage, "cached_input_tokens", "cache_read_tokens")
-    cached_tokens = as_count(details.get("cached_tokens")) if cached_tokens is None else cached_tokens
-    tokens = _first_count(usage, "prompt_tokens", "input_tokens", "input")
-    return _record_of(tokens, cached_tokens, _first_count(usage, "completion_tokens", "output_tokens", "output"), at)
+        return _record_of(tokens, at)
+    return _record_of(_first_count(usage, "prompt_tokens", "input_tokens", "input"), at)
 
 
 def chat_tools(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
@@ -106,12 +102,10 @@ def list_strings(value: Any) -> list[str]:  # noqa: ANN401
     return [item for item in value if isinstance(item, str)]
 
 
-def _record_of(
-    tokens: int | None, cached_tokens: int | None, output: int | None, at: float | None
-) -> RecordedUsage | None:
+def _record_of(tokens: int | None, at: float | None) -> RecordedUsage | None:
     """A prompt of no tokens is a placeholder."""
     if tokens:
-        return RecordedUsage(tokens, cached_tokens, output, at)
+        return RecordedUsage(tokens, at)
     if at is not None:
         return RecordedUsage(at=at)
     return None

@@ -182,6 +182,21 @@ async def test_a_head_that_does_not_end_is_refused_before_it_fills_the_memory(up
     assert not up.requests
 
 
+async def test_a_head_in_one_burst_is_refused_as_well_and_a_body_in_its_last_read_is_not_counted(up, proxy):
+    headers = {**AUTHORISED, **{f"x-{number}": "v" * 60_000 for number in range(6)}}
+    async with open_line(proxy) as line:
+        await line.write(request(headers=headers, body=b"{}"))
+        reply = await line.answer()
+    assert (reply.status, fault_of(reply)["code"]) == (431, "headers_too_large")
+    assert not up.requests
+    begun = request(target="/v1/files", headers={**AUTHORISED, "x-0": "v" * 60_000}, body=b"x" * MIB)
+    async with open_line(proxy) as line:
+        await line.write(begun[:50_000])
+        await asyncio.sleep(0.05)
+        await line.write(begun[50_000:])
+        assert (await line.answer()).status == 200
+
+
 async def test_bodies_are_no_part_of_the_head_behind_them(up, proxy):
     large = request(target="/v1/files", headers=AUTHORISED, body=b"x" * MIB)
     unread = request(target="/nothing", body=b"x" * MIB)
