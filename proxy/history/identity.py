@@ -132,6 +132,10 @@ _BESIDE_COUNTER = re.compile(
     rf"|{_COUNTS} (?:left|remaining|used|elapsed|previous messages between)\b",
     re.IGNORECASE,
 )
+# Only in such a line: a rule may speak of guests that left, and accounts that are used.
+_OF_COUNTER = re.compile(
+    rf"\b(?:{_COUNTER}|elapsed|previous messages between)\b|^\W*(?:current )?(?:turn|step)\b", re.IGNORECASE
+)
 _COUNT = re.compile(r"\d[\d.,:]*%?")
 # A client's own checksum over the request, different in each of them.
 _BILLING = re.compile(r"x-anthropic-billing-header:", re.IGNORECASE)
@@ -184,7 +188,8 @@ def _replace_moments(line: str) -> str:
         timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, _EPOCH.sub(_PLACE_OF_MOMENT, timeless))
     elif timeless != line:
         timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, timeless)
-    timeless = _BESIDE_COUNTER.sub(lambda counts: _COUNT.sub(_PLACE_OF_MOMENT, counts[0]), timeless)
+    if _OF_COUNTER.search(line):
+        timeless = _BESIDE_COUNTER.sub(lambda counts: _COUNT.sub(_PLACE_OF_MOMENT, counts[0]), timeless)
     return _RUNS.sub(_PLACE_OF_MOMENT, timeless).rstrip()
 
 

@@ -78,6 +78,7 @@ DIFFERENT = [
     ("Requests left: 3, 4711 is the customer", "Requests left: 3, 4712 is the customer"),
     ("Tokens left for customer 4711: 12", "Tokens left for customer 4712: 12"),
     ("Step 3: ask account 4711", "Step 3: ask account 4712"),
+    ("Guest 412 left; account 4711 used", "Guest 413 left; account 4712 used"),
     ("Time used is billed to order 88-4711.", "Time used is billed to order 88-4712."),
 ]
 
