@@ -120,21 +120,22 @@ _OF_TIME = re.compile(r"\b(?:today|now|date|time|timestamp|epoch)", re.IGNORECAS
 _EPOCH = re.compile(r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9})?")
 _WEEKDAY = re.compile(r"\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b\.?", re.IGNORECASE)
 _NUMBER = r"(?<![\w.,:])\d++(?:[.,:]\d++)*+"
-_UNIT = r"(?: ?(?:tokens?|requests?|messages?|steps?|turns?|[kms%])(?!\w))?"
-_COUNTS = rf"\$?{_NUMBER}{_UNIT}(?:(?:/| /? ?\(?|,? (?:out )?of )\$?{_NUMBER}{_UNIT}){{0,3}}"
+_UNIT = r"(?: ?(?:tokens?|requests?|messages?|steps?|turns?|[kms%])(?!\w)){0,2}"
+_COUNTS = rf"\$?{_NUMBER}{_UNIT}(?:(?: ?/ ?\(?| ?\(|,? (?:out )?of )\$?{_NUMBER}{_UNIT}){{0,3}}"
 _COUNTER = (
     r"(?:tokens?|context(?: window)?|time|steps?|turns?|requests?|messages?|budget)"
     r" (?:usage|used|left|remaining|elapsed)"
 )
 # "Tokens used: 5,120 of 200,000", "Turn 3 of 50", "3/8 requests remaining".
 _BESIDE_COUNTER = re.compile(
-    rf"(?:\b{_COUNTER}|^\W*(?:current )?(?:turn|step))\W{{1,3}}{_COUNTS}[.,:]*+"
+    rf"(?:\b{_COUNTER}|^\W*(?:current )?(?:turn|step))[^\w.;\0]{{1,3}}{_COUNTS}[.,:]*+"
     rf"|{_COUNTS} (?:left|remaining|used|elapsed|previous messages between)\b",
     re.IGNORECASE,
 )
 # Only in such a line: a rule may speak of guests that left, and accounts that are used.
 _OF_COUNTER = re.compile(
-    rf"\b(?:{_COUNTER}|elapsed|previous messages between)\b|^\W*(?:current )?(?:turn|step)\b", re.IGNORECASE
+    rf"\b(?:{_COUNTER}|elapsed|previous messages between)\b|^\W*(?:current )?(?:turn|step)\b(?=\W{{0,3}}\d)",
+    re.IGNORECASE,
 )
 _COUNT = re.compile(r"\d[\d.,:]*%?")
 # A client's own checksum over the request, different in each of them.

@@ -37,6 +37,7 @@ LATER = [
         "You have 150,000 tokens left and 3/8 requests remaining.",
         "You have 9,000 tokens left and 4/8 requests remaining.",
     ),
+    ("You have 150k tokens left", "You have 9.5k tokens left"),
     ("Budget remaining: $4.35", "Budget remaining: $12.5"),
     ("Customer 4711; requests left: 3", "Customer 4711; requests left: 12"),
     (
@@ -79,6 +80,9 @@ DIFFERENT = [
     ("Tokens left for customer 4711: 12", "Tokens left for customer 4712: 12"),
     ("Step 3: ask account 4711", "Step 3: ask account 4712"),
     ("Guest 412 left; account 4711 used", "Guest 413 left; account 4712 used"),
+    ("Step back if guest 412 left", "Step back if guest 413 left"),
+    ("Customer 4711 200k tokens left", "Customer 4712 200k tokens left"),
+    ("No time left. 4711 is the customer", "No time left. 4712 is the customer"),
     ("Time used is billed to order 88-4711.", "Time used is billed to order 88-4712."),
 ]
 
