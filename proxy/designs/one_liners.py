@@ -59,11 +59,12 @@ class OneLiners:
         """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
         loops = [turn.start for turn in find_turns(draft.origin)]
         oldest = self._find_oldest(draft)
+        first = find_unsummarized_start(draft, kept_ids)
         staying = {message.start for message in draft.list_staying(kept_ids) if message.made != NOTE}
         earlier_count = 0
         lines_of_loops = dict[int, list[str]]()
         for group in find_groups(draft.origin[: draft.middle_stop]):
-            if group.start < find_unsummarized_start(draft, kept_ids) or not staying.isdisjoint(group):
+            if group.start < first or not staying.isdisjoint(group):
                 continue
             if group.start < oldest:
                 earlier_count += 1

@@ -117,10 +117,10 @@ PATTERNS = (
 
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 NAME_WORDS = {
+    "reads, if it is the first word": "get list read find search show view describe fetch",
     "reads": (
-        "get list ls read cat view show look lookup search find grep glob fetch query retrieve load browse inspect "
-        "describe explain status count calculate compare diff snapshot screenshot tree think resolve analyze history "
-        "rg ripgrep"
+        "ls cat look lookup grep glob query retrieve load browse inspect explain status count calculate compare diff "
+        "snapshot screenshot tree think resolve analyze history rg ripgrep"
     ),
     "changes files or programs": (
         "create add insert write append save set put patch update edit modify replace rename move copy delete remove "
@@ -128,12 +128,18 @@ NAME_WORDS = {
         "press call invoke trigger exchange"
     ),
     "acts on the world": (
-        "apply approve book buy cancel charge deploy destroy invoice merge migrate order pay payout post promote "
-        "provision publish purge push refund release revoke rollback rollout send submit terminate transfer withdraw"
+        "apply approve book buy cancel charge deploy merge order pay post publish push refund release send submit "
+        "transfer"
+    ),
+    "acts on the world, or names what another word reads": (
+        "destroy invoice migrate payout promote provision purge revoke rollback rollout terminate withdraw"
     ),
 }
 """What a tool does, by the words of its name."""
-READING_WORDS, CHANGING_WORDS, ACTING_WORDS = map(frozenset, map(str.split, NAME_WORDS.values()))
+FIRST_READING_WORDS, _READING_WORDS, _CHANGING_WORDS, _ACTING_WORDS, _OTHER_ACTING_WORDS = map(
+    frozenset, map(str.split, NAME_WORDS.values())
+)
+ACTING_WORDS = _ACTING_WORDS | _OTHER_ACTING_WORDS
 
 # APIs allow 64 to 128 characters. A client may send a megabyte.
 _NAME_CHARACTERS = 256
@@ -167,7 +173,8 @@ def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
 def is_read_only(tool: str) -> bool:
     """Whether a tool, by its name, may be called again without harm."""
     words = list_name_words(remove_server_name(tool[:_NAME_CHARACTERS]))
-    return not READING_WORDS.isdisjoint(words) and (CHANGING_WORDS | ACTING_WORDS).isdisjoint(words)
+    may_harm = not (_CHANGING_WORDS | _ACTING_WORDS).isdisjoint(words)
+    return not may_harm and not (FIRST_READING_WORDS | _READING_WORDS).isdisjoint(words)
 
 
 def list_name_words(name: str) -> list[str]:

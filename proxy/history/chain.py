@@ -19,33 +19,57 @@ The first becomes the second. A text that is not JSON stays. Changing the form c
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 from proxy.history import splice
-from proxy.history.messages import Message
+from proxy.history.messages import HEAD, RESULTS, Message
 from proxy.history.request import Request
 
+CHAIN_VERSION = b"c1"
+"""It must change with the canonical form."""
 LINK_BYTES = 20
+_ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
+
+CanonicalForm = Callable[[Message], bytes]
+MessageKind = tuple[str, bool]
+
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
 _MARKER_NAME_PART = b"cache_"
 # The order of keys in which most clients write a message; other keys follow by name.
 _ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
 _RANKS = {key: rank for rank, key in enumerate(_ORDER)}
+_CONTENT = b'"content"'
+_CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
+# An escape follows an odd number of backslashes. Control characters without a short form can be written in one way.
+_ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
 # Its quotes are no escaped ones, and the brace behind it is the last of the element: it is a member of the element.
 _LAST_MARKER = re.compile(rb'\s*,\s*"cache_control"\s*:\s*\{\s*"type"\s*:\s*"ephemeral"\s*\}(?=\s*\}\Z)')
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_PARSED_WHOLE_BYTES = 1_024
 
 
 def canonicalize(message: Message) -> bytes:
-    try:
-        value = _sort_keys(_remove_markers(json.loads(message.raw)))
-        return _ENCODER.encode(value).encode("utf-8", "surrogatepass")
-    except (ValueError, RecursionError):
-        return message.raw
+    raw = message.raw
+    if len(raw) <= _PARSED_WHOLE_BYTES or _MARKER_NAME_PART in raw or message.content[:1] != b'"':
+        return _rewrite(raw)
+    return _rewrite_around(message)
+
+
+def keep_as_written(message: Message) -> bytes:
+    """Canonical, but for escapes, if the client writes that form."""
+    raw = remove_cache_marker(message.raw)
+    if message.content[:1] == b"[":
+        return _unwrap_text(raw)
+    return raw
+
+
+def has_ambiguous_escape(raw: bytes) -> bool:
+    r"""Whether a `\u` stands for a character that could be written in another way."""
+    return b"\\u" in raw and any(len(escape[1]) % 2 for escape in _ESCAPE.finditer(raw))
 
 
 def remove_cache_marker(raw: bytes) -> bytes:
@@ -69,6 +93,30 @@ def remove_wrapping(content: bytes) -> bytes:
     if text is None:
         return content
     return text
+
+
+def _rewrite_around(message: Message) -> bytes:
+    """A long text is parsed only if it holds escapes."""
+    raw, text = message.raw, message.content
+    name = _CONTENT_KEY.search(raw)
+    if name is None or not raw.startswith(text, name.end()):
+        return _rewrite(raw)
+    start = name.end()
+    outer = raw[:start] + b"0" + raw[start + len(text) :]
+    before, separator, after = _rewrite(outer).partition(_CONTENT + b":0")
+    if not separator:
+        return _rewrite(raw)
+    if has_ambiguous_escape(text):
+        text = _rewrite(text)
+    return b"".join((before, _CONTENT, b":", text, after))
+
+
+def _rewrite(raw: bytes) -> bytes:
+    try:
+        value = _sort_keys(_remove_markers(json.loads(raw)))
+        return _ENCODER.encode(value).encode("utf-8", "surrogatepass")
+    except (ValueError, RecursionError):
+        return raw
 
 
 def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
@@ -114,6 +162,17 @@ def _strip_markers(element: bytes) -> bytes:
     return splice.remove_members(element, MARKERS)
 
 
+def _unwrap_text(raw: bytes) -> bytes:
+    """A single text part and plain text are the same words."""
+    content = splice.find_member(raw, "content")
+    if content is None:
+        return raw
+    text = _find_only_text(raw, content.start)
+    if text is None:
+        return raw
+    return splice.replace_bytes(raw, content.start, content.stop, text)
+
+
 def _find_only_text(raw: bytes, start: int) -> bytes | None:
     """The text, as JSON, if the list at *start* is one part of text and nothing else."""
     parts = list(islice(splice.iterate_elements(raw, start), 2))
@@ -136,8 +195,9 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
         link = origin
         if links:
             link = links[-1]
-        for message in body[len(links) :]:
-            link = compute_link(link, message, secret)
+        forms = _choose_forms(request, len(links))
+        for message, form in zip(body[len(links) :], forms, strict=True):
+            link = compute_link(link, message, secret, form=form)
             yield link
 
     return origin, *request.columns.links(origin, secret, len(body), continue_chain)
@@ -155,14 +215,40 @@ def compute_beginning(request: Request, tenant: str, secret: bytes, conversation
     return request.columns.links(origin, secret, 1, compute_first)[0]
 
 
-def compute_link(link: bytes, message: Message, secret: bytes) -> bytes:
+def compute_link(link: bytes, message: Message, secret: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
     digest = blake2b(link, digest_size=LINK_BYTES, key=secret)
-    digest.update(canonicalize(message))
+    digest.update(form(message))
     return digest.digest()
 
 
+def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
+    """How each message from *start* on is brought into canonical form.
+
+    Parsing every message would cost more than hashing it. One client writes all its JSON in one way, so the first
+    message of each kind tells whether that way is canonical. Escapes are looked for in every message.
+    """
+    body = request.body
+
+    def compare_first(values: Sequence[Mapping[MessageKind, bool]]) -> Iterator[Mapping[MessageKind, bool]]:
+        is_canonical: Mapping[MessageKind, bool] = {}
+        if values:
+            is_canonical = values[-1]
+        for message in body[len(values) :]:
+            kind = message.role, bool(message.calls)
+            if kind not in is_canonical and message.role in _ROLES:
+                is_canonical = {**is_canonical, kind: canonicalize(message) == keep_as_written(message)}
+            yield is_canonical
+
+    usual_forms = request.columns.usual_forms(len(body), compare_first)
+    for message, is_canonical in zip(body[start:], usual_forms[start:], strict=True):
+        if is_canonical.get((message.role, bool(message.calls))) and not has_ambiguous_escape(message.raw):
+            yield keep_as_written
+        else:
+            yield canonicalize
+
+
 def _compute_origin(request: Request, tenant: str, secret: bytes, conversation: str) -> bytes:
-    content = b"c1"  # the version of the canonical form
+    content = CHAIN_VERSION
     for name in (tenant, request.user, conversation):
         name_bytes = name.encode("utf-8", "surrogatepass")
         content += len(name_bytes).to_bytes(8, "big") + name_bytes

@@ -148,6 +148,10 @@ class Columns:
         """The key of each link in a store. *first_key* says whose keys they are, and of which kind."""
         return self._map(("store keys", first_key), links, make_key)
 
+    def usual_forms(self, length: int, compute: Compute[V]) -> Sequence[V]:
+        """Up to each message, the kinds of messages that this client writes in canonical form."""
+        return self._extend("usual forms", length, compute)
+
     def head_digest(self, key: Hashable, compute: Callable[[], str]) -> str:
         """The digest of the head, which *key* holds."""
         return self._extend(("head digest", key), 1, lambda _: (compute(),))[0]

@@ -103,7 +103,9 @@ _MONTH = (
     r"|nov(?:ember)?|dec(?:ember)?)\b\.?"
 )
 _DAY, _YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
-_CLOCK = r"\d{1,2}:[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?(?:\s?[ap]\.?m\b\.?)?"
+_SPACE = r"[ \t]{1,3}"
+_ZONE = rf"(?:(?:{_SPACE})?(?:z|utc|gmt|[a-z]{{1,4}}[sd]t|cet|mez|cest|mesz)\b)?(?:(?:{_SPACE})?[+-]\d\d:?\d\d\b)?"
+_CLOCK = rf"\d{{1,2}}:[0-5]\d(?::[0-5]\d(?:[.,]\d{{1,9}})?)?(?:(?:{_SPACE})?[ap]\.?m\b\.?)?{_ZONE}"
 _MOMENTS = (
     rf"{_YEAR}([-/.])(?:0?[1-9]|1[0-2])\1{_DAY}(?!\d)(?:t{_CLOCK})?",
     rf"{_DAY}(?:/{_DAY}/(?:{_YEAR}|\d\d)|[-.]{_DAY}[-.]{_YEAR})(?!\d)",
@@ -113,26 +115,29 @@ _MOMENTS = (
     r"\d{1,6} (?:second|minute|hour|day|week|month)s? ago",
 )
 _MOMENT = re.compile(rf"(?<![\w.:/-])(?:{'|'.join(_MOMENTS)})", re.IGNORECASE)
-_OF_TIME = re.compile(r"\b(?:today|now|date|time|timestamp|epoch)|\0", re.IGNORECASE)
 # Only in a line about time: a rule may speak of Fridays, and ten digits may be a customer's number.
-_WEEKDAY_OR_EPOCH = re.compile(
-    r"\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b|(?<!\d)1[5-9]\d{8}(?:\d{3})?(?!\d)(?:\.\d{1,9})?",
-    re.IGNORECASE,
-)
+_OF_TIME = re.compile(r"\b(?:today|now|date|time|timestamp|epoch)", re.IGNORECASE)
+_EPOCH = re.compile(r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9})?")
+_WEEKDAY = re.compile(r"\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b\.?", re.IGNORECASE)
 _NUMBER = r"(?<![\w.,:])\d++(?:[.,:]\d++)*+"
-_UNIT = r"(?: ?(?:tokens?|requests?|messages?|steps?|turns?|[kms%])(?!\w))?"
-_COUNTS = rf"\$?{_NUMBER}{_UNIT}(?:(?:/| /? ?\(?|,? (?:out )?of ){_NUMBER}{_UNIT}){{0,3}}"
+_UNIT = r"(?: ?(?:tokens?|requests?|messages?|steps?|turns?|[kms%])(?!\w)){0,2}"
+_COUNTS = rf"\$?{_NUMBER}{_UNIT}(?:(?: ?/ ?\(?| ?\(|,? (?:out )?of )\$?{_NUMBER}{_UNIT}){{0,3}}"
 _COUNTER = (
     r"(?:tokens?|context(?: window)?|time|steps?|turns?|requests?|messages?|budget)"
     r" (?:usage|used|left|remaining|elapsed)"
 )
 # "Tokens used: 5,120 of 200,000", "Turn 3 of 50", "3/8 requests remaining".
 _BESIDE_COUNTER = re.compile(
-    rf"(?:\b{_COUNTER}|^\W*(?:current )?(?:turn|step))\W{{1,3}}{_COUNTS}"
+    rf"(?:\b{_COUNTER}|^\W*(?:current )?(?:turn|step))[^\w.;\0]{{1,3}}{_COUNTS}[.,:]*+"
     rf"|{_COUNTS} (?:left|remaining|used|elapsed|previous messages between)\b",
     re.IGNORECASE,
 )
-_COUNT = re.compile(_NUMBER)
+# Only in such a line: a rule may speak of guests that left, and accounts that are used.
+_OF_COUNTER = re.compile(
+    rf"\b(?:{_COUNTER}|elapsed|previous messages between)\b|^\W*(?:current )?(?:turn|step)\b(?=\W{{0,3}}\d)",
+    re.IGNORECASE,
+)
+_COUNT = re.compile(r"\d[\d.,:]*%?")
 # A client's own checksum over the request, different in each of them.
 _BILLING = re.compile(r"x-anthropic-billing-header:", re.IGNORECASE)
 # A snapshot of the repository, taken again when a session is resumed: its heading, and the lines that may follow it.
@@ -142,6 +147,7 @@ _OF_GIT = re.compile(
     r"|[ MADRCUT?!][MADRCUT?! ] \S|[MADRCUT?!] \S+$|[0-9a-f]{7,40} "
 )
 _PLACE_OF_MOMENT = "\0"
+_RUNS = re.compile(r"\0(?:[\s,]{0,8}\0)+")
 _CACHED_LINES = 4_096
 _CACHED_LINE_CHARACTERS = 1_000
 
@@ -178,10 +184,14 @@ def _remove_moments(_tenant: str, line: str) -> str:
 
 
 def _replace_moments(line: str) -> str:
-    line = _MOMENT.sub(_PLACE_OF_MOMENT, line)
+    timeless = _MOMENT.sub(_PLACE_OF_MOMENT, line)
     if _OF_TIME.search(line):
-        line = _WEEKDAY_OR_EPOCH.sub(_PLACE_OF_MOMENT, line)
-    return _BESIDE_COUNTER.sub(lambda counts: _COUNT.sub(_PLACE_OF_MOMENT, counts[0]), line)
+        timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, _EPOCH.sub(_PLACE_OF_MOMENT, timeless))
+    elif timeless != line:
+        timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, timeless)
+    if _OF_COUNTER.search(line):
+        timeless = _BESIDE_COUNTER.sub(lambda counts: _COUNT.sub(_PLACE_OF_MOMENT, counts[0]), timeless)
+    return _RUNS.sub(_PLACE_OF_MOMENT, timeless).rstrip()
 
 
 def _extract_text(message: Message) -> str:

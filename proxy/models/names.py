@@ -19,7 +19,7 @@ def plain_name(model: str) -> str:
     name = model.strip().lower().rpartition("/")[2]
     name = name.replace("@", "-")
     base_name, _, route = name.rpartition(":")
-    if route in _ROUTES:
+    if base_name and route in _ROUTES:
         name = base_name
     without_maker = _REGION_AND_MAKER.sub("", name)
     if without_maker != name:

@@ -16,7 +16,7 @@ from typing import Any
 from proxy.history import agents, observations
 from proxy.history.agents import (
     ACTING_WORDS,
-    READING_WORDS,
+    FIRST_READING_WORDS,
     find_command_line,
     find_kind,
     find_value,
@@ -87,7 +87,7 @@ def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call.name, call.named) != "run":
         words = list_name_words(remove_server_name(call.name))
         # `get_order_details` names the thing that it reads.
-        return READING_WORDS.isdisjoint(words[:1]) and not ACTING_WORDS.isdisjoint(words)
+        return FIRST_READING_WORDS.isdisjoint(words[:1]) and not ACTING_WORDS.isdisjoint(words)
     command = find_command_line(call.named)[:4_000]
     databases = {"psql", "mysql", "sqlite3", "mariadb", "sqlcmd", "mongosh", "clickhouse-client"}
     if STATEMENT.search(command) and not databases.isdisjoint(command.split()):

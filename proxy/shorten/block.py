@@ -129,33 +129,50 @@ class Block:
             if value["format"] != FORMAT_VERSION:
                 return None
             block = cls._of(value)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+            if block._is_sound():  # noqa: SLF001 (its own class)
+                return block
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             return None
-        if all(0 <= part.start <= part.stop <= block.covers for part in block.parts):
-            return block
-        return None  # a history under a damaged block would be refused
+        return None
+
+    def _is_sound(self) -> bool:
+        """Whether its values have valid types and ranges: a history under a damaged block would be refused."""
+        places, texts = [self.covers], [self.reason, self.policy, self.head, self.focus, *self.pruned]
+        for part in self.parts:
+            places += [part.start, part.stop]
+            if part.start > part.stop:
+                return False
+        if self.summary is not None:
+            places.append(self.summary.covers)
+            texts.append(self.summary.text)
+        for place in places:
+            if type(place) is not int or not 0 <= place <= self.covers:
+                return False
+        for size in (self.window, self.nominal_tokens):
+            if size is not None and type(size) is not int:
+                return False
+        return all(isinstance(text, str) for text in texts) and type(self.reasoning_until) is int
 
     @classmethod
     def _of(cls, value: dict[str, Any]) -> "Block":
-        summary = None
-        if value["summary"] is not None:
-            covers, text = value["summary"]
-            summary = Summary(int(covers), str(text))
+        summary = value["summary"]
+        if summary is not None:
+            summary = Summary(*summary)
         return cls(
-            covers=int(value["covers"]),
+            covers=value["covers"],
             parts=tuple(starmap(_read_part, value["parts"])),
             always=tuple(starmap(step_from_json, value["always"])),
-            window=_read_size(value["window"]),
-            reason=str(value["reason"]),
-            policy=str(value["policy"]),
-            pruned=tuple(map(str, value["pruned"])),
+            window=value["window"],
+            reason=value["reason"],
+            policy=value["policy"],
+            pruned=tuple(value["pruned"]),
             summary=summary,
             text_style=value.get("text_style") is True,
-            head=str(value.get("head", "")),
-            focus=str(value.get("focus", "")),
-            reasoning_until=int(value.get("reasoning_until", 0)),
+            head=value.get("head", ""),
+            focus=value.get("focus", ""),
+            reasoning_until=value.get("reasoning_until", 0),
             is_reasoning_refused=value.get("is_reasoning_refused") is True,
-            nominal_tokens=_read_size(value.get("nominal_tokens")),
+            nominal_tokens=value.get("nominal_tokens"),
         )
 
     @cached_property
@@ -221,12 +238,6 @@ def _read_part(start: int, stop: int, raw: str = "", made: str = "") -> Part:
     if not raw:
         return Part(start, stop)
     return _make_literal_part(raw.encode(), start, stop, made)
-
-
-def _read_size(value: Any) -> int | None:  # noqa: ANN401 - JSON
-    if value is None:
-        return None
-    return int(value)
 
 
 def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:

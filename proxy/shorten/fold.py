@@ -40,12 +40,31 @@ OTHER_SPEAKER = {"user": "assistant", "assistant": "user"}
 HEADING = "Summary of the conversation so far, written by a model:"
 LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 
+_LOOK_ALIKES = (
+    "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
+    " k\u043a\u03ba n\u0578 o\u043e\u03bf0 r\u0433 t\u0442 u\u03c5\u057d"
+)
+"""Letters, each with those of other alphabets that a model reads as the same."""
+
+
+def _match_spellings(word: str) -> str:
+    spellings = {letters[0]: letters for letters in _LOOK_ALIKES.split()}
+    full_width = ord("\uff21") - ord("A")
+    letters = []
+    for letter in word:
+        wide = chr(ord(letter) + full_width) + chr(ord(letter.upper()) + full_width)
+        letters.append(f"[{spellings[letter]}{wide}]")
+    return r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}".join(letters)
+
+
+_END, _OF, _THE, _BACKGROUND = map(_match_spellings, ("end", "of", "the", "background"))
 _GAP = r"[\W_]{1,8}"
 _CLOSERS = re.compile(
-    rf"(?<![^\W_])ends?{_GAP}of{_GAP}(?:the{_GAP})?background|background{_GAP}(?:[^\n]{{0,40}}\W)?end(?:s|ed)?\b",
+    rf"(?<![^\W_]){_END}s?{_GAP}{_OF}{_GAP}(?:{_THE}{_GAP})?{_BACKGROUND}"
+    rf"|{_BACKGROUND}{_GAP}(?:[^\n]{{0,40}}\W)?{_END}(?:s|ed)?\b",
     re.IGNORECASE,
 )
-_OPENERS = re.compile(r"[\[<({][\W_]{0,4}background", re.IGNORECASE)
+_OPENERS = re.compile(rf"[\[<({{\u3010\uff3b][\W_]{{0,4}}{_BACKGROUND}", re.IGNORECASE)
 
 
 def make_notes(

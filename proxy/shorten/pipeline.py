@@ -77,8 +77,9 @@ class Draft:
         return sum(self.count(message.raw) for message in messages)
 
     def list_staying(self, kept_ids: Container[int]) -> list[Message]:
-        """The messages before the newest part that a fold leaves, if it keeps these of the middle."""
-        return [*self.before, *(message for message in self.middle if id(message) in kept_ids)]
+        """The messages between the head and the newest part that a fold leaves, if it keeps these of the middle."""
+        before = [message for message in self.before if message.stop]  # the head has no places
+        return [*before, *(message for message in self.middle if id(message) in kept_ids)]
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
         """Return a budget: *max_bytes*, but no more than this share of the goal."""

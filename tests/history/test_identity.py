@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 
-from proxy.history.chain import canonicalize, compute_beginning, compute_chain, remove_cache_marker
+from proxy.history.chain import canonicalize, compute_beginning, compute_chain, keep_as_written, remove_cache_marker
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
 from tests.support.cost_growth import assert_grows_in_proportion
@@ -100,6 +100,7 @@ def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are(
     for content in ('say "cache_control"', [], ["odd"], [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]):
         message = request([{"role": "user", "content": content}]).body[0]
         assert json.loads(canonicalize(message)) == json.loads(message.raw)
+        assert keep_as_written(message) == message.raw
     picture = request(user([{"type": "image_url", "image_url": {"url": "x"}}])).body[0]
     assert json.loads(canonicalize(picture)) == json.loads(picture.raw)
     odd = request(
@@ -109,6 +110,7 @@ def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are(
         b'{"role":"user","content":null}',
         b'{"role":"user","content":["odd",{"x":1}]}',
     ]
+    assert keep_as_written(odd[0]) == b'{"role": "user", "content": null}'
     bare = request([{"role": "user", **MARK}]).body[0]
     assert canonicalize(bare) == b'{"role":"user"}'
 
@@ -183,3 +185,18 @@ def marked_parts(count):
 def test_the_cost_of_a_message_with_cache_markers_grows_with_its_parts():
     assert remove_cache_marker(marked_parts(3)) == b'{"role":"user","content":[{},{},{}]}'
     assert_grows_in_proportion(remove_cache_marker, marked_parts, 10_000)
+
+
+def test_a_row_of_backslashes_costs_no_more_than_other_text():
+    r"""Where a message holds a `\u`, all its escapes are looked at."""
+
+    def write(length):
+        content = json.dumps("\\" * length + " é").encode()
+        return Message(b'{"role":"user","content":%b}' % content, "user", content)
+
+    assert_grows_in_proportion(canonicalize, write, 4_000)
+
+
+def test_the_link_of_a_long_text_with_escaped_slashes_is_that_of_version_0_2():
+    raw = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % (rb"a\/b " * 400)
+    assert links(parse_request(raw))[-1].hex() == "ffbee80958377b6236c1d91a127237428a808874"

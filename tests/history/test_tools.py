@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from proxy.history.agents import STATE_TOOLS, find_kind, matches_any
+from proxy.history.agents import STATE_TOOLS, find_kind, is_read_only, matches_any
 
 
 def test_names_of_tools_take_no_memory_however_long_they_are():
@@ -31,3 +31,14 @@ def test_a_tool_that_carries_state_is_known_by_its_names_in_agents(tool):
 def test_a_tool_whose_name_says_ask_is_not_taken_for_a_question_to_a_person():
     assert find_kind("mcp__deepwiki__ask_question", {"question": "?"}) == "other"
     assert find_kind("vscode_askQuestions", {"questions": ["?"]}) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("tool", "reads"),
+    [
+        *(("get_invoice", True), ("get_payout", True), ("check_rollout_status", True), ("snapshot_volume", True)),
+        *(("get_order_details", False), ("snapshot_and_deploy", False), ("read_and_delete", False), ("invoice", False)),
+    ],
+)
+def test_a_tool_that_reads_is_known_by_the_words_of_its_name(tool, reads):
+    assert is_read_only(tool) == reads

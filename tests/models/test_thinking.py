@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.history.messages import read_message
-from proxy.models.names import FAMILIES, find_binding
+from proxy.models.names import FAMILIES, find_binding, plain_name
 
 EXAMPLES = [(model, binding) for _, binding, models in FAMILIES for model in models]
 SIGNED = {"type": "thinking", "thinking": "So.", "signature": "c2ln"}
@@ -56,3 +56,10 @@ def test_a_budget_tells_of_an_older_model(model, has_budget, binding):
 def test_thinking_that_anthropic_has_signed_is_known_in_every_form(members, is_thinking):
     raw = json.dumps({"role": "assistant", **members}).encode()
     assert read_message(json.loads(raw), raw).has_claude_thinking is is_thinking
+
+
+@pytest.mark.parametrize(
+    ("model", "plain"), [("openrouter/free", "free"), ("thinking", "thinking"), ("a/b:free", "b"), ("a/b:c", "b:c")]
+)
+def test_a_model_may_be_called_like_a_route(model, plain):
+    assert plain_name(model) == plain

@@ -69,6 +69,17 @@ def test_what_reads_or_computes_does_not_act(command):
 
 
 @pytest.mark.parametrize(
+    ("tool", "acts"),
+    [
+        *(("get_order_details", False), ("fetch_invoice", False), ("read_file", False)),
+        *(("resolve_order_dispute", True), ("snapshot_and_deploy", True), ("load_and_submit", True), ("refund", True)),
+    ],
+)
+def test_a_tool_acts_by_its_words_unless_the_first_one_reads(tool, acts):
+    assert acts_on_world(make_call(tool)) == acts
+
+
+@pytest.mark.parametrize(
     ("call", "sentence"),
     [
         (bash("git merge origin/main --no-ff"), "Do not make this call again to see it"),

@@ -46,8 +46,25 @@ def test_a_block_survives_being_written_down():
     assert Block.from_bytes(sized.to_bytes()) == sized
 
 
-def test_a_block_of_an_invalid_size_is_none():
-    block = json.loads(Block(4, close(BODY)).to_bytes()) | {"nominal_tokens": "many"}
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"nominal_tokens": "many"},
+        {"window": float("inf")},
+        {"covers": float("inf")},
+        {"covers": -2, "parts": []},
+        {"parts": [["0", 3]]},
+        {"parts": [[0, 3.0]]},
+        {"parts": [[0, 7]]},
+        {"parts": [[3, 1]]},
+        {"summary": [99, "Told."]},
+    ],
+    ids=str,
+)
+def test_a_damaged_block_is_none(damage):
+    block = json.loads(Block(6, close(BODY)).to_bytes())
+    assert Block.from_bytes(json.dumps(block).encode()) is not None
+    block |= damage
     assert Block.from_bytes(json.dumps(block).encode()) is None
 
 

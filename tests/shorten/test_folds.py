@@ -194,3 +194,10 @@ def test_row_31_a_budget_is_walked_backward_over_earlier_loops_by_their_size(loo
     step = OneLiners(tokens=100_000, loops=loops, loop_tokens=int(budget * size))
     text = "\n".join(message.text for message in step(draft).middle)
     assert [f"Asked: Task {number}?" in text for number in range(6)] == [number >= 5 - listed for number in range(6)]
+
+
+def test_the_task_has_a_line_beside_a_system_prompt():
+    asked = request(system("Be brief."), *loop(0), *loop(1), user("And now?"))
+    draft = Draft(asked.head, asked.body[:-1], asked.body[-1:], origin=asked.body)
+    (note,) = (message for message in OneLiners(tokens=100_000)(draft).middle if message.text.startswith(OPENING))
+    assert "Asked: Task 0?" in note.text

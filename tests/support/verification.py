@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.history.chain import compute_link
+from proxy.history.chain import canonicalize, compute_link, keep_as_written
 from proxy.history.messages import read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
@@ -41,10 +41,11 @@ def _find_holes(transcript: Transcript) -> Iterator[str]:
 
 
 def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
-    """The link of a message."""
+    """The link of a message, as this version derives it and as version 0.1 did."""
     with suppress(ValueError, RecursionError):
         message = read_message(json.loads(line.message), line.message)
-        yield compute_link(bytes.fromhex(line.after), message, key).hex()
+        for form in (canonicalize, keep_as_written):
+            yield compute_link(bytes.fromhex(line.after), message, key, form=form).hex()
 
 
 def duplicates(transcript: Transcript) -> int:
