@@ -14,23 +14,37 @@ from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, pars
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    derived: int
+    """Result of checking a transcript. Only `faults` are wrong; the rest is worth knowing."""
+
+    transcript: Transcript
+    derived: int = 0
     """Links that were computed again from their message, and are right."""
-    faults: tuple[str, ...]
+    altered: int = 0
+    """Lines that were changed before they were written (secrets): their links stand for the original."""
+    other_key: bool = False
+    """Not one link could be derived: the store that held their key is gone."""
+    faults: tuple[str, ...] = ()
 
 
-def verify(transcript: Transcript, key: bytes) -> Verification:
-    """Check that every message follows the one before, and that none was changed but to remove a secret."""
+def verify(transcript: Transcript, key: bytes | None) -> Verification:
+    """Check that every message follows the one before, and with the key of the chain that none was changed."""
     unaltered = [line for line in transcript.messages.values() if not line.altered]
-    changed = [line for line in unaltered if line.at not in _derive_links(line, key)]
-    faults = [*_find_holes(transcript), *(f"message {line.at[:16]} is not what it was" for line in changed)]
-    return Verification(len(unaltered) - len(changed), tuple(faults))
+    altered = len(transcript.messages) - len(unaltered) + sum(bool(head.altered) for head in transcript.heads.values())
+    changed = [line for line in unaltered if key and line.at not in _derive_links(line, key)]
+    derived = len(unaltered) - len(changed) if key else 0
+    other_key = bool(changed) and not derived
+    faults = [*_find_holes(transcript)]
+    if not other_key:
+        faults += [f"message {line.at[:16]} is not what it was" for line in changed]
+    return Verification(transcript, derived, altered, other_key, tuple(faults))
 
 
 def _find_holes(transcript: Transcript) -> Iterator[str]:
     if unreadable := sum(parse(raw) is None for raw in transcript.saved.lines() if raw.endswith(b"\n")):
         yield f"{unreadable} lines cannot be read"
     for line in transcript.messages.values():
+        if not _is_json(line.message):
+            yield f"message {line.at[:16]} cannot be read"
         if line.after not in transcript.messages and not line.tenant:
             yield f"message {line.at[:16]} follows {line.after[:16]}, which is in no file"
         if any(name not in transcript.heads for name in line.under):
@@ -38,6 +52,14 @@ def _find_holes(transcript: Transcript) -> Iterator[str]:
     for head in transcript.heads.values():
         if not head.altered and hash_head(head.message) != head.name:
             yield f"system prompt {head.name[:16]} is not what it was"
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
