@@ -94,7 +94,6 @@ NAME = history_of(HELLO).conversation[:8]
         ("show", history_of(WORK).conversation, "--full"),
         ("show", f"team-a/{NAME}"),
         ("search", "zebra"),
-        ("search", "Hello", "--case"),
         ("search", "nowhere"),
         ("export", f"team-a/{NAME}", "--request"),
         ("prune", "--days", "0.0001"),
