@@ -1,4 +1,4 @@
-"""A request leaves nothing to Python's collector, which is made to come rarely (`proxy/server/worker.py`).
+"""A request leaves nothing to Python's collector, which is made to come rarely, unless it offers the proxy's own tools.
 
 What it left would stay until the next full collection: many requests and megabytes later.
 """

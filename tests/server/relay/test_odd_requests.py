@@ -183,6 +183,7 @@ async def test_a_client_of_http_1_0_gets_a_stream_that_ends_with_its_connection(
     head, _, events = came.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 200")
     assert b"chunked" not in head.lower()
+    assert b"x-accel-buffering: no" in head.lower()
     assert events.startswith(b"data: ")
     assert events.endswith(b"data: [DONE]\n\n")
 
