@@ -9,9 +9,9 @@ eight seconds, summaries from the stand-in.
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tables import figure, table
 
 from proxy.config.policies import resolve_policy, shipped_policies

@@ -7,10 +7,11 @@ it is, chance says, the same way each time.
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from bodies import STREAMED
+from msgspec.structs import replace
 
 from proxy.lab import sessions
 from proxy.lab.replay import sample

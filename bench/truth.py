@@ -12,8 +12,9 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.lab import sessions

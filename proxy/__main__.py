@@ -3,12 +3,14 @@
 It is apart from `proxy.cli` because Ctrl-C counts while modules are loaded, too.
 """
 
+import gc
 import signal
 import sys
 from importlib import import_module
 
 
 def main() -> int:
+    gc.disable()  # until the modules are loaded: they make no garbage, and to search for it takes time
     if sys.argv[1:2] == ["serve"]:
         # Held until the server can reload: the modules take a second to load, and SIGHUP would end the process.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

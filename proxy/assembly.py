@@ -5,11 +5,12 @@ The one place that imports an optional library, and only if a setting needs it.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from proxy.access.records import Records
 from proxy.access.registry import Registry

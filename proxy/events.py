@@ -1,7 +1,6 @@
 """Events: values that report an occurrence, and the dispatcher that delivers them to listeners.
 
-No event holds a header, a query or a body, so that no listener can leak one. They are structs because there is one for
-each request, and a frozen dataclass takes eight times as long to make.
+No event holds a header, a query or a body, so that no listener can leak one.
 """
 
 import traceback

@@ -8,9 +8,11 @@ so that a replica with an empty state does not send the keys of others to an ups
 
 import ipaddress
 import re
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.access.registry import Registry, find_public_id
 from proxy.config import Access, Config, Team, Upstream
@@ -90,16 +92,17 @@ _FORWARDED_FOR = "x-forwarded-for"
 _PROXY_KEY = re.compile(r"cp(?<![A-Za-z0-9_-]cp)(?:-[0-9a-f]{10}|a)-[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])")
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     caller: Caller
-    headers: Headers = field(repr=False)
+    headers: Headers
+
+    def __repr__(self) -> str:
+        return f"Admitted({self.caller!r})"  # without credentials
 
 
-@dataclass(frozen=True, slots=True)
-class Authenticator:
+class Authenticator(Struct, frozen=True):
     access: Access
-    teams: dict[str, Team] = field(default_factory=dict)
+    teams: dict[str, Team] = {}
     hosts: frozenset[str] = frozenset()
     """Public names of the proxy, and of sites whose pages may call it, in lower case."""
 

@@ -14,12 +14,12 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 _KEY = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 
@@ -92,8 +92,7 @@ class _Document(msgspec.Struct):
     ended_sessions: list[Session]
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(Struct, frozen=True):
     keys: Mapping[str, TeamKey] = field(default_factory=dict)
     """By public id."""
     switches: Mapping[str, Switch] = field(default_factory=dict)

@@ -6,9 +6,11 @@ looked for that could have been there by then. From both follows the view, as it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy import assembly
 from proxy.admin.routes import AdminContext, Json, run_in_admin_thread
@@ -31,16 +33,14 @@ from proxy.wire.redaction import Redaction
 Turn = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class MessageStatus:
+class MessageStatus(Struct, frozen=True):
     status: Literal["kept", "pinned", "cleared", "folded", "summarised"]
     step: str = ""
     instead: tuple[Message, ...] = ()
     """Several messages that are replaced by one note have the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     statuses: tuple[MessageStatus, ...]
     messages: tuple[Message, ...]
     block: Block | None
@@ -98,8 +98,7 @@ PREVIEW_CHARACTERS = 200
 TITLE_CHARACTERS = 140
 
 
-@dataclass(frozen=True)
-class ConversationBranch:
+class ConversationBranch(Struct, frozen=True, dict=True):
     transcript: Transcript
     lines: list[MessageLine]
     request: Request

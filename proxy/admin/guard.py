@@ -11,12 +11,12 @@ import hmac
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from msgspec import Struct
 
 from proxy.access.admin_key import is_admin_key, read_admin_key
 from proxy.access.authentication import find_host
@@ -45,8 +45,7 @@ class OtherTeam(ProxyError):
     status, code = 403, "other_team"
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
+class Visitor(Struct, frozen=True):
     who: str
     address: str
     role: Literal["write", "read"] = "write"
@@ -57,8 +56,7 @@ class Visitor:
         return self.team in ("", team)
 
 
-@dataclass(frozen=True, slots=True)
-class Keyholder:
+class Keyholder(Struct, frozen=True):
     name: str
     key: str
     role: Literal["write", "read"] = "write"

@@ -9,13 +9,13 @@ may wait for a disk: it is called in a thread.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from proxy.access.records import Records
 from proxy.admin.guard import Visitor
@@ -44,8 +44,7 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class AdminContext:
+class AdminContext(Struct, frozen=True):
     config: Callable[[], Config]
     read: Callable[[], Loaded]
     """InvalidConfig: the sources cannot be used."""
@@ -58,8 +57,7 @@ class AdminContext:
     emit: Listener
 
 
-@dataclass(frozen=True, slots=True)
-class AdminRequest:
+class AdminRequest(Struct, frozen=True):
     visitor: Visitor
     names: Mapping[str, str]
     """Values of the `{names}` in the path."""
@@ -67,8 +65,7 @@ class AdminRequest:
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     method: str
     path: str
     answer: Callable[[AdminContext, AdminRequest], Json | Awaitable[Json]]

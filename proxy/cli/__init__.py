@@ -18,6 +18,7 @@ transcripts     `transcripts`
 
 import argparse
 import errno
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -64,6 +65,7 @@ Every setting with its default: compaction-proxy check --defaults
 def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     parser = build_parser(words)
+    gc.enable()
     if not words:
         parser.print_help()
         return 0

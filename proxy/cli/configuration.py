@@ -3,7 +3,8 @@
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from proxy import assembly
 from proxy.access.registry import find_public_id

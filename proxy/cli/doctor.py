@@ -11,12 +11,13 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter
 from typing import Any, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from proxy import assembly
 from proxy.cli import options
@@ -37,8 +38,7 @@ from proxy.wire.refusals import BODY_MAX_BYTES
 MODELS = "/v1/models"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerEvidence:
+class ServerEvidence(Struct, frozen=True):
     host: str
     headers: Headers = ()
     """Of its list of models."""
@@ -75,8 +75,7 @@ class ServerEvidence:
         return signs
 
 
-@dataclass(frozen=True, slots=True)
-class ServerKind:
+class ServerKind(Struct, frozen=True):
     name: str
     advice: str
     """Settings that it needs, in a sentence."""

@@ -9,9 +9,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
+
+from msgspec import Struct
 
 from proxy import assembly
 from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
@@ -42,8 +43,7 @@ class NotFoundError(Exception):
     """No such conversation; the text says which there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptSource:
+class TranscriptSource(Struct, frozen=True):
     config: Config
     archive: Archive
 

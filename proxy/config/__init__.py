@@ -1,7 +1,7 @@
 """Configuration: proxy.yaml, environment variables and options become one frozen value.
 
 Theory of operation
-    1. Settings are declared once: in dataclasses of the core if they decide about a history (`Rules`), else here.
+    1. Settings are declared once: in structs of the core if they decide about a history (`Rules`), else here.
     2. `loading` reads the file, sets variables and options over it, and validates. Each fault has its line.
     3. A policy inherits values, and compiles to `Rules`; attachments choose it for a request.
 
@@ -11,7 +11,7 @@ Theory of operation
 
 settings     every group of settings but policies, and the whole configuration
 policies     policies with their prompts and rules for tools, inheritance, and which requests each applies to
-declared     models of the settings that dataclasses and steps declare
+declared     models of the settings that structs and steps declare
 state_url    the URL of the state that replicas share
 values       types that several settings share
 loading      reads file, environment and options, and reports every fault with its line

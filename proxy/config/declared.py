@@ -1,20 +1,21 @@
-"""Models of declared settings: pydantic checks the values that plain dataclasses declare (`proxy.declaration`).
+"""Models of declared settings: pydantic checks the values that structs declare (`proxy.declaration`).
 
-    @dataclass                                      class Keep(ConfigModel):
-    class Keep:                         becomes         tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
-        tokens: int = 2_000
+    class Keep(Struct):     becomes     class Keep(ConfigModel):
+        tokens: int = 2_000                 tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
 
 Steps, as a policy writes them (`- clear_results: {over: 800}`), are checked by models of their fields in the same way.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
+from msgspec import Struct
+from msgspec.structs import fields
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from proxy.config.values import AMOUNT_MAX, ConfigModel, refuse_if, suggest
+from proxy.declaration import INTERNAL, Check
 from proxy.designs.tool_hints import ToolHints
 from proxy.shorten.block import STEPS
 from proxy.shorten.pipeline import Step
@@ -24,30 +25,31 @@ _AUTO = Literal["auto"]
 
 
 def build_model(
-    kind: Any,  # noqa: ANN401 (a dataclass)
+    kind: Any,  # noqa: ANN401 (a struct)
     types: Mapping[str, Any],
     base: type[ConfigModel] = ConfigModel,
     skip: Collection[str] = (),
 ) -> type[BaseModel]:
-    """Build a model of the settings that a dataclass declares, after those of *base*.
+    """Build a model of the settings that a struct declares, after those of *base*.
 
     *types* has the type and the default of each setting that a file writes in another form.
     """
-    hints = get_type_hints(kind)
     members: dict[str, Any] = {}
     for field in fields(kind):
-        if "is_internal" in field.metadata or field.name in skip:
+        annotation, default, note = field.type, field.default, None
+        if get_origin(annotation) is Annotated:
+            annotation, note = get_args(annotation)
+        if note == INTERNAL or field.name in skip:
             continue
-        annotation, default = hints[field.name], field.default
         if field.name in types:
             annotation, default = types[field.name]
-        elif is_dataclass(annotation):
-            annotation = build_model(annotation, {})
+        elif isinstance(default, Struct):
+            annotation = build_model(type(default), {})
             default = annotation()
-        elif field.metadata.get("check"):
-            annotation = tuple[Annotated[str, refuse_if(field.metadata["check"])], ...]
+        elif isinstance(note, Check):
+            annotation = tuple[Annotated[str, refuse_if(note.find_fault)], ...]
         else:
-            annotation = narrow(annotation, field.metadata.get("bounds", {}))
+            annotation = narrow(annotation, note or {})
         members[field.name] = (annotation, default)
     model = create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **members)
     model.declared_by = kind
@@ -116,8 +118,7 @@ def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
     return {name: _check_step({name: settings})[name] for name, settings in changes.items()}
 
 
-@dataclass(frozen=True)
-class _StepsSchema:
+class _StepsSchema(Struct, frozen=True):
     is_list: bool
 
     def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:

@@ -6,9 +6,10 @@ cannot be a secret, and a text that looks like one is redacted in the end.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, get_args, get_origin
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
 from proxy.config.values import suggest
@@ -77,8 +78,7 @@ _REMOVED = {
 """Settings of version 0.2 that were removed, or written in another place, and the advice for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     path: str
     origin: str
     message: str

@@ -8,11 +8,11 @@
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from proxy.config.faults import Fault, InvalidConfig, Place, describe_errors, parse_place
@@ -25,8 +25,7 @@ PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     config: Config
     origins: Mapping[Place, str]
     has_file_settings: bool = False

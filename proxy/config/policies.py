@@ -9,7 +9,6 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import blake2b
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import fields, replace
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -44,8 +45,7 @@ from proxy.shorten.summary import SummaryRules
 SHIPPED_PROMPTS = ("structured", "workflow")
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     name: str
     text: str
     headings: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def apply_rules(tools: ToolRules, step: Step) -> Step:
         subsumes = (*_list_subsumptions(tools), *step.subsumes)
         return replace(step, hints=(*_list_repeats(tools), *step.hints), subsumes=subsumes)
     if hasattr(step, "hints"):
-        return replace(step, hints=(*list_hints(tools), *step.hints))  # type: ignore[type-var] # (a dataclass)
+        return replace(step, hints=(*list_hints(tools), *step.hints))  # type: ignore[type-var]  # a step is a struct
     return step
 
 
@@ -309,7 +309,7 @@ def _describe_first_fault(invalid: ValidationError, model: type[BaseModel]) -> s
     return f"{'.'.join(map(str, place))}: {message}"
 
 
-def _shared_values(group: ConfigModel, kind: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
+def _shared_values(group: ConfigModel, kind: type[Struct]) -> dict[str, Any]:
     settings = type(group).model_fields
     return {field.name: getattr(group, field.name) for field in fields(kind) if field.name in settings}
 
@@ -413,8 +413,7 @@ def covers_glob(wide: str, narrow: str) -> bool:
     return fnmatchcase(re.sub(r"[*?]|\[[^]]+\]", "\0", narrow), wide)
 
 
-@dataclass(frozen=True, slots=True)
-class Occasion:
+class Occasion(Struct, frozen=True):
     team: str = ""
     key: str = ""
     model: str = ""
@@ -422,8 +421,7 @@ class Occasion:
     tag: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutChoice:
+class RolloutChoice(Struct, frozen=True):
     policy: str
     mode: str = ""
     rollout: float = ALL_PERCENT

@@ -2,28 +2,32 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
 
 FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 _NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class StateUrl:
+class StateUrl(Struct, frozen=True):
     tls: bool
     nodes: tuple[tuple[str, int], ...]
     """Host and port: of the server, or of each Sentinel."""
     service: str = ""
     """The name by which the Sentinels know the primary. Empty: there are none."""
     database: int = 0
-    user: str = field(default="", repr=False)
-    password: str = field(default="", repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    user: str = ""
+    password: str = ""
+    options: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"StateUrl({str(self)!r})"
 
     def __str__(self) -> str:
+        """Without credentials."""
         scheme = "redis" + "s" * self.tls
         nodes = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.nodes]
         if self.service:

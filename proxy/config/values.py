@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -48,7 +48,7 @@ class ConfigModel(BaseModel):
     )
 
     declared_by: ClassVar[type | None] = None
-    """The dataclass that declares these settings, if one does."""
+    """The struct that declares these settings, if one does."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -93,8 +93,7 @@ def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a settin
     return set().union(*map(_list_kinds, arguments))
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Struct, frozen=True):
     reference: str
     value: str
 

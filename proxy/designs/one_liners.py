@@ -6,9 +6,10 @@ Implements document 004 (blocks). The user's messages that the policy pins stay 
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
+
+from msgspec import Struct
 
 from proxy.history.agents import Hint
 from proxy.history.grouping import find_groups, find_turns, list_callers
@@ -21,8 +22,7 @@ from proxy.shorten.placeholder import render_call
 EARLIER = "- Earlier turns that are not listed: {}"
 
 
-@dataclass(frozen=True, slots=True)
-class OneLiners:
+class OneLiners(Struct, frozen=True):
     """Replace each message of the middle by a line: the user's question, or a call of the model with its answer."""
 
     name: ClassVar[str] = "one_liners"

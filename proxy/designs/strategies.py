@@ -6,8 +6,10 @@ A later call makes an earlier one obsolete if it is the same, or covers it: a re
 import json
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
@@ -37,8 +39,7 @@ CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", 
 """Tools whose calls are never made obsolete, unless they only look at a file: a repeated commit has another hash."""
 
 
-@dataclass(frozen=True, slots=True)
-class DedupOld:
+class DedupOld(Struct, frozen=True):
     """Replace an old result that a later call has made obsolete by a line that says so."""
 
     name: ClassVar[str] = "dedup_old"
@@ -164,8 +165,7 @@ LABELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StripAttachments:
+class StripAttachments(Struct, frozen=True):
     """Replace old images, audio and files by a label."""
 
     name: ClassVar[str] = "strip_attachments"
@@ -209,8 +209,7 @@ def _label(part: bytes) -> bytes:
 ENDINGS = ("*finish*", "*submit*", "*complet*", "*done*", "*final*", "exit*", "end_*", "ask*", "compact")
 
 
-@dataclass(frozen=True, slots=True)
-class PruneTools:
+class PruneTools(Struct, frozen=True):
     """Leave out the definitions of tools that the history never calls."""
 
     name: ClassVar[str] = "prune_tools"

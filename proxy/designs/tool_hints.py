@@ -7,8 +7,9 @@ counts that matches the tool and names the side: `("read*", "keep", "strip")`.
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from proxy.designs.strategies import remove_pairs
 from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
@@ -31,8 +32,7 @@ WRITERS = ("write*", "*__write*", "*write_file*", "*writefile*", "*create_file*"
 _WRITING_LINE = re.compile(r"<<-?\s{0,4}[\"']?\w|^\*\*\* (?:Update|Add|Delete) File: ")
 
 
-@dataclass(frozen=True, slots=True)
-class ClearArguments:
+class ClearArguments(Struct, frozen=True):
     """Shorten long texts in the arguments of old calls that write files."""
 
     name: ClassVar[str] = "clear_arguments"
@@ -106,8 +106,7 @@ HINTS: tuple[Hint, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolHints:
+class ToolHints(Struct, frozen=True):
     """Keep, strip or remove the requests and responses of old calls, tool by tool."""
 
     name: ClassVar[str] = "tool_hints"

@@ -3,16 +3,16 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from proxy.history.messages import ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class StateTool:
+class StateTool(Struct, frozen=True):
     """A kind of tool whose results are instructions, state or a person's answers."""
 
     glob: str
@@ -65,8 +65,7 @@ COMMANDS = ("command", "cmd", "commands", "script")
 Kind = Literal["plan", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """Globs of the tool's name, arguments of which it has one, and values of `command`."""
 
     kind: Kind

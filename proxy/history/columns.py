@@ -16,11 +16,12 @@ Every column is a method of `Columns`; `_extend` is the one way to continue them
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import compress, count
 from operator import attrgetter, is_, is_not
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message, ToolCall
@@ -209,8 +210,7 @@ class Columns:
         return self._extend("written", length, compute)
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
+class _View(Struct, frozen=True):
     """The messages that were last forwarded for a history, without the head."""
 
     messages: tuple[Message, ...]

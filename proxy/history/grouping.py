@@ -21,10 +21,11 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from operator import gt, is_
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from proxy.history import splice
 from proxy.history.messages import RESULTS, Message, ToolCall, find_last_assistant, make_literal
@@ -79,8 +80,7 @@ def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[Pair |
             yield pair
 
 
-@dataclass(slots=True)
-class _OpenCall:
+class _OpenCall(Struct):
     place: int
     call: ToolCall
     is_open: bool = True
@@ -215,8 +215,7 @@ LATE_WITHIN_MESSAGES = 32
 one group. A fold keeps calls that it would part from their results."""
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Struct, frozen=True):
     starts: Sequence[int]
     """The start of each message's group, as it is while that message is the last one."""
 

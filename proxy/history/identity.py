@@ -21,9 +21,10 @@ All other numbers and ids count: they may be all that tells two customers apart.
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+
+from msgspec import Struct
 
 from proxy.history.chain import canonicalize, compute_chain
 from proxy.history.messages import Message, extract_text
@@ -32,8 +33,7 @@ from proxy.history.request import Request
 OBSERVED = "observed"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     tenant: str
     links: Sequence[bytes]
     counter: str

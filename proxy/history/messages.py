@@ -10,9 +10,11 @@ Wire formats build these values (`proxy/wire`); `make_literal` builds one from t
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history import splice
 
@@ -29,8 +31,7 @@ _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"documen
 _OTHER_BREAKS = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
-@dataclass(frozen=True)  # without slots: its arguments are parsed once
-class ToolCall:
+class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments are parsed once
     """`arguments` is the text the model wrote, JSON for functions, anything for custom tools."""
 
     id: str
@@ -59,8 +60,7 @@ class ToolCall:
         return {}
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """`start` and `stop` are the stretch of the client's body that it stands for."""
 
     raw: bytes

@@ -23,9 +23,10 @@ at its end, for a summary or a title: the current block applies to it, but no ne
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from math import inf
+
+from msgspec.structs import replace
 
 from proxy.history.calls import list_tool_names
 from proxy.history.messages import HEAD, Message, find_last_assistant

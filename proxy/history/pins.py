@@ -12,10 +12,12 @@ line by line, on lines of bounded length, and may repeat one thing only, so that
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
-from proxy.declaration import internal, setting
+from msgspec import Struct
+
+from proxy.declaration import INTERNAL, Check
 from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 MAX_PASSAGES = 250
@@ -39,17 +41,16 @@ def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Pins:
+class Pins(Struct, frozen=True):
     """Passages that are kept word for word, whatever is shortened. Only users and system messages can pin."""
 
     tags: tuple[str, ...] = ()
     """Names of tags: everything between <tag> and </tag> is kept."""
     markers: tuple[str, ...] = ()
     """Texts: each line that contains one of them is kept."""
-    patterns: tuple[str, ...] = setting((), check=find_pin_fault)
+    patterns: Annotated[tuple[str, ...], Check(find_pin_fault)] = ()
     """Regular expressions: each line that matches one is kept. Each may hold one repetition (* + {n,})."""
-    budget: int = internal(16_000)
+    budget: Annotated[int, INTERNAL] = 16_000
     """Bytes of pinned passages in all. If there are more, or more than `MAX_PASSAGES`, the oldest are dropped."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:

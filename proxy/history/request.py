@@ -1,15 +1,15 @@
 """A request: its messages, and all that is needed to put it together again byte for byte."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from proxy.history.columns import Columns
 from proxy.history.messages import HEAD, Message, is_different
 
 
-@dataclass(frozen=True)  # without slots: head, body and columns are made once
-class Request:
+class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and columns are made once
     """A whole request, in any of the APIs."""
 
     source: bytes

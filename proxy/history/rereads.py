@@ -12,7 +12,8 @@ is removed. Both follow from the block and the messages so far, so the bytes sta
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from proxy.history import agents
 from proxy.history.messages import Message, ToolCall
@@ -21,8 +22,7 @@ RESTORED = "restore_reread"
 POINTER_CHARACTERS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(Struct, frozen=True):
     program: str
     words: str
     example: str
@@ -52,8 +52,7 @@ PROMISE = " (file state is current in your context — no need to Read it back)"
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file are not in it.]\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Reread:
+class Reread(Struct, frozen=True):
     """A message that relies on the result at *target* being in the context."""
 
     target: int

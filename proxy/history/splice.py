@@ -9,7 +9,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _SPACE = re.compile(rb"[ \t\n\r]*+")
@@ -18,8 +19,7 @@ _BRACKETS = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]++")
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     key: str
     at: int
     start: int

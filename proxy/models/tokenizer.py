@@ -13,12 +13,12 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import tiktoken
+from msgspec import Struct, field
 
 from proxy.history.calls import iterate_strings
 from proxy.lru import ByteBoundedCache
@@ -49,8 +49,7 @@ _SEALED = frozenset(  # readable for its maker only, and long
 )
 
 
-@dataclass(slots=True)
-class Weight:
+class Weight(Struct):
     """`unread`: characters of the JSON that are media or sealed."""
 
     texts: list[str] = field(default_factory=list)

@@ -6,11 +6,11 @@ overflows, the other way round wastes a third of a window. So a `Window` has bot
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.models.names import model_family, plain_name, without_date
 from proxy.shorten.economics import UNKNOWN, Calibration, PriceCliff, TokenPrices, Window

@@ -5,8 +5,9 @@ action that reads the store, is in `shorten.block`.
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
 
 from proxy.path.conversation import Conversation, Decision, Writing
 from proxy.shorten.block import LookUp
@@ -18,8 +19,7 @@ T = TypeVar("T")
 RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     kind: RefusalKind
     limit: int | None = None
     size: int | None = None
@@ -28,8 +28,7 @@ class Refusal:
     answer_room: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarding:
+class Forwarding(Struct, frozen=True):
     decision: Decision
     conversation: Conversation | None = None
     state: ConversationState | None = None
@@ -43,8 +42,7 @@ class Forwarding:
     """The client's own history, after the upstream called the shortened one invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     is_good: bool = True
     refusal: Refusal | None = None
     is_invalid: bool = False
@@ -54,8 +52,7 @@ class Opening:
     """Of the answer, in the order in which they came. Without an answer it is 0, that of the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(Struct, frozen=True):
     now: float
     usage: Usage = NOT_REPORTED
     is_whole: bool = True
@@ -68,8 +65,7 @@ class Delivered:
     """Took the place of the first one: the model had its history compacted in the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnReport:
+class TurnReport(Struct, frozen=True):
     decision: Decision
     tenant: str
     link: str
@@ -85,74 +81,62 @@ class TurnReport:
     """No more blocks are made for this conversation until it has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     tenant: str
     secret: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send the request to the upstream. Result: `Opening`."""
 
     forwarding: Forwarding
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Deliver the answer. Result: `Delivered`. What follows is done in the background."""
 
     forwarding: Forwarding
     opening: Opening
 
 
-@dataclass(frozen=True, slots=True)
-class CountTokens:
+class CountTokens(Struct, frozen=True):
     """Count these pieces. Result: `list[int]`. After it `context.count` answers for each of them at once."""
 
     pieces: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeWindow:
+class ProbeWindow(Struct, frozen=True):
     """Ask the upstream for the model's window, in the background, unless that was done lately."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identify:
+class Identify(Struct, frozen=True):
     """Result: `Owner`."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoteLocalWindow:
+class NoteLocalWindow(Struct, frozen=True):
     window: Window | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShareProbedWindow:
+class ShareProbedWindow(Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class CanSummarize:
+class CanSummarize(Struct, frozen=True):
     """Result: whether the upstream that makes summaries may be asked now (`bool`)."""
 
     conversation: Conversation
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(Struct, frozen=True):
     """Announces work on the whole history; everything before is about its new messages only."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartSummary:
+class StartSummary(Struct, frozen=True):
     question: Question
     conversation: Conversation
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitSummary:
+class AwaitSummary(Struct, frozen=True):
     """Wait for a summary. Result: `Summary`, or None. `question` None: it was asked before."""
 
     question: Question | None
@@ -161,41 +145,35 @@ class AwaitSummary:
     conversation: Conversation
 
 
-@dataclass(frozen=True, slots=True)
-class KeepOriginals:
+class KeepOriginals(Struct, frozen=True):
     """Write the history to the transcripts, as the table in `conversation` says. Result: False if that failed."""
 
     writing: Writing
     conversation: Conversation
 
 
-@dataclass(frozen=True, slots=True)
-class BeginCompaction:
+class BeginCompaction(Struct, frozen=True):
     reason: str
     tokens: int
     is_kept: bool
     conversation: Conversation
 
 
-@dataclass(frozen=True, slots=True)
-class EndCompaction:
+class EndCompaction(Struct, frozen=True):
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class ReportRefusal:
+class ReportRefusal(Struct, frozen=True):
     refusal: Refusal | None
     was_retried: bool
     helped: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NoteAccepted:
+class NoteAccepted(Struct, frozen=True):
     refused_usage_option: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StoreBlock:
+class StoreBlock(Struct, frozen=True):
     """Store a block, unless another one than `replaces` is stored by now. Result: the bytes stored then."""
 
     key: str
@@ -203,15 +181,13 @@ class StoreBlock:
     replaces: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFact:
+class StoreFact(Struct, frozen=True):
     key: str
     value: bytes
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class RecountByProbe:
+class RecountByProbe(Struct, frozen=True):
     """Ask the upstream how many tokens the forwarded request has. Result: `int`, 0 if it does not say."""
 
 

@@ -3,9 +3,10 @@
 import json
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from proxy.errors import BadRequest
 from proxy.history.request import Request
@@ -19,8 +20,7 @@ JSON: Headers = (("content-type", "application/json"),)
 EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
 
 
-@dataclass(frozen=True, slots=True)
-class LocalAnswer:
+class LocalAnswer(Struct, frozen=True):
     headers: Headers
     content: bytes
     status: int = HTTPStatus.OK

@@ -5,8 +5,9 @@ Faults are raised: the gateway is the one place that fails open. Read next: `pro
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from proxy.history.observations import find_command, find_compact_call
 from proxy.history.request import Request

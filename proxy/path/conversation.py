@@ -5,10 +5,12 @@ decides nothing: it answers questions ("does this fit?") and makes the values th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.history.identity import Identity
 from proxy.history.request import Request
@@ -86,8 +88,7 @@ Mode = Literal["auto", "off", "force", "observe"]
 Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "failed-open"]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     outcome: Outcome
     reason: str = ""
     policy: str = ""
@@ -124,8 +125,7 @@ class Decision:
 LEFT_ALONE = Decision("none")
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     request: Request
     rules: Rules
     count: Count
@@ -160,8 +160,7 @@ class Context:
         return [message.raw for message in self.request.messages] + [self.request.tools or b""]
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     context: Context
     rules: Rules
     window: Window

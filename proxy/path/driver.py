@@ -7,10 +7,12 @@ actions is done off the event loop if the history is large.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import NoneType
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
@@ -35,8 +37,7 @@ from proxy.wire.json_body import Prefix
 from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
+class OutgoingRequest(Struct, frozen=True):
     call: Call
     decision: Decision | None
     options: RequestOptions = field(default_factory=RequestOptions)
@@ -358,8 +359,7 @@ def _write_body(requests: RequestFormat, request: Request, decision: Decision) -
     return body, asking is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     value: Any
 
 

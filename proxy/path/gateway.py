@@ -6,12 +6,14 @@ API. What lies between the two is decided here, by calls in a row.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import ExitStack, aclosing, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
 from time import perf_counter, time
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
@@ -59,8 +61,7 @@ T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(slots=True)
-class ResponseTap:
+class ResponseTap(Struct):
     """Records an answer while it passes, and knows its usage. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
@@ -95,8 +96,7 @@ class ResponseTap:
             on_end(self)
 
 
-@dataclass(frozen=True, slots=True)
-class RelayedAnswer:
+class RelayedAnswer(Struct, frozen=True):
     reply: Reply | LocalAnswer
     own_headers: Headers
     watch: StreamWatch | None
@@ -143,8 +143,7 @@ class IncomingRequest(Protocol[R_co]):
         """Send the answer to the client."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """A request under way: its upstream, its record, and the replies and notes that end with it."""
 
     client: Client

@@ -1,10 +1,11 @@
 """Gathers the `Context` of one request, and performs its actions with the store, models and keeper of a worker."""
 
 import time
-from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from proxy import events
 from proxy.errors import ProxyError

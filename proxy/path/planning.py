@@ -10,8 +10,10 @@ All of it is pure. A plan may carry a block, which is stored once the upstream h
 twice changes nothing. Read `state.py` first; then `attempts.py`, which needs no model, and `question.py`, which does.
 """
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
@@ -39,8 +41,7 @@ BREAKER_OPEN = "breaker-open"
 REPEATED_BLOCK_SHARE = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     view: tuple[Message, ...]
     tools: bytes | None
     action: Literal["none", "applied", "created"]
@@ -61,8 +62,7 @@ class Plan:
     """0 if it has another cause than a stride."""
 
 
-@dataclass(frozen=True, slots=True)
-class NeedSummary:
+class NeedSummary(Struct, frozen=True):
     """Without an answer `without_model` is used."""
 
     question: Question | None

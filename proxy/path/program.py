@@ -16,7 +16,8 @@ that is refused as well leaves nothing to put back.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.path import planning
 from proxy.path.actions import (

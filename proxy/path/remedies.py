@@ -14,7 +14,9 @@ Signatures: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinki
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.messages import Message
 from proxy.history.request import Request
@@ -53,8 +55,7 @@ ANSWER_DIVISORS = (2, 4, 8)
 LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
 
 
-@dataclass(frozen=True, slots=True)
-class Cure:
+class Cure(Struct, frozen=True):
     """Of a request that is too long."""
 
     most_tokens: int | None = None

@@ -4,9 +4,10 @@ A block is stored only after the upstream has accepted a request that used it: a
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, takewhile
+
+from msgspec.structs import replace
 
 from proxy.history import observations
 from proxy.history.identity import Identity

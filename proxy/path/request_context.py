@@ -7,7 +7,6 @@ out to 5 percent gets the conversations below 5, and keeps them when it is raise
 import ipaddress
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
 from math import inf
@@ -16,6 +15,9 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.values import ALL_PERCENT
@@ -36,8 +38,7 @@ Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOptions:
+class RequestOptions(Struct, frozen=True):
     mode: Mode = "auto"
     focus: str = ""
     conversation: str = ""
@@ -97,8 +98,7 @@ CACHED_CHARS_MAX = 256
 NO_CLIENTS: Mapping[str, Client] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledPolicy:
+class CompiledPolicy(Struct, frozen=True):
     settings: Policy
     rules: Rules
     summary_client: Client | None = None
@@ -116,8 +116,7 @@ class CompiledPolicy:
         return len(body) >= self.acts_from_bytes or b"compact" in body.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChoice:
+class PolicyChoice(Struct, frozen=True):
     policies: tuple[tuple[float, CompiledPolicy], ...]
 
     def choose(self, position: float) -> CompiledPolicy:
@@ -196,8 +195,7 @@ def compute_fingerprint(call: Call) -> int:
     return hash((call.caller.tenant, make_identity(call)))
 
 
-@dataclass(frozen=True, slots=True)
-class ModelProfile:
+class ModelProfile(Struct, frozen=True):
     window: Window
     prices: Prices
     counter: str

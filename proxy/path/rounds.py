@@ -8,10 +8,12 @@ these calls once the request is over.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy import events
 from proxy.errors import ProxyError, UpstreamBroke
@@ -45,8 +47,7 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
     return min(256 * 1024, free_tokens // 2 * 3)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactedHistory:
+class CompactedHistory(Struct, frozen=True):
     body: bytes
     room_bytes: int
     binds_reasoning: bool

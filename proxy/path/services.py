@@ -7,10 +7,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
 from typing import TypeVar
+
+from msgspec import Struct
 
 from proxy import events
 from proxy.errors import Overloaded, TranscriptsUnavailable
@@ -180,8 +181,7 @@ WRITE_TIMEOUT_SECONDS = 2.0
 """If it goes on unfolded instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keeper:
+class Keeper(Struct, frozen=True):
     originals: OriginalsWriter | None = None
     everything: bool = False
     required: bool = False

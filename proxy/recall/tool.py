@@ -6,17 +6,17 @@ Messages are numbered from 1, without the head, in placeholders, in notes and by
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from proxy.history.calls import list_argument_texts, list_tool_names
 from proxy.history.grouping import find_callers
 from proxy.history.messages import HEAD, Message, ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTool:
+class OwnTool(Struct, frozen=True):
     name: str
     description: str
     parameters: Mapping[str, Any]
@@ -88,8 +88,7 @@ T = TypeVar("T")
 SEARCHED_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     text: str
     start: int
     stop: int
@@ -195,8 +194,7 @@ HITS_MAX = 100
 LEAST_BYTES = 200
 
 
-@dataclass(frozen=True)
-class EarlierMessages:
+class EarlierMessages(Struct, frozen=True, dict=True):
     """The history as the client sent it, from which recalls are answered."""
 
     body: Sequence[Message]

@@ -8,9 +8,10 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synchronize
@@ -55,8 +56,7 @@ def _is_own(base_url: str, listen: Listen) -> bool:
     return port == listen.port and is_same_host
 
 
-@dataclass(slots=True)
-class ConfigSource:
+class ConfigSource(Struct):
     """It remembers if it has read settings and teams: some files are valid at start only."""
 
     load: Callable[[], Loaded]

@@ -14,13 +14,13 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from aiohttp import web
+from msgspec import Struct
 
 from proxy import __version__, assembly, events
 from proxy.access.records import RegistryUnreadable
@@ -102,8 +102,7 @@ _CANCEL_SECONDS = 0.1
 _HEAD_LIMIT_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LastValid:
+class LastValid(Struct, frozen=True):
     config: Config
     registry: Registry
 

@@ -10,8 +10,9 @@ A placeholder must not invite the model to act twice. Tests, builds and writing 
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from proxy.history import agents, observations
 from proxy.history.agents import (
@@ -30,8 +31,7 @@ from proxy.history.agents import (
 from proxy.history.messages import Message, ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class ActingProgram:
+class ActingProgram(Struct, frozen=True):
     programs: str
     words: str
     """One of them is an argument of a command that acts; if there are none, every command does."""
@@ -127,15 +127,13 @@ _PATCHED = re.compile(
 PATCH = "*** Begin Patch"
 
 
-@dataclass(frozen=True, slots=True)
-class FileUse:
+class FileUse(Struct, frozen=True):
     path: str
     change: str = ""
     """What was done to it, as `edited`; empty if it was only read."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileProgram:
+class FileProgram(Struct, frozen=True):
     names: str
     change: str = ""
     options: tuple[str, ...] = ()
@@ -314,8 +312,7 @@ NUMBERED_THINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One message: whether it is a document, and the names that the user gave up to here which nothing fetched yet."""
 
     is_document: bool = False

@@ -11,9 +11,11 @@ most.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.grouping import snap
 from proxy.history.messages import Message
@@ -26,8 +28,7 @@ PARTIAL_FOLDS_MAX = 3
 DEEPEST = Keep(tokens=0, groups=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     way: Literal["cleared", "summarized", "folded"]
     state: ConversationState
     freed: int

@@ -8,11 +8,14 @@ As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_resu
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from itertools import starmap
 from typing import Any, Literal, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields, replace
 
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
@@ -47,7 +50,7 @@ STEPS: dict[str, Callable[..., Step]] = {
 
 
 def step_to_json(step: Step) -> list[Any]:
-    return [step.name, asdict(step)]  # type: ignore[call-overload]  # a step is a dataclass; no protocol can say so
+    return [step.name, asdict(step)]  # type: ignore[arg-type]  # a step is a struct; no protocol can say so
 
 
 def step_from_json(name: str, settings: dict[str, Any]) -> Step:
@@ -73,8 +76,7 @@ class Part:
     message: Message | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True)  # without slots: its digest is computed once
-class Block:
+class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is computed once
     covers: int
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
@@ -270,8 +272,7 @@ class Stored(Protocol):
 FoundValues = Sequence[Stored | None]
 
 
-@dataclass(frozen=True, slots=True)
-class LastRequest:
+class LastRequest(Struct, frozen=True):
     anchor: Anchor
     forwarded_at: float
     counter: str
@@ -308,8 +309,7 @@ class LastRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryCandidate:
+class SummaryCandidate(Struct, frozen=True):
     """A summary of `body[:covers]`, under the chain link of its last message, so that every worker sees its state."""
 
     state: Literal["making", "ready", "failed"]
@@ -341,8 +341,7 @@ class SummaryCandidate:
 NO_CANDIDATE = SummaryCandidate("failed")
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUp(Struct, frozen=True):
     """Look these keys up in the store, in one round trip. Result: `FoundValues`, None if the store did not answer."""
 
     blocks: Sequence[str] = ()
@@ -351,8 +350,7 @@ class LookUp:
     summaries: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     block: Block | None = None
     block_key: str = ""
     """Under which the block was found with its bytes: a deeper block at the same key takes their place."""

@@ -5,9 +5,10 @@ only a result of more than `over` bytes and more than `share` of the window is c
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeVar
+
+from msgspec import Struct
 
 from proxy.history import splice
 from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
@@ -26,8 +27,7 @@ TAIL_SHARE = 0.3
 ERRORS_SHARE = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class ClipOutput:
+class ClipOutput(Struct, frozen=True):
     """Keep the head and the tail of an oversize result."""
 
     name: ClassVar[str] = "clip_output"
@@ -132,8 +132,7 @@ def is_content_over(message: Message, limit: int) -> bool:
     return len(content) > limit and len(remove_wrapping(content)) > limit
 
 
-@dataclass(frozen=True, slots=True)
-class DedupArrivals:
+class DedupArrivals(Struct, frozen=True):
     """Point a result that repeats an earlier one, word for word, back to it."""
 
     name: ClassVar[str] = REPEATED
@@ -209,8 +208,7 @@ Answer = tuple[Message, ToolCall | None]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ClearResults:
+class ClearResults(Struct, frozen=True):
     """Replace old tool results by placeholders."""
 
     name: ClassVar[str] = "clear_results"
@@ -341,8 +339,7 @@ def has_text_over(message: Message, limit: int) -> bool:
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
 
 
-@dataclass(frozen=True, slots=True)
-class ClearObservations(ClearResults):
+class ClearObservations(ClearResults, frozen=True):
     """Replace old observations in user messages by placeholders."""
 
     name: ClassVar[str] = "clear_observations"
@@ -359,8 +356,7 @@ PARTS = frozenset(("thinking", "redacted_thinking", "reasoning"))
 MARKS = tuple(f'"{word}"'.encode() for word in sorted(MEMBERS | PARTS))
 
 
-@dataclass(frozen=True, slots=True)
-class StripReasoning:
+class StripReasoning(Struct, frozen=True):
     """Remove the reasoning of old assistant messages."""
 
     name: ClassVar[str] = "strip_reasoning"

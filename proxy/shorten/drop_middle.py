@@ -11,9 +11,11 @@ The ledger is made from the client's own messages, never from an earlier one: it
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.history import agents
 from proxy.history.agents import STATEFUL, Hint, find_command_line, remove_folder_change
@@ -70,8 +72,7 @@ class Section(Enum):
         return self not in (Section.USER_WORDS, Section.REFUSED_WORDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One line of a ledger. In its section it takes the place of an earlier one with the same key."""
 
     section: Section
@@ -91,8 +92,7 @@ class Entry:
         return line
 
 
-@dataclass(slots=True)
-class Ledger:
+class Ledger(Struct):
     pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in Section})
 
     def enter(self, entry: Entry) -> None:
@@ -303,8 +303,7 @@ SHORTEST_REMARK_CHARACTERS = 40
 CONCLUSIONS = "What the assistant said, in part:"
 
 
-@dataclass(frozen=True, slots=True)
-class DropMiddle:
+class DropMiddle(Struct, frozen=True):
     """Replace the middle by the user's own words and one note of the assistant's conclusions and deeds."""
 
     name: ClassVar[str] = "drop_middle"

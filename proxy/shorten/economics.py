@@ -7,17 +7,17 @@ Unknown is None. The figures come from `models/`.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from math import sqrt
 from typing import Literal
+
+from msgspec import Struct
 
 from proxy.history.messages import Message, is_different
 from proxy.shorten.pipeline import Count
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Struct, frozen=True):
     read: float = 0.1
     write: float = 1.25
     cliffs: tuple[int, ...] = ()
@@ -78,8 +78,7 @@ MOST_ANSWER_TOKENS = 32_000
 LEARNED_SECONDS = 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrices:
+class TokenPrices(Struct, frozen=True):
     input: float
     cache_read: float | None
     cache_write: float | None
@@ -98,14 +97,12 @@ class TokenPrices:
         return self.cache_write
 
 
-@dataclass(frozen=True, slots=True)
-class PriceCliff:
+class PriceCliff(Struct, frozen=True):
     above: int
     prices: TokenPrices
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     total: int | None = None
     input: int | None = None
     output: int | None = None
@@ -209,8 +206,7 @@ LEAST_TRUSTED_TOKENS = 2_000
 """In smaller prompts, markup drowns the ratio."""
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(Struct, frozen=True):
     ratio: float = 1.0
     observations: int = 0
 
@@ -243,8 +239,7 @@ UNCALIBRATED = Calibration()
 LARGEST_COUNT = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     prompt: int = 0
     cached: int | None = None
     written: int = 0

@@ -1,11 +1,12 @@
 """A client's history as a policy reads it, and the messages behind a block as they are forwarded."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from math import inf
 from operator import is_
+
+from msgspec import Struct
 
 from proxy.history.chain import remove_wrapping
 from proxy.history.columns import Columns
@@ -23,8 +24,7 @@ from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft, is_spared, run
 from proxy.shorten.rules import Facts, Rules
 
 
-@dataclass(frozen=True)  # without slots: its columns are found once
-class MarkedHistory:
+class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns are found once
     request: Request
     chain: Sequence[bytes]
     body: tuple[Message, ...]

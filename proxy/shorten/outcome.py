@@ -9,9 +9,10 @@ only the first words of the tool count.
 import re
 import string
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
+
+from msgspec import Struct
 
 from proxy.history.agents import find_command_line, find_kind, is_read_only, matches_any, split_commands
 from proxy.history.messages import ToolCall, find_first_line
@@ -93,8 +94,7 @@ _REJECTION_CHARACTERS = 1_000
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
-@dataclass(frozen=True, slots=True)
-class ResultOutcome:
+class ResultOutcome(Struct, frozen=True):
     exit_code: int | None = None
     has_failed: bool = False
     was_rejected: bool = False

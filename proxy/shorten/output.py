@@ -8,8 +8,9 @@ JSON of a server, and a text within JSON may be JSON again.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from proxy.history.agents import render_value
 from proxy.history.observations import remove_reminders
@@ -54,8 +55,7 @@ _PRINTED = ("stdout", "stderr", "output", "logs")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
 
 
-@dataclass(slots=True)
-class Output:
+class Output(Struct):
     text: str = ""
     members: list[str] = field(default_factory=list)
     data: list[str] = field(default_factory=list)

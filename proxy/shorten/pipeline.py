@@ -1,4 +1,4 @@
-"""Drafts, and steps that make them shorter. A step is a frozen dataclass: its fields are its settings, and calling it
+"""Drafts, and steps that make them shorter. A step is a frozen struct: its fields are its settings, and calling it
 maps a draft to a shorter one.
 
 Steps need not be trusted. After each one `run()` checks that it touched nothing before or after the middle and nothing
@@ -7,9 +7,11 @@ so.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.chain import remove_wrapping
 from proxy.history.grouping import count_flaws, find_callers
@@ -31,8 +33,7 @@ def always_go_on() -> None:
     """Never raise: no client can leave."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A history on its way to becoming shorter: steps may touch the middle, except the messages that are fixed."""
 
     before: tuple[Message, ...]
@@ -158,8 +159,7 @@ def is_spared(step: Step, message: Message, window: int | None, earlier: Sequenc
     return spares is not None and bool(spares(message, window, earlier))
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
+class StepReport(Struct, frozen=True):
     step: str
     messages: int
     saved: int

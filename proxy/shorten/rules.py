@@ -1,8 +1,8 @@
 """Rules and facts: the input of `planning.decide()` besides the history itself.
 
 Rules
-    A policy of `proxy.yaml`, compiled. Fields with `setting` are the settings of a policy: this is their only
-    declaration. Their defaults did best in replays of recorded conversations.
+    A policy of `proxy.yaml`, compiled. Its fields are the settings of a policy: this is their only declaration.
+    Their defaults did best in replays of recorded conversations.
 Facts
     Known facts about the request: window, usage, prices, idle time.
 
@@ -10,10 +10,12 @@ Figures are in tokens unless they say otherwise.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from proxy.declaration import internal, setting
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from proxy.declaration import INTERNAL, Bounds, Check
 from proxy.history.observations import ASIDES, OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_pin_fault
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
@@ -33,8 +35,7 @@ ENOUGH_SHARE = 0.9
 AMOUNT_MAX = 10**12
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(Struct, frozen=True):
     """The newest messages, which are not shortened as long as the request fits.
 
     If tokens, groups and turns are all 0, only what the model has not answered yet is kept.
@@ -51,21 +52,20 @@ class Keep:
     """Also keep this many groups at the beginning. Set it if conversations open with instructions or examples."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """A policy, compiled."""
 
-    policy: str = internal("default")
-    version: str = internal("")
+    policy: Annotated[str, INTERNAL] = "default"
+    version: Annotated[str, INTERNAL] = ""
     """Changes with any value of the policy."""
-    clear_at_least: int | Literal["auto"] = setting("auto", ge=1)
+    clear_at_least: Annotated[int | Literal["auto"], Bounds(ge=1)] = "auto"
     """Shorten old tool results once this many tokens can be saved at a time; until then nothing is rewritten, so that
     the provider's cache stays valid. `auto`: 40,000, or fewer if the model's cached tokens are expensive. Lower it
     to save more tokens at the price of more cache writes."""
-    clear_cold_at_least: int | Literal["auto"] = setting("auto", ge=1)
+    clear_cold_at_least: Annotated[int | Literal["auto"], Bounds(ge=1)] = "auto"
     """The same number of tokens while the provider's cache has expired, when a rewrite costs nothing extra. `auto`:
     12,000, or as much as clear_at_least if that is a number. Keep it below clear_at_least."""
-    horizon: float = setting(60.0, le=AMOUNT_MAX)
+    horizon: Annotated[float, Bounds(le=AMOUNT_MAX)] = 60.0
     """Number of later requests within which a rewrite must have paid for itself. Lower it if conversations are
     short."""
     trigger: float | Literal["auto"] = "auto"
@@ -77,10 +77,10 @@ class Rules:
     trigger_of: Literal["usable", "window"] = "usable"
     """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole
     `window`."""
-    target: float = setting(0.2, gt=0, lt=1)
+    target: Annotated[float, Bounds(gt=0, lt=1)] = 0.2
     """Share of the trigger that a summary or a fold brings the history down to, at least 8,000 tokens; neither is made
     if clearing old results alone halves it. Raise it to keep more each time and rewrite more often."""
-    min_progress: float = setting(0.1, lt=1)
+    min_progress: Annotated[float, Bounds(lt=1)] = 0.1
     """Smallest share of the history that a rewrite must save, unless the request would not fit without it."""
     min_groups: int = 4
     """Leave conversations with fewer groups alone if they fit. A group is a tool call with its results, or one
@@ -88,18 +88,18 @@ class Rules:
     min_turns: int = 0
     """Leave conversations of up to this many turns alone if they fit; 0 is no limit. A turn is a user's message and
     everything up to the next one."""
-    trusts_usage: bool = internal(default=True)
+    trusts_usage: Annotated[bool, INTERNAL] = True
     """If False, sizes are the estimate alone, and not what the upstream has reported."""
     keep_documents: bool = True
     """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole,
     as long as the history fits in some other way."""
-    working_memory: float = setting(0.0, le=AMOUNT_MAX)
+    working_memory: Annotated[float, Bounds(le=AMOUNT_MAX)] = 0.0
     """Newest tokens that are never shortened while the request fits: a number of tokens, or up to 1 a share of the
     usable window. At most nine tenths of the trigger."""
     repair: bool = False
     """When a history is shortened, also add missing results of tool calls and remove results without a call. Set it for
     agents that send such histories."""
-    keep: Keep = field(default_factory=Keep)
+    keep: Keep = Keep()
     """The newest messages, which are not shortened."""
     always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
     """Steps for each new message as it arrives. They never change a message that was forwarded before."""
@@ -110,23 +110,23 @@ class Rules:
     fold_all: bool = False
     """Let a summary or the steps of `fold` replace everything older than `keep`, and not only as much as `target`
     needs."""
-    observations: tuple[str, ...] = setting(OBSERVATIONS, check=find_pattern_fault)
+    observations: Annotated[tuple[str, ...], Check(find_pattern_fault)] = OBSERVATIONS
     """Regular expressions for agents without tool calls: a user message that matches one is treated as tool output."""
-    asides: tuple[str, ...] = setting(ASIDES, check=find_pin_fault)
+    asides: Annotated[tuple[str, ...], Check(find_pin_fault)] = ASIDES
     """Regular expressions for requests about the conversation itself, such as for a title: a last message that matches
     one does not cause a rewrite."""
-    summary: SummaryRules = field(default_factory=SummaryRules)
+    summary: SummaryRules = SummaryRules()
     """Summaries by a model, for histories that remain too long."""
-    pins: Pins = field(default_factory=Pins)
+    pins: Pins = Pins()
     """Passages that are kept word for word."""
-    new_blocks: bool = internal(default=True)
+    new_blocks: Annotated[bool, INTERNAL] = True
     """If False, existing blocks are applied and no new one is made."""
-    recall_tool: bytes = internal(b"")
+    recall_tool: Annotated[bytes, INTERNAL] = b""
     """The definition of the tool that reads earlier messages again, in the API of the request; empty if there is none.
     """
-    redact: Callable[[bytes], bytes] = internal(bytes)
+    redact: Annotated[Callable[[bytes], bytes], INTERNAL] = bytes
     """Removes secrets from the text that is written into a block; by default it removes nothing."""
-    go_on: GoOn = internal(always_go_on)
+    go_on: Annotated[GoOn, INTERNAL] = always_go_on
 
     @property
     def label(self) -> str:
@@ -234,8 +234,7 @@ def _bound_words(step: Step, tokens: int) -> Step:
     return step
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True):
     """The upstream's own token count of an earlier request of this conversation."""
 
     link: bytes
@@ -246,8 +245,7 @@ class Anchor:
     """`Plan.view_id` of that request. The count does not hold for a view that is built on another block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Facts about a request besides its history; None or the default if unknown."""
 
     usable_tokens: int | None = None

@@ -13,11 +13,13 @@ Two ideas make the file (the theory of operation is in `proxy/history/__init__.p
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import takewhile
 from math import inf
 from operator import is_
+
+from msgspec import field
+from msgspec.structs import replace
 
 from proxy.history import pins
 from proxy.history.calls import find_pruned_tools, remove_pruned_tools
@@ -46,15 +48,14 @@ _REASONING = StripReasoning(with_calls=True, signed=True)
 NO_BLOCK = Block(0, ())
 
 
-@dataclass(frozen=True)
-class ConversationState(MarkedHistory):
+class ConversationState(MarkedHistory, frozen=True, dict=True):
     block: Block = NO_BLOCK
     has_block: bool = False
     """The block is, or will be, stored."""
     covered: tuple[Message, ...] = ()
     tail: tuple[Message, ...] = ()
     view: tuple[Message, ...] = ()
-    columns: Columns = field(default_factory=Columns, compare=False, repr=False)
+    columns: Columns = field(default_factory=Columns)
 
     @classmethod
     def of(

@@ -8,10 +8,11 @@ An answer that is no summary must never be stored: it would replace a history th
 import re
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from proxy.declaration import internal, setting
+from msgspec import Struct
+
+from proxy.declaration import INTERNAL, Bounds
 from proxy.history.agents import Hint
 from proxy.history.messages import HEAD, Message
 from proxy.shorten.drop_middle import write_ledger
@@ -87,15 +88,13 @@ def _escape_frame(text: str) -> str:
 _THOUGHT_TAG = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryReply:
+class SummaryReply(Struct, frozen=True):
     text: str
     finish: str = "stop"
     calls: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     text: str = ""
     why: str = ""
 
@@ -184,18 +183,16 @@ NOTED = "Noted. I go on from there."
 NOTES_HEADING = "Notes on older results that are shortened above, written by a model before they were:"
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     covers: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryRules:
+class SummaryRules(Struct, frozen=True):
     enabled: bool = True
     """Ask a model for a summary. If false, old messages are replaced by a list of what was done, made without a
     model."""
-    prepare: float = setting(0.95, gt=0)
+    prepare: Annotated[float, Bounds(gt=0)] = 0.95
     """Share of the trigger at which a summary is requested in the background. Lower it if requests have to wait for
     summaries."""
     ahead: bool = True
@@ -204,23 +201,23 @@ class SummaryRules:
     call: Literal["aligned", "transcript"] = "aligned"
     """How to ask: `aligned` appends the question to the conversation, which the provider has cached; `transcript` sends
     the old part as one text. Another upstream or model always gets a transcript."""
-    prompt: str = internal("")
+    prompt: Annotated[str, INTERNAL] = ""
     """The instructions to the model; `{words}` in it is the length that they ask for."""
-    headings: tuple[str, ...] = internal(())
+    headings: Annotated[tuple[str, ...], INTERNAL] = ()
     """Sections of which an answer must have at least half."""
-    max_tokens: int = setting(4_000, ge=100)
+    max_tokens: Annotated[int, Bounds(ge=100)] = 4_000
     """Longest summary in tokens. At most a third of `target` is used, and no more than the model can write."""
     stream: bool = True
     """Stream the summary if the client streams. Set it to false for models that cannot stream."""
     input_chars: int = 0
     """With `call: transcript`, send only this many characters from the beginning of the old part; 0 sends all that
     fits."""
-    verbatim: float = setting(0.5, lt=1)
+    verbatim: Annotated[float, Bounds(lt=1)] = 0.5
     """Share of `target` for the newest messages, which stay word for word after a summary, unless `keep` keeps more."""
     shape: Literal["notes", "single", "pair"] = "notes"
     """Form of the summary: `notes` between the user's own messages, a `single` message, or a `pair` of a message and an
     acknowledgement."""
-    user_tokens: int = internal(20_000)
+    user_tokens: Annotated[int, INTERNAL] = 20_000
     """With `notes`: tokens of the user's messages that stay word for word, the first one, then the newest."""
     ledger: int = 8_000
     """Bytes for a list of files, commands and errors below the summary, taken from the tool calls; 0 leaves it out."""
@@ -232,7 +229,7 @@ class SummaryRules:
     pointer: str = ""
     """Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` the id
     of the conversation; without originals the sentence is left out."""
-    hints: tuple[Hint, ...] = internal(())
+    hints: Annotated[tuple[Hint, ...], INTERNAL] = ()
     """What the policy says of results by tool: the newest of those to keep stay with their calls, up to half of the
     target."""
 
@@ -248,8 +245,7 @@ def join_summaries(earlier: Summary | None, newest: Summary, scope: int) -> Summ
     return Summary(newest.covers, THEN.join([*texts, newest.text]))
 
 
-@dataclass(frozen=True, slots=True)
-class Summarize:
+class Summarize(Struct, frozen=True):
     name: ClassVar[str] = "summary"
 
     text: str

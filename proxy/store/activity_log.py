@@ -13,13 +13,13 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
@@ -85,8 +85,7 @@ on conflict do update set many = many + excluded.many
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(Struct, frozen=True):
     """A block, summary, fault, or act of an operator."""
 
     severity: str
@@ -96,16 +95,14 @@ class Incident:
     dollars: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class CounterDelta:
+class CounterDelta(Struct, frozen=True):
     """Counts to add to this minute and team."""
 
     counts: Mapping[str, int]
     team: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionLimits:
+class RetentionLimits(Struct, frozen=True):
     """Rows to keep of each table, newest first."""
 
     turns: int = 100_000

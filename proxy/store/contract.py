@@ -16,8 +16,9 @@ Keys begin with the tenant. Values are opaque bytes that carry their own version
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 SECRET_BYTES = 33
 """One more than in version 0.1: so the length tells the version that made a store."""
@@ -40,14 +41,12 @@ class StoreUnavailable(Exception):
     """The request continues without the store, and `FallbackStore` tells operators."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     key: str
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
+class StoreLimits(Struct, frozen=True):
     """The least recently used goes first."""
 
     block_bytes: int = 256 * MEBIBYTE

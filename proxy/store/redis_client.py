@@ -16,10 +16,11 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha1
 from typing import Any, cast
 
+from msgspec import Struct
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
@@ -121,15 +122,13 @@ SENTINEL_TIMEOUT_SECONDS = 1.0
 MAX_CONNECTIONS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script, and its name in a server that has run it."""
-
+class Script(Struct, frozen=True, dict=True):
     text: str
-    sha: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sha", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
+    @cached_property
+    def sha(self) -> str:
+        """Its name in a server that has run it."""
+        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _open_client(url: StateUrl, ca_file: str | None) -> Redis:

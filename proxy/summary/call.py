@@ -4,8 +4,10 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.history.messages import read_message
@@ -42,8 +44,7 @@ _REQUEST_SPECIFIC = frozenset({"idempotency-key", "content-encoding", "content-t
 _ALLOWED_ELSEWHERE = frozenset({"accept", "user-agent", "anthropic-version"})
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryCost:
+class SummaryCost(Struct, frozen=True):
     """Tokens of all tries together, as far as the upstream reported them."""
 
     tries: int = 0
@@ -60,8 +61,7 @@ class SummaryCost:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The kind of a refusal, and its statement about the bound of the answer."""
 
     kind: str
@@ -85,8 +85,7 @@ def adapt_bounds(bounds: Bounds, refusal: Refused | None) -> Bounds:
     return bounds
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryCall:
+class SummaryCall(Struct, frozen=True):
     question: Question
     request: Request
     call: Call
@@ -189,8 +188,7 @@ class SummaryCall:
         return replace(self.call, headers=(*headers, json_body), body=body)
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryOutcome:
+class SummaryOutcome(Struct, frozen=True):
     verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
     cost: SummaryCost = field(default_factory=SummaryCost)
     refusal: Refused | None = None

@@ -8,10 +8,11 @@ Across workers a claim in the store makes sure that one asks and the others read
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
 from time import perf_counter
+
+from msgspec import Struct
 
 from proxy import events
 from proxy.history.identity import Identity
@@ -29,8 +30,7 @@ SummaryScope = tuple[str, str]
 """A tenant, and the upstream that makes its summaries."""
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryOrder:
+class SummaryOrder(Struct, frozen=True):
     call: SummaryCall
     identity: Identity
     policy: str
@@ -46,8 +46,7 @@ class SummaryOrder:
         return self.identity.tenant, self.call.client.settings.name
 
 
-@dataclass(slots=True)
-class PendingSummary:
+class PendingSummary(Struct):
     task: asyncio.Task[Summary | None]
     link: bytes
     head: str

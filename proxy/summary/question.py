@@ -14,7 +14,9 @@ Results that a stride has shortened by then are quoted in it as they were: the m
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.history.grouping import find_groups, list_callers, repair
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
@@ -72,8 +74,7 @@ MIN_NEW_SHARE = 0.25
 """Of the view: a question that came to nothing is put again only with this much more to tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A request to summarize `body[:covers]`."""
 
     covers: int
@@ -108,8 +109,7 @@ class Question:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Try:
+class Try(Struct, frozen=True):
     messages: tuple[Message, ...]
     tools: bytes | None
     aligned: bool

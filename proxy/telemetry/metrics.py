@@ -9,12 +9,12 @@ https://prometheus.io/docs/practices/instrumentation/#avoid-missing-metrics.
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from mmap import mmap
 from typing import Any, Literal
 from zlib import compress, decompress
 
+from msgspec import Struct, field
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -39,8 +39,7 @@ _HEADER_BYTES = 8
 Labels = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     name: str
     help: str
     labels: Labels = ()
@@ -126,8 +125,7 @@ class SnapshotArea:
         return _HEADER_BYTES + sequence % 2 * SNAPSHOT_BYTES_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSnapshots:
+class WorkerSnapshots(Struct, frozen=True):
     """The snapshots of the workers of one port, and the slot of this one.
 
     Prometheus takes each fall of a counter for a restart and adds the whole number once more. So a page holds only

@@ -8,7 +8,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from math import inf
@@ -19,6 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
+from msgspec import Struct
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -46,8 +46,7 @@ from proxy.wire.http_head import (
 Body = bytes | AsyncIterator[bytes] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """`path` is below /v1 and in its normal form."""
 
     method: str

@@ -10,9 +10,10 @@ index 0, several choices interleaved, unknown keys. So nothing here knows a dial
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct, field
 
 from proxy.wire.api_format import AnswerFormat
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body
@@ -22,15 +23,13 @@ from proxy.wire.json_body import as_object, as_text, find_values, read_elements
 ANSWER_MAX_BYTES = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     index: int
     message: bytes
     finish: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Not `whole`: the client left, the upstream broke off, or it was too long."""
 
     choices: tuple[Choice, ...] = ()
@@ -161,13 +160,11 @@ def _read_index(value: Mapping[str, Any], default: int) -> int:
     return default
 
 
-@dataclass(slots=True)
-class _GrowingText:
+class _GrowingText(Struct):
     pieces: list[str]
 
 
-@dataclass(slots=True)
-class _GrowingChoice:
+class _GrowingChoice(Struct):
     message: dict[str, Any] = field(default_factory=dict)
     finish: str | None = None
 

@@ -10,8 +10,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall
@@ -182,8 +184,7 @@ class RequestFormat(ABC):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(Struct, frozen=True):
     elements: tuple[bytes, ...]
     """For the next request's history, word for word: reasoning and signatures too."""
     calls: tuple[ToolCall, ...]

@@ -7,11 +7,13 @@ reads another protects nothing. <https://www.rfc-editor.org/rfc/rfc9110#section-
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
 from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -318,15 +320,17 @@ def _find_significant(name: str, value: str) -> str:
     return "; ".join(sorted(cookies))
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     team: str = ""
     key_id: str = ""
     """Empty: a trusted gateway spoke for it, or there are no teams."""
     tag: str = ""
     halted: bool = False
     """No new block is made, existing ones are applied."""
-    identified_by: Headers = field(default=(), repr=False)
+    identified_by: Headers = ()
+
+    def __repr__(self) -> str:
+        return f"Caller({self.team!r}, {self.key_id!r}, {self.tag!r})"  # without credentials
 
     @property
     def tenant(self) -> str:
@@ -341,8 +345,7 @@ TRACE_HEADER = "traceparent"
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """The spans of a request: its own, and the one of its call to the upstream."""
 
     trace_id: str

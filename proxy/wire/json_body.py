@@ -8,10 +8,10 @@ it is valid with them; so the rest is read by the same parser, as a request with
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from proxy.history import splice
 from proxy.history.request import Request
@@ -219,8 +219,7 @@ CHANGING_MESSAGES = 8
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """The first `count` messages of another request, found in a body that is still to be read."""
 
     request: Request

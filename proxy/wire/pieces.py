@@ -7,8 +7,10 @@ pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.messages import HEAD, NOTE, Message, ToolCall
@@ -25,15 +27,13 @@ from proxy.wire.json_body import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     container: int
     role: str
     blocks: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PiecedRequest(Request):
+class PiecedRequest(Request, frozen=True):
     """`messages` are the chat messages that say the same."""
 
     list_at: tuple[int, int] = (0, 0)

@@ -8,9 +8,10 @@ few searches. A secret within a JSON string is replaced there; every other byte 
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
+
+from msgspec import Struct
 
 from proxy.history import pins, splice
 
@@ -28,8 +29,7 @@ _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 """Keys are random, words are not: `sk-learn-pipelines` is no key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """If the pattern has a group, only that is the secret."""
 
     name: str
@@ -49,8 +49,7 @@ class Rule:
                     start = text.find(mark, secret.end())
 
 
-@dataclass(frozen=True)
-class Redaction:
+class Redaction(Struct, frozen=True, dict=True):
     """Without rules, everything stays."""
 
     rules: tuple[Rule, ...] = ()

@@ -9,8 +9,9 @@ Real refusals of each kind are in tests/support/overflow_replies.py.
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from proxy.path.actions import Refusal
 from proxy.path.remedies import LEAST_ANSWER_TOKENS
@@ -47,8 +48,7 @@ _ROWS: tuple[tuple[Role, str, str], ...] = (  # the text right before a figure, 
 ROLES = tuple((role, re.compile(before), re.compile(after)) for role, before, after in _ROWS)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     limits: tuple[int, ...] = ()
     size: int | None = None
     stated_prompt: int | None = None

@@ -8,8 +8,9 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from proxy.history import splice
 from proxy.shorten.economics import LARGEST_COUNT, Usage
@@ -114,8 +115,7 @@ _USAGE_KEY = b'"usage"'
 BODY_MAX_BYTES = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class UsageView:
+class UsageView(Struct, frozen=True):
     hides_usage: bool = False
     extra_tokens: int = 0
     """By which the client's own history is longer than the forwarded one."""

@@ -5,11 +5,11 @@ import json
 import os
 import re
 import time
-from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from proxy.access.registry import ENDED_SESSIONS_MAX
 from proxy.admin import guard

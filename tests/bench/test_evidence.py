@@ -3,9 +3,9 @@
 import json
 import re
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests import ROOT
 

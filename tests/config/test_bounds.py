@@ -1,10 +1,10 @@
 """Numbers of the configuration: one with which something would fail later is refused at load."""
 
 import json
-from dataclasses import fields
 from typing import get_args
 
 import pytest
+from msgspec.structs import fields
 from pydantic import BaseModel, ValidationError
 
 from proxy.config import Config

@@ -1,11 +1,11 @@
 """Where a history may be cut."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.history import grouping
 from proxy.history.grouping import (

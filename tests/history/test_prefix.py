@@ -1,10 +1,10 @@
 """What is computed message by message is the same, continued from any prefix as from the first message."""
 
 import re
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.history.chain import compute_chain
 from proxy.history.columns import Columns

@@ -1,9 +1,9 @@
 """A second read that a harness refuses brings the text again, once the first result is shortened."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE, is_pointer
 from proxy.shorten.rules import Facts, Keep, Rules

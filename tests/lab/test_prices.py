@@ -1,8 +1,7 @@
 """What tokens cost, computed on paper."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.lab.replay.replay_values import (
     PICO_PER_DOLLAR,

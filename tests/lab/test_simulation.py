@@ -2,10 +2,11 @@
 
 import json
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.history import chain
 from proxy.lab.replay.designs import DESIGNS, NOTHING

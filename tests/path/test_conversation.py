@@ -1,9 +1,9 @@
 """One request, step by step: what `run` asks its driver for, and what it remembers."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.history.identity import Identity
 from proxy.lab.replay.simulation import drive_until

@@ -7,13 +7,13 @@ counts that are wrong, F25 cross-talk. Where an invariant says the same for ever
 """
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.tool_hints import ClearArguments, ToolHints

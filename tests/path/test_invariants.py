@@ -6,10 +6,10 @@ once. The numbers F1 to F25 are those of `test_failures.py`, which has the same 
 
 import json
 from copy import deepcopy
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.history.grouping import Flaws, count_flaws, repair
 from proxy.history.messages import find_last_assistant

@@ -1,10 +1,10 @@
 """What the store remembers of a conversation: the same for every worker, one look-up, and never in the way."""
 
 import json
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.history.identity import Identity, make_block_key
 from proxy.path import services

@@ -1,12 +1,12 @@
 """What only Anthropic Messages has: declared tools, unknown blocks, marks, turns, code of the provider."""
 
 import json
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from tests.support.agent import reading

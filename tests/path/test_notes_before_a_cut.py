@@ -1,9 +1,10 @@
 """Notes that a model writes before old results are shortened: asked for while they are whole, never changed later."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.lab.replay.replay_history import same

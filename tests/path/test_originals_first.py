@@ -1,8 +1,7 @@
 """Originals before the first loss: what is folded while they cannot be written, and what is stored of it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.path.actions import KeepOriginals, Opening, Refusal, StoreBlock
 from proxy.path.conversation import ORIGINALS_UNWRITABLE, Writing, choose_originals

@@ -1,9 +1,9 @@
 """What is decided, and why: each occasion for a block, and each reason to make none."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.designs.one_liners import OneLiners
 from proxy.history.chain import compute_chain

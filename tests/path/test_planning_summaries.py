@@ -1,8 +1,7 @@
 """Decisions while a model may be asked: which requests wait, what is forwarded, and when none is asked."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.designs.strategies import PruneTools
 from proxy.path.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_without_model, decide

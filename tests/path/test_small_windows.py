@@ -2,9 +2,9 @@
 
 import json
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.config import Policy
 from proxy.config.policies import resolve_policy, shipped_policies

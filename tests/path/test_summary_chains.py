@@ -1,9 +1,9 @@
 """Summaries in the place of the old part, and what ten of them in a row leave. The invariants are in another file."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.history.pins import Pins
 from proxy.shorten import fold

@@ -1,9 +1,9 @@
 """A block can be applied by any worker."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.designs.strategies import DedupOld
 from proxy.history.calls import list_tool_names, remove_pruned_tools

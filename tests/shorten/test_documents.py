@@ -1,8 +1,7 @@
 """Documents in force: which results they are, and that only a fold takes them, last."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message

@@ -6,10 +6,10 @@ the difference.
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.config.policies import read_prompt
 from proxy.history.messages import read_message

@@ -1,9 +1,10 @@
 """Steps run one after the other, and one that breaks an invariant is left out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from hypothesis import given
+from msgspec.structs import replace
 
 from proxy.designs.strategies import StripAttachments
 from proxy.designs.tool_hints import ToolHints

@@ -1,9 +1,9 @@
 """What is true of every way to shorten, and what no golden file can show of one."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
 from proxy.designs.tool_hints import ClearArguments, ToolHints

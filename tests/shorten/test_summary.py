@@ -1,8 +1,7 @@
 """A model's account takes the place of what it tells, and the user's own words stay beside it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.fold import GO_ON, HEADING, OPENING

@@ -2,9 +2,9 @@
 
 import json
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
 from proxy.path.request_context import UsageRefusals

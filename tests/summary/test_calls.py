@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field, replace
 
 import pytest
+from msgspec import field
+from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
 from proxy.path.request_context import UsageRefusals
@@ -61,8 +62,7 @@ async def test_the_claim_of_another_worker_that_is_alive_is_left_alone(store, mo
         assert await store.read_fact(KEY) == claim
 
 
-@dataclass(frozen=True)
-class HeldCall(SummaryCall):
+class HeldCall(SummaryCall, frozen=True):
     """A call whose model answers when a test allows it."""
 
     begun: list = field(default_factory=list)

@@ -2,11 +2,11 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults

@@ -4,10 +4,11 @@ A new kind is a name in `KINDS`, in `SHARED` where workers share it, and in `BOU
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.store.contract import Store, StoreLimits
 from proxy.store.memory_store import FallbackStore, MemoryStore

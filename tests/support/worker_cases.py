@@ -2,11 +2,12 @@
 
 import json
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.strategies import DedupOld, StripAttachments

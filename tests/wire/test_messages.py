@@ -1,9 +1,9 @@
 """Anthropic Messages: what is read from a request, and what is written of it."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.history.calls import change_arguments
 from proxy.summary.question import Try

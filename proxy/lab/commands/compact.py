@@ -13,11 +13,13 @@ import re
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
 from functools import partial
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
@@ -51,8 +53,7 @@ TANGENTS = "classify-tangents"
 _SETTING = re.compile(r",(?=\w+=)")
 
 
-@dataclass(frozen=True, slots=True)
-class NamedStrategy:
+class NamedStrategy(Struct, frozen=True):
     step: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Beyond those of the policy `jp`."""
@@ -72,8 +73,7 @@ NAMED: Mapping[str, NamedStrategy] = {
 """Tests of each stand in tests/lab/test_compact_steps.py."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(Struct, frozen=True):
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -147,8 +147,7 @@ CAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     request: Request
     view: tuple[Message, ...]
     tools: bytes | None
@@ -160,7 +159,7 @@ class Outcome:
     def as_json(self) -> str:
         steps = []
         for report_of_step in self.reports:
-            step = asdict(report_of_step)
+            step = to_builtins(report_of_step)
             if not step["cause"]:
                 del step["cause"]
             steps.append(step)

@@ -10,11 +10,12 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TextIO
+
+from msgspec import Struct
 
 from proxy.access.registry import Registry
 from proxy.cli import options
@@ -175,8 +176,7 @@ def _program() -> str:
     return shlex.quote(sys.argv[0])
 
 
-@dataclass(slots=True)
-class Screen:
+class Screen(Struct):
     out: TextIO
     draws: bool
     width: int

@@ -12,10 +12,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import TextIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.cli import options
 from proxy.cli.options import add_command, format_table, parse_output_path, parse_path, parse_whole_number, print_error
@@ -64,8 +66,7 @@ _REDRAW_SECONDS = 0.1
 _MINUTE_SECONDS = 60
 
 
-@dataclass(slots=True)
-class ProgressBar:
+class ProgressBar(Struct):
     out: TextIO
     what: str
     began: float = 0.0

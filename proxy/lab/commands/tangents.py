@@ -11,10 +11,11 @@ import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import ClassVar
+
+from msgspec import Struct, to_builtins
 
 from proxy.assembly import build_redaction
 from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
@@ -59,8 +60,7 @@ _THOUGHT = "</think>"
 """A model's thoughts are not its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnSpan:
+class TurnSpan(Struct, frozen=True):
     """`linked`: the turns that go only together with it."""
 
     number: int
@@ -69,14 +69,12 @@ class TurnSpan:
     linked: range
 
 
-@dataclass(frozen=True, slots=True)
-class Tangent:
+class Tangent(Struct, frozen=True):
     turn: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class DropTurn:
+class DropTurn(Struct, frozen=True):
     name: ClassVar[str] = "drop_turn"
     places: range
 
@@ -84,8 +82,7 @@ class DropTurn:
         return draft.with_middle(message for message in draft.middle if message.start not in self.places)
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(Struct, frozen=True):
     request: Request
     body: tuple[Message, ...]
     listed: tuple[TurnSpan, ...]
@@ -207,8 +204,7 @@ class NoListError(Exception):
     """The message says why the model gave no list."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelQuestion:
+class ModelQuestion(Struct, frozen=True):
     config: Config
     model: str
     count: Count
@@ -234,7 +230,7 @@ def list_tangents(turns: Turns, asking: ModelQuestion, *, as_json: bool) -> int:
         report = {
             "turns": len(turns.listed),
             "offered": turns.offered,
-            "tangents": [asdict(tangent) for tangent in tangents],
+            "tangents": [to_builtins(tangent) for tangent in tangents],
         }
         print(json.dumps(report | {"ignored": ignored_lines}))  # noqa: T201
         return 0

@@ -9,7 +9,6 @@ import asyncio
 import json
 import lzma
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import blake2b
 from http import HTTPStatus
@@ -19,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientSession
+from msgspec import Struct
 
 from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.http_head import Headers, find_header
@@ -71,15 +71,13 @@ them needs another's result.
 NUDGE = "Good so far. Go on with the next module."
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedCall:
+class ScriptedCall(Struct, frozen=True):
     tool: str
     arguments: str
     result: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedStep:
+class ScriptedStep(Struct, frozen=True):
     says: str
     acts: tuple[ScriptedCall, ...] = ()
 
@@ -133,8 +131,7 @@ DONE = ScriptedStep(
 )
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True, dict=True):
     steps: tuple[ScriptedStep, ...]
     seed: int
     nudged_every: int = 0
@@ -210,8 +207,7 @@ def encode(value: object) -> bytes:
 KEY = "sk-simulated-agent"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentTurn:
+class AgentTurn(Struct, frozen=True):
     step: int
     status: int
     began: float
@@ -228,8 +224,7 @@ class AgentTurn:
         return find_header(self.notes, f"x-compaction{name}") or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
+class Agent(Struct, frozen=True):
     run: Run
     url: str
     model: str

@@ -9,7 +9,6 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from http import HTTPStatus
 from itertools import chain, cycle
@@ -17,6 +16,8 @@ from time import perf_counter
 from typing import Any, Literal, Protocol, Self
 
 from aiohttp import web
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.history.messages import Message
 from proxy.history.request import Request
@@ -30,8 +31,7 @@ _TEXT_PIECE, _ARGUMENTS_PIECE = 80, 400
 _CREATED_SECONDS = 1_763_683_200  # no clock: the same run is the same bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DemoUsage:
+class DemoUsage(Struct, frozen=True):
     prompt: int = 0
     cached: int = 0
     answer: int = 0
@@ -45,8 +45,7 @@ class DemoUsage:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReply:
+class ModelReply(Struct, frozen=True):
     status: int = 200
     message: Mapping[str, Any] = field(default_factory=dict)
     """Of a refusal, the error."""
@@ -180,8 +179,7 @@ def asks_summary(request: Request) -> bool:
     return last.role == "user" and last.text not in (TASK, NUDGE)
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
+class Manner(Struct, frozen=True):
     window: int = WINDOW_TOKENS
     turn_seconds: float = 0.0
     summary_seconds: float = 0.0
@@ -191,8 +189,7 @@ class Manner:
     asks_summary: Callable[[Request], bool] = asks_summary
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedRequest:
+class ReceivedRequest(Struct, frozen=True):
     kind: Kind
     status: int
     usage: DemoUsage
@@ -208,8 +205,7 @@ class ReceivedRequest:
         return self.status == HTTPStatus.OK
 
 
-@dataclass(slots=True)
-class PrefixCache:
+class PrefixCache(Struct):
     known: set[bytes] = field(default_factory=set)
 
     def count_cached(self, links: Sequence[bytes], counts: Sequence[int]) -> int:

@@ -1,9 +1,10 @@
 """A run on a terminal: the growing history, the part that the model reads, totals, and the bill."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
+
+from msgspec import Struct
 
 from proxy.lab.demo.agent import TOOLS, AgentTurn, Run, encode
 from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, NAME, DemoUsage, ReceivedRequest
@@ -15,8 +16,7 @@ CACHED_PRICE_RATIO = 0.1
 WARM_REQUESTS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
+class Bill(Struct, frozen=True):
     prompt: int = 0
     cached: int = 0
     answer: int = 0
@@ -43,8 +43,7 @@ class Bill:
         return ((self.prompt - self.cached) * prices.fresh + self.cached * prices.cached) / MILLION_TOKENS
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     received: Sequence[ReceivedRequest]
 
     @property
@@ -102,8 +101,7 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _AXIS_CHARACTERS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Ink:
+class Ink(Struct, frozen=True):
     coloured: bool
 
     def strong(self, text: str) -> str:
@@ -119,8 +117,7 @@ class Ink:
         return f"\x1b[{code}m{text}\x1b[0m" if self.coloured and text else text
 
 
-@dataclass(frozen=True, slots=True)
-class Scenery:
+class Scenery(Struct, frozen=True):
     run: Run
     untouched: Sequence[DemoUsage]
     window: int
@@ -132,8 +129,7 @@ class Scenery:
         return next((step for step, usage in enumerate(self.untouched) if usage.prompt > self.window), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     scenery: Scenery
     turns: list[AgentTurn]
     tally: Tally

@@ -4,8 +4,10 @@ They are rules like any policy's, so they go through the same core and are judge
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Draft
@@ -17,8 +19,7 @@ NOTHING = "nothing"
 _SHORT, _CLEARED = 200, 20
 
 
-@dataclass(frozen=True, slots=True)
-class JustUnder:
+class JustUnder(Struct, frozen=True):
     """Many agents clear the oldest results until the rest fits."""
 
     name: ClassVar[str] = "just_under"

@@ -9,9 +9,11 @@ Cached are prefixes of whole messages: a little less than a provider might have,
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
@@ -26,8 +28,7 @@ from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 from proxy.wire.pieces import PiecedRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Habit:
+class Habit(Struct, frozen=True):
     least: int
     """Shorter prefixes are not kept."""
     step: int
@@ -92,8 +93,7 @@ OWNER = Owner("replay", b"k" * 64)
 """One tenant with a public key, so that every replay is the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTurn:
+class RequestTurn(Struct, frozen=True):
     number: int
     place: int
     """Index of the assistant message that answered it."""
@@ -236,8 +236,7 @@ class ReplayHistory:
             yield now
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarded:
+class Forwarded(Struct, frozen=True):
     pieces: Sequence[bytes]
     """Tools and instructions, then messages, items or blocks, as the upstream's cache takes them."""
     view: tuple[Message, ...]

@@ -8,13 +8,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from os import SEEK_END
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_values import Conversation, Result
@@ -29,8 +30,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of finished conversations, and of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     conversation: Conversation
     trials: Sequence[Trial]
     upstream: UpstreamModel
@@ -64,8 +64,7 @@ def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
     return judge.result(trial.name, trial.price_model)
 
 
-@dataclass(frozen=True, slots=True)
-class ResultFile:
+class ResultFile(Struct, frozen=True):
     """Finished results, so that an interrupted run continues; without a path nothing is stored."""
 
     path: Path | None = None
@@ -105,7 +104,7 @@ def result_key(conversation: Conversation, setting: object) -> str:
 
 
 def hash_conversation(conversation: Conversation) -> bytes:
-    content = json.dumps(asdict(conversation), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+    content = json.dumps(to_builtins(conversation), sort_keys=True).encode("utf-8", "surrogatepass")
     return blake2b(content, digest_size=12).digest()
 
 

@@ -6,8 +6,10 @@ steps of an agent, per 1,000 tokens that are removed from its history, that the 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from proxy.shorten.economics import Prices, Window
 
@@ -25,16 +27,14 @@ RECALLED = (
 """Asked of the last view of each conversation (`truth`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedUsage:
+class RecordedUsage(Struct, frozen=True):
     tokens: int | None = None
     """The prompt, including its cached part."""
     at: float | None = None
     """Seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnHistory:
+class OwnHistory(Struct, frozen=True):
     """A history for an API other than chat completions."""
 
     path: str
@@ -44,8 +44,7 @@ class OwnHistory:
     """By message of the conversation, the element in which it begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """One recorded history, the last answer included."""
 
     name: str
@@ -64,8 +63,7 @@ class Conversation:
     """As the agent sends it, if that is known and no chat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     place: int
     """Index of the assistant message that answered it."""
     seconds: float
@@ -92,8 +90,7 @@ def add_fields(first: Figures, second: Figures) -> Figures:
     return type(first)(**sums)
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(Struct, frozen=True):
     fresh: int = 0
     """Not in the upstream's cache."""
     cached: int = 0
@@ -107,8 +104,7 @@ class Tokens:
         return add_fields(self, addend)
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class Needed(Struct, frozen=True):
     """Needed spans, and the re-reads of lost ones (`spans`)."""
 
     asked: int = 0
@@ -122,8 +118,7 @@ class Needed:
         return add_fields(self, addend)
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Struct, frozen=True):
     """Things in the history, and in the last view."""
 
     asked: int = 0
@@ -133,8 +128,7 @@ class Recall:
         return add_fields(self, addend)
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
+class Scores(Struct, frozen=True):
     requests: int = 0
     raw: Tokens = Tokens()
     """As the agent sent them."""
@@ -171,8 +165,7 @@ class Scores:
         return self.forwarded.read // max(1, self.requests)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """One conversation under one policy, or through one proxy."""
 
     policy: str

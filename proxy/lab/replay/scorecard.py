@@ -6,10 +6,11 @@ so the same scores give the same text. Intervals resample whole conversations: r
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
+
+from msgspec import Struct, to_builtins
 
 from proxy.lab.replay.replay_values import (
     DIALECTS,
@@ -72,8 +73,7 @@ NONE = "-"
 """A share of nothing."""
 
 
-@dataclass(frozen=True)  # without slots: sums and intervals are computed once
-class Row:
+class Row(Struct, frozen=True, dict=True):  # with a dict: sums and intervals are computed once
     conversations: Sequence[Scores]
     prices: Prices | None
     """None: each model's own."""
@@ -122,8 +122,7 @@ class Row:
         return find_break_even(self.scores, self.prices)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     name: str
     title: str
     of: Callable[[Row], Cell]
@@ -247,7 +246,7 @@ def as_json(results: Sequence[Result]) -> dict[str, Any]:
             figures = policies.setdefault(policy, {"policy": policy})
             for name, value in _list_figures(row).items():
                 figures.setdefault(name, {})[prices] = value
-    return {"policies": list(policies.values()), "conversations": [asdict(result) for result in results]}
+    return {"policies": list(policies.values()), "conversations": [to_builtins(result) for result in results]}
 
 
 def _list_figures(row: Row) -> dict[str, Any]:
@@ -273,7 +272,7 @@ def _list_figures(row: Row) -> dict[str, Any]:
             "with": scores.bill / PICO_PER_DOLLAR,
             "priced": scores.priced,
         },
-        "scores": asdict(scores),
+        "scores": to_builtins(scores),
     }
 
 

@@ -5,9 +5,11 @@ A `Judge` follows one conversation. Policies of this process and running proxies
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from proxy.history.messages import Message
 from proxy.history.pins import Pins
@@ -25,8 +27,7 @@ from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH
 UNPINNED = Pins()
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamModel:
+class UpstreamModel(Struct, frozen=True):
     window: int = 128_000
     habit: Habit = PROVIDER
     model: str = ""

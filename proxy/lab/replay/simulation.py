@@ -7,9 +7,11 @@ socket, and an upstream that accepts everything.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.config import Policy
 from proxy.history.identity import Identity
@@ -47,8 +49,7 @@ WAIT_SECONDS = 8.0
 """The default of policies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     view: tuple[Message, ...]
     tools: bytes | None
     reason: str = ""
@@ -59,8 +60,7 @@ class Sent:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One policy with its window, prices and summarizer."""
 
     name: str
@@ -76,15 +76,13 @@ class Trial:
     """It knows how long a conversation has been idle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     key: str
     value: bytes
     expires_at: float = float("inf")
 
 
-@dataclass(slots=True)
-class SimulatedStore:
+class SimulatedStore(Struct):
     """In the conversation's own time."""
 
     now: float = 0.0
@@ -107,8 +105,7 @@ class SimulatedStore:
         self.values[key] = Value(key, value, self.now + seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedSummary:
+class SimulatedSummary(Struct, frozen=True):
     key: str
     covers: int
     ready_at: float

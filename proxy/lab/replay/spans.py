@@ -10,8 +10,9 @@ are one re-read: one more request like that one, with the result as new tokens.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from proxy.history.calls import iterate_strings
 from proxy.history.messages import Message, ToolCall
@@ -24,8 +25,7 @@ NEWEST_MESSAGES = 3
 _LINE_NUMBER = re.compile(r"^[ \t]*\d{1,6}(?:\t|→| ?[|:] ?)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     text: str
     source: int
     """Index of the newest message that holds it."""

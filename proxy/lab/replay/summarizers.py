@@ -8,9 +8,10 @@ charged like any other request. The stand-in answers at a summary's size, after 
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from proxy.config import Upstream
 from proxy.history.messages import Message
@@ -41,8 +42,7 @@ _HEADINGS_LIMIT = 12
 _FIRST, _READ_A_SECOND, _WRITTEN_A_SECOND = 1.5, 8_000, 60
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     first: float = _FIRST
     """Seconds to the first word."""
     read: int = _READ_A_SECOND
@@ -134,8 +134,7 @@ def _shorten(text: str) -> str:
     return line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryRequest:
+class SummaryRequest(Struct, frozen=True):
     """Pieces read and tokens written; or the usage that its upstream reported."""
 
     pieces: tuple[bytes, ...] = ()
@@ -143,8 +142,7 @@ class SummaryRequest:
     usage: Tokens | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryAnswer:
+class SummaryAnswer(Struct, frozen=True):
     """Empty text: no summary."""
 
     text: str
@@ -158,8 +156,7 @@ class ReplaySummarizer(Protocol):
     ) -> SummaryAnswer: ...
 
 
-@dataclass(frozen=True, slots=True)
-class StandIn:
+class StandIn(Struct, frozen=True):
     pace: Pace = field(default_factory=Pace)
 
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
@@ -177,8 +174,7 @@ class StandIn:
         return SummaryAnswer(verdict.text, (call,), self.pace.seconds(fresh_tokens, written_tokens))
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSummarizer:
+class ModelSummarizer(Struct, frozen=True):
     """Asked by the code of production, up to three times."""
 
     url: str

@@ -9,10 +9,12 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.config import Upstream as Address
 from proxy.errors import ProxyError
@@ -37,16 +39,14 @@ BEGINNING_CHARACTERS = 80
 """A text is recognised by its beginning, because the rest may be cut off."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyTarget:
+class ProxyTarget(Struct, frozen=True):
     url: str
     name: str
     key: str = "sk-replay"
     settle: float = SETTLE_SECONDS
 
 
-@dataclass(slots=True)
-class PlayedTurn:
+class PlayedTurn(Struct):
     history: ReplayHistory
     turn: RequestTurn
     originals: Mapping[str, Message]

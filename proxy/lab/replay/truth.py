@@ -10,9 +10,10 @@ or if the label's evidence stands in it word for word:
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Literal
+
+from msgspec import Struct
 
 from proxy.history.agents import find_command_line, find_kind, matches_any, split_commands
 from proxy.history.grouping import list_callers
@@ -129,8 +130,7 @@ _SAYS_FAILED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     aspect: Aspect
     is_good: bool
     evidence: str

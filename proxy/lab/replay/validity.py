@@ -9,9 +9,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 HEAD = ("system", "developer")
@@ -20,8 +21,7 @@ _FOLLOWS = {"": ("user",), "user": ("assistant",), "assistant": ("user",), "call
 """Who may speak next, if speakers alternate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     role: str
     calls: tuple[str, ...] = ()
     answers: str = ""

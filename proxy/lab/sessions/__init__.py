@@ -15,8 +15,9 @@ chat               mini-swe-agent, collections of conversations, OpenAI chat mes
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from proxy.lab.replay.replay_values import Conversation
 from proxy.lab.sessions import chat, claude_code, codex, opencode, pi, proxy_transcripts
@@ -37,8 +38,7 @@ FORMATS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedSession:
+class RecordedSession(Struct, frozen=True):
     place: Path
     format: str
     """Empty if it is unknown."""

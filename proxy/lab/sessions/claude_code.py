@@ -7,8 +7,9 @@ parallel calls hang on different lines of it. The system prompt and the tools ar
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from proxy.lab.replay.replay_values import Json, RecordedUsage
 from proxy.lab.sessions.session_files import ParsedFile

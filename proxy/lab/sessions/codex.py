@@ -7,8 +7,10 @@ only the summary, after the words of the user), a rollback drops the last turns:
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.lab.replay.replay_values import Json, RecordedUsage
 from proxy.lab.sessions.session_files import ParsedFile
@@ -47,8 +49,7 @@ _NOT_SENT = ("internal_chat_message_metadata_passthrough",)
 _ROLES = ("system", "developer", "user")
 
 
-@dataclass(slots=True)
-class Items:
+class Items(Struct):
     messages: list[RecordedMessage] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     _open: bool = False

@@ -8,9 +8,10 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 
 class UnreadableError(ValueError):
@@ -77,8 +78,7 @@ _GLANCE_BYTES = 4096
 _SKIPPED = (".git", "node_modules", "__pycache__", ".venv")
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedFile:
+class ParsedFile(Struct, frozen=True):
     place: Path
     values: tuple[Any, ...]
     broken: int = 0

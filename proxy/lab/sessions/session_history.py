@@ -9,9 +9,11 @@ an API wants every call answered right after the message that made it.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.lab.replay.replay_values import Conversation, Json, OwnHistory, RecordedUsage
 from proxy.lab.sessions.session_files import ParsedFile
@@ -115,8 +117,7 @@ def _first_count(usage: Mapping[str, Any], *names: str) -> int | None:
     return next((count for name in names if (count := as_count(usage.get(name))) is not None), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     path: tuple[str, ...]
     begins: int
     """How many of its entries are in a branch before it."""
@@ -154,8 +155,7 @@ _UNANSWERED_NOTE = "calls without a recorded result, answered by a fixed text"
 _ORPHAN_NOTE = "results without their call, left out"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedMessage:
+class RecordedMessage(Struct, frozen=True):
     message: Json
     recorded: RecordedUsage | None = None
     again: bool = False
@@ -168,8 +168,7 @@ class RecordedMessage:
         return as_text(self.message.get("role"))
 
 
-@dataclass(frozen=True, slots=True)
-class Chapter:
+class Chapter(Struct, frozen=True):
     messages: Sequence[RecordedMessage]
     name: str = ""
     """Tells it from the others of its file."""

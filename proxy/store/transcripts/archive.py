@@ -13,10 +13,11 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
+
+from msgspec import Struct
 
 from proxy.history.messages import Message, read_message
 from proxy.recall import tool as recall
@@ -51,8 +52,7 @@ class StoreFault(OSError):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObject:
+class StoredObject(Struct, frozen=True):
     """The name is without the prefix."""
 
     name: str
@@ -72,16 +72,14 @@ class ObjectStore(Protocol):
     def list_folders(self) -> list[str]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(Struct, frozen=True):
     """How long and how much to keep; 0 is no bound."""
 
     days: float = 0
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SavedConversation:
+class SavedConversation(Struct, frozen=True):
     """A conversation as it was found: its folder on this disk, and its objects."""
 
     place: Path
@@ -148,8 +146,7 @@ class SavedConversation:
         return list(self.store.list_objects(f"{self.tenant}/{self.name}")) if self.store else []
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(Struct, frozen=True):
     """With an object store, the folder is its spool."""
 
     folder: Path
@@ -265,8 +262,7 @@ def _open_files(place: Path, stack_of_files: ExitStack) -> list[BinaryIO]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
+class Transcript(Struct, frozen=True):
     saved: SavedConversation
     messages: Mapping[str, MessageLine]
     heads: Mapping[str, HeadLine]

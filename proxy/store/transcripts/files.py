@@ -31,13 +31,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from proxy.history import splice
 from proxy.store.contract import read_elapsed
@@ -51,8 +51,7 @@ _MESSAGE = b',"message":'
 _ANSWER = b'{"v":1,"answer":'
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """`links[i]` is the link at `messages[i]`."""
 
     tenant: str
@@ -192,8 +191,7 @@ Sync = Literal["never", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 
-@dataclass(slots=True)
-class KnownIds:
+class KnownIds(Struct):
     since: float
     """When the first of them was found. The clock includes suspended time, because other machines write on."""
     beginning: bytes = b""

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from proxy.lifetime import WorkerThread
 from proxy.store.contract import MEBIBYTE, SystemClock, ignore
@@ -57,8 +58,7 @@ class RareReports:
             self._warn(text)
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptSettings:
+class TranscriptSettings(Struct, frozen=True):
     """Without a retention, another process removes old ones."""
 
     sync: Sync = "never"

@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from proxy.lifetime import WorkerThread
 from proxy.store.contract import SystemClock, ignore
@@ -28,8 +29,7 @@ REPORT_SECONDS = 10.0
 """Report one cause of failures at most this often: while a disk is full, each request fails."""
 
 
-@dataclass(slots=True)
-class SubmittedHistory:
+class SubmittedHistory(Struct):
     """It holds no messages."""
 
     done: Future[bool] = field(default_factory=Future)

@@ -5,8 +5,10 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.messages import read_message
@@ -23,8 +25,7 @@ SIGNED_MEMBER = "reasoning_details"
 """Left out of later rounds: it is signed for a history that the client never sends."""
 
 
-@dataclass(slots=True)
-class _OpenCall:
+class _OpenCall(Struct):
     id: object
     client_index: int | None
     """None: a call of the proxy's own tools."""

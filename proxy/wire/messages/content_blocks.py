@@ -9,12 +9,13 @@
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 from operator import is_
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.columns import Columns
@@ -181,8 +182,7 @@ def _write_result(message: Message) -> bytes:
     return b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % fields
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenMessage:
+class WrittenMessage(Struct, frozen=True):
     raw: bytes
     role: str
     blocks: Sequence[bytes]
@@ -245,8 +245,7 @@ def _find_next_mark(messages: Sequence[WrittenMessage], place: int, block_number
     return b""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteStep:
+class WriteStep(Struct, frozen=True):
     complete: Sequence[WrittenMessage] = ()
     is_checkpoint: bool = False
     """Writing can resume here."""

@@ -9,9 +9,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
@@ -33,8 +34,7 @@ from proxy.wire.pieces import (
 ThreadUse = Literal["create", "continue", ""]
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadClient:
+class ThreadClient(Struct, frozen=True):
     """It sends its whole history when told that its thread cannot be used."""
 
     header: str

@@ -8,10 +8,10 @@ Each kind of call has an output of its own kind, and the API refuses another one
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall, read_message

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, read_transcript
