@@ -26,7 +26,7 @@ from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import ROOMY_WINDOW_TOKENS, CompiledPolicy, RequestOptions
-from proxy.path.rounds import AnswerRounds, CompactedHistory, find_room
+from proxy.path.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.tool import COMPACT, RECALL, offer_tool
 from proxy.shorten.block import LookUp
@@ -44,6 +44,7 @@ class OutgoingRequest(Struct, frozen=True):
     driver: "RequestDriver | None" = None
     """None if nothing can be decided: not understood, bypassed, failed open."""
     usage_view: UsageView | None = None
+    own_tools: AnswerRounds | None = None
     answer: LocalAnswer | None = None
     keeps_originals: bool = True
 
@@ -88,7 +89,7 @@ class RequestDriver:
         offers_compact: bool = False,
     ) -> None:
         call = outgoing.call
-        self.own_tools: AnswerRounds | None = None
+        self._rounds: RoundLog | None = None
         self.model = request.model[:MODEL_MAX_CHARS]
         self.policy = policy
         self._services = services
@@ -248,23 +249,26 @@ class RequestDriver:
         call = self._call
         if body is not self.request.source:
             call = replace(self._call, body=body)
-        self.own_tools = None
+        own_tools = None
         if forwarding.conversation is not None:
-            self.own_tools = self._start_own_tools(forwarding, forwarding.conversation, asks_usage=asks_usage)
+            own_tools = self._start_own_tools(forwarding, forwarding.conversation, asks_usage=asks_usage)
+        self._rounds = own_tools.log if own_tools is not None else None
         extra_tokens = 0
         if self.policy.settings.usage == "client_view":
             extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
         usage_view = None
         if asks_usage or extra_tokens:
             usage_view = UsageView(asks_usage, extra_tokens, self._find_first_usage)
-        return replace(self._outgoing, call=call, decision=decision, usage_view=usage_view, driver=self)
+        return replace(
+            self._outgoing, call=call, decision=decision, usage_view=usage_view, own_tools=own_tools, driver=self
+        )
 
     async def _run_apart(self, work: int, act: Any) -> Any:  # noqa: ANN401 (the result of the act)
         return await run_apart(work, act, is_known=self.performer.is_known)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
         """Of several rounds that of the first: the sum of them is no size of a request."""
-        rounds = self.own_tools
+        rounds = self._rounds
         if rounds is not None and rounds.number:
             return rounds.rounds.find_usage(0)
         return None
@@ -299,7 +303,7 @@ class RequestDriver:
         return find_room(conversation.window.usable_tokens(self.request.max_output), decision.tokens_after)
 
     def _find_forwarded_tokens(self) -> int | None:
-        rounds = self.own_tools
+        rounds = self._rounds
         forwarding = self._instead or self._forwarding
         if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
             return None

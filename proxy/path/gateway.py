@@ -330,7 +330,7 @@ class Gateway:
             retry = self._retry_bypassed(outgoing, reply, exchange)
             outgoing, reply = await self._fail_open(retry, (outgoing, reply), record)
         note_decision(outgoing.decision, record)
-        own_tools = driver.own_tools if driver is not None else None
+        own_tools = outgoing.own_tools
         if own_tools is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
         decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)

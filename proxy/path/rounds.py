@@ -68,6 +68,17 @@ FailOpen = Callable[[Coroutine[Any, Any, Any], Any], Awaitable[Any]]
 """Invariant 7: act, or return the second value (`Gateway`)."""
 
 
+class RoundLog(Struct):
+    """For the account of a turn. The driver holds this, and not the rounds, which hold the driver."""
+
+    rounds: Rounds
+    number: int = 0
+    base_number: int = 0
+    """The number of the first round with the history that is forwarded now."""
+    added: list[bytes] = []
+    """What the rounds have added to that history."""
+
+
 class AnswerRounds:
     def __init__(
         self,
@@ -85,12 +96,8 @@ class AnswerRounds:
         self._room_bytes = room_bytes
         self._compact = compact
         self._emit = emit
-        self.rounds: Rounds = answers.ROUNDS(tools, stream=False)
-        self.number = 0
+        self.log = RoundLog(answers.ROUNDS(tools, stream=False))
         self.accepted: CompactedHistory | None = None
-        self.base_number = 0
-        """The number of the first round with the history that is forwarded now."""
-        self.added: list[bytes] = []
         self._compacted: CompactedHistory | None = None
         """The history that this round is the first to be asked with."""
         self._answered_calls = self._returned_bytes = 0
@@ -112,7 +119,7 @@ class AnswerRounds:
     ) -> tuple[Reply | LocalAnswer, AsyncGenerator[bytes] | None]:
         """The chunks of all rounds are a stream as it comes; None: those of the answer, once it is there."""
         self._call, self._record, self._ask, self._fail_open = call, record, ask, fail_open
-        self.rounds = self._answers.ROUNDS(self._tools, stream=watch is not None)
+        self.log.rounds = self._answers.ROUNDS(self._tools, stream=watch is not None)
         if watch is not None:
             return reply, self._stream(reply, watch)
         if find_encoding(reply.headers):
@@ -129,9 +136,9 @@ class AnswerRounds:
                 async for chunk in chunks:
                     piece: bytes | None = chunk
                     if is_read:
-                        piece = await self._try(partial(self.rounds.feed, chunk))
+                        piece = await self._try(partial(self.log.rounds.feed, chunk))
                     if piece is None:  # from the fault on as it comes: nothing may be lost of an answer
-                        is_read, piece = False, self.rounds.held
+                        is_read, piece = False, self.log.rounds.held
                     if piece:
                         yield piece
             try:
@@ -145,7 +152,7 @@ class AnswerRounds:
                 raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
             if following is not None and not is_event_stream(following.headers):
                 raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
-        if is_read and (rest := self.rounds.close()):
+        if is_read and (rest := self.log.rounds.close()):
             yield rest
 
     async def _gather(self, reply: Reply) -> Reply | LocalAnswer:
@@ -157,17 +164,17 @@ class AnswerRounds:
                 body = await reply.peek(_is_larger_than_answer)
             if body is None or _is_larger_than_answer(body):
                 return reply
-            if await self._try(partial(self.rounds.feed, body)) is None:
+            if await self._try(partial(self.log.rounds.feed, body)) is None:
                 return reply
             following = await self._ask_next()
-        body_of_all = await self._try(self.rounds.close)
+        body_of_all = await self._try(self.log.rounds.close)
         if body_of_all is None:
             return reply
         return LocalAnswer(remove_headers(reply.headers, "content-length"), body_of_all)
 
     async def _ask_next(self) -> Reply | None:
         """None: the model calls none of the proxy's own tools any more."""
-        answer = await self._try(self.rounds.end_round)
+        answer = await self._try(self.log.rounds.end_round)
         if answer is None:
             return None
         await self._fail_open(self._compact_if_called(answer), None)
@@ -179,7 +186,7 @@ class AnswerRounds:
         if self._answered_calls:
             self._emit(
                 events.RecallAnswered(
-                    record.request_id, record.conversation, self.number, self._answered_calls, self._returned_bytes
+                    record.request_id, record.conversation, self.log.number, self._answered_calls, self._returned_bytes
                 )
             )
         reply, refusal = await self._ask(call)
@@ -230,8 +237,8 @@ class AnswerRounds:
     def _go_on(self, answer: Round) -> Call | None:
         if not isinstance(self._call.body, bytes):
             return None
-        self.number += 1
-        self.rounds.begin_round(is_last=self._is_last)
+        self.log.number += 1
+        self.log.rounds.begin_round(is_last=self._is_last)
         results = [*self._answer(answer)]
         self._base = self._call.body
         self._earlier.append((answer, results))
@@ -241,7 +248,7 @@ class AnswerRounds:
         earlier = self._earlier
         if self._compacted.binds_reasoning:
             earlier = [(self._answers.remove_reasoning(answer), results) for answer, results in earlier]
-        self.added = [piece for answer, results in earlier for piece in (*answer.elements, *map(_encode, results))]
+        self.log.added = [piece for answer, results in earlier for piece in (*answer.elements, *map(_encode, results))]
         return self._continue(self._compacted.body, earlier)
 
     def _go_on_without_results(self) -> Call | None:
@@ -256,13 +263,13 @@ class AnswerRounds:
         return self._continue(self._base, self._earlier[-1:])
 
     async def _accept(self, compacted: CompactedHistory) -> None:
-        self.accepted, self._compacted, self.base_number = compacted, None, self.number
+        self.accepted, self._compacted, self.log.base_number = compacted, None, self.log.number
         note_decision(compacted.decision, self._record)
         await compacted.accept()
 
     @property
     def _is_last(self) -> bool:
-        return self.number >= ROUNDS_MAX
+        return self.log.number >= ROUNDS_MAX
 
     def _is_own(self, name: str, tool: str) -> bool:
         return name == tool and tool in self._tools

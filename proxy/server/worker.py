@@ -201,7 +201,7 @@ class Worker:
     def _set_up_process(self) -> None:
         # How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005.
         sys.setswitchinterval(0.002)
-        # By its default of 700, the collector took 10 % of a small request. Few leave a cycle: those with own tools.
+        # By its default of 700, the collector took 10 % of a small request, which leaves no cycle.
         gc.set_threshold(10_000, 20, 50)
         gc.freeze()  # modules and configuration stay: https://docs.python.org/3/library/gc.html#gc.freeze
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A request leaves nothing to Python's collector, which is made to come rarely, unless it offers the proxy's own tools.
+"""A request leaves nothing to Python's collector, which is made to come rarely.
 
 What it left would stay until the next full collection: many requests and megabytes later.
 """
@@ -10,7 +10,7 @@ import pytest
 from proxy.path.driver import RequestDriver
 from tests.support import http_client
 from tests.support.gateway_in_process import GatewayInProcess, Listening
-from tests.support.messages import body, call, history, system, user
+from tests.support.messages import body, call, history, system, tool, user
 from tests.support.overflow_replies import overflow
 from tests.support.proxy_client import request
 from tests.support.scripted_upstream import Upstream, text_turn
@@ -35,14 +35,16 @@ def no_collector():
     gc.enable()
 
 
+@pytest.mark.parametrize("recall", ["off", "on"])
 @pytest.mark.parametrize(("messages", "answer"), REQUESTS.values(), ids=REQUESTS)
-async def test_a_request_leaves_no_cycle(tmp_path, no_collector, messages, answer):
+async def test_a_request_leaves_no_cycle(tmp_path, no_collector, messages, answer, recall):
+    policies = {"default": {"recall": recall, "compact_tool": recall == "on"}}
     async with (
         Upstream(answer) as up,
-        GatewayInProcess(up, tmp_path, window=8_000) as served,
+        GatewayInProcess(up, tmp_path, policies=policies, window=8_000) as served,
         Listening(served).listening() as origin,
     ):
-        sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True))
+        sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True, tools=[tool("Bash")]))
         await http_client.send(origin, sent)
         await served.notes.wait_idle()
     assert not [driver for driver in gc.get_objects() if isinstance(driver, RequestDriver)]
