@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import translate
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -65,7 +65,7 @@ COMMANDS = ("command", "cmd", "commands", "script")
 Kind = Literal["plan", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
 
-class Pattern(Struct, frozen=True):
+class Pattern(Struct, frozen=True, dict=True):  # with a dict: its globs are compiled once
     """Globs of the tool's name, arguments of which it has one, and values of `command`."""
 
     kind: Kind
@@ -73,13 +73,12 @@ class Pattern(Struct, frozen=True):
     by: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
+    @cached_property
+    def names(self) -> re.Pattern[str]:
+        return _compile_globs(tuple(self.tools.split()))
+
 
 _EDITORS = "*str_replace_editor *str_replace_based_edit_tool *text_editor *file_editor fs_read fs_write"
-_WRITERS = (
-    "write* *write_file* *writefile* edit* *edit *edit_file* *replace* create* *create_file* *create_or_update* "
-    "insert* *insert* append* save* delete* *delete_file* remove* move* *move_file* rename* *modify* *patch* *diff*"
-)
-
 PATTERNS = (
     Pattern("silent", "think* *thinking* todoread *todo_read tasklist taskget toolsearch"),
     Pattern(
@@ -105,15 +104,19 @@ PATTERNS = (
     Pattern(
         "read", "read* *read_file* *readfile* *read_text* *read_multiple* *get_file* view* cat open open_file", PATHS
     ),
-    Pattern("change", _WRITERS, PATHS),
+    Pattern(
+        "change",
+        "write* *write_file* *writefile* edit* *edit *edit_file* *replace* create* *create_file* *create_or_update* "
+        "insert* *insert* append* save* delete* *delete_file* remove* move* *move_file* rename* *modify* *patch* "
+        "*diff*",
+        PATHS,
+    ),
     Pattern("patch", "*patch* *diff*"),
     Pattern("run", "*", COMMANDS),
     Pattern("run", "*exec* *run* *python* *interpreter* *jupyter* *eval*", ("code",)),
     Pattern("change", "edit insert"),
 )
 """The first that fits tells the kind. Names alone tell little (`create_issue`, `modify_order`)."""
-
-
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 NAME_WORDS = {
     "reads, if it is the first word": "get list read find search show view describe fetch",
@@ -134,7 +137,6 @@ NAME_WORDS = {
         "destroy invoice migrate payout promote provision purge revoke rollback rollout terminate withdraw"
     ),
 }
-"""What a tool does, by the words of its name."""
 FIRST_READING_WORDS, _READING_WORDS, _CHANGING_WORDS, _ACTING_WORDS, _OTHER_ACTING_WORDS = map(
     frozenset, map(str.split, NAME_WORDS.values())
 )
@@ -150,21 +152,16 @@ def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
 
 
-_COMPILED_PATTERNS = tuple(
-    (pattern, _compile_globs(tuple(pattern.tools.split())), frozenset(pattern.by)) for pattern in PATTERNS
-)
-
-
 def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
     """`other` if no pattern matches, as for most tools."""
     name = remove_server_name(tool[:_NAME_CHARACTERS]).lower()
     arguments = {key for key, value in values.items() if value}
-    for pattern, names, by in _COMPILED_PATTERNS:
-        if by and arguments.isdisjoint(by):
+    for pattern in PATTERNS:
+        if pattern.by and arguments.isdisjoint(pattern.by):
             continue
         if pattern.commands and values.get("command") not in pattern.commands:
             continue
-        if names.match(name):
+        if pattern.names.match(name):
             return pattern.kind
     return "other"
 
@@ -256,16 +253,9 @@ def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
 
 
 _QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
+_PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
 # A line of its own: what is behind a command may be quoted.
 _COMMENT = re.compile(r"^[ \t]{0,80}#[^\n]*$", re.MULTILINE)
-_PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
-_COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
-_BEFORE_COMMAND = frozenset(
-    (
-        *("sudo", "time", "env", "if", "then", "elif", "else", "while", "until", "do", "!", "(", "{", "exec"),
-        *("nohup", "command"),
-    )
-)
 _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 
 
@@ -283,15 +273,10 @@ def split_commands(line: str) -> list[str]:
     """Simple commands, without comments. A quoted text that is no single word becomes `?`."""
     if "#" in line:
         line = _COMMENT.sub("", line)
-    return [command for command in _COMMAND_ENDS.split(_QUOTED.sub(_unquote, line)) if command.strip()]
-
-
-def skip_words_before_command(words: Sequence[str]) -> list[str]:
-    """`make` of `sudo CC=gcc make`."""
-    for place, word in enumerate(words):
-        if word not in _BEFORE_COMMAND and "=" not in word:
-            return list(words[place:])
-    return []
+    line = _QUOTED.sub(_unquote, line)
+    for end in ("&&", "|", "\n"):
+        line = line.replace(end, ";")
+    return list(filter(str.strip, line.split(";")))
 
 
 def _unquote(quoted: re.Match[str]) -> str:
@@ -299,6 +284,16 @@ def _unquote(quoted: re.Match[str]) -> str:
     if _PLAIN_WORD.fullmatch(text):
         return text
     return "?"
+
+
+def skip_words_before_command(words: Sequence[str]) -> list[str]:
+    """`make` of `sudo CC=gcc make`."""
+    shell_words = {"if", "then", "elif", "else", "while", "until", "do", "!", "(", "{"}
+    programs = {"sudo", "time", "env", "exec", "nohup", "command"}
+    for place, word in enumerate(words):
+        if word not in shell_words and word not in programs and "=" not in word:
+            return list(words[place:])
+    return []
 
 
 def remove_folder_change(command: str) -> str:

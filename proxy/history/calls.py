@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import filterfalse
 from typing import Any
 
 from proxy.history import splice
@@ -26,7 +27,7 @@ def remove_calls(message: Message, removed: Collection[int], made: str) -> Messa
     raw = message.raw
     calls = splice.find_member(raw, "tool_calls")
     count = 0
-    empty_members = set()
+    empty_members: set[str] = set()
     if calls is not None:
         spans = list(splice.iterate_elements(raw, calls.start))
         count = len(spans)
@@ -107,7 +108,7 @@ def find_pruned_tools(tools: bytes | None, remaining_tools: bytes | None) -> tup
     if tools == remaining_tools:
         return ()
     remaining_names = set(list_tool_names(remaining_tools))
-    return tuple(name for name in list_tool_names(tools) if name not in remaining_names)
+    return tuple(filterfalse(remaining_names.__contains__, list_tool_names(tools)))
 
 
 def remove_pruned_tools(tools: bytes | None, pruned: Iterable[str]) -> bytes | None:

@@ -28,26 +28,20 @@ from proxy.history import splice
 from proxy.history.messages import HEAD, RESULTS, Message
 from proxy.history.request import Request
 
-CHAIN_VERSION = b"c1"
-"""It must change with the canonical form."""
 LINK_BYTES = 20
 _ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 
 CanonicalForm = Callable[[Message], bytes]
-MessageKind = tuple[str, bool]
+CanonicalKinds = Mapping[tuple[str, bool], bool]
+"""By role and whether there are calls: whether the client writes such messages in canonical form."""
 
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
 _MARKER_NAME_PART = b"cache_"
 # The order of keys in which most clients write a message; other keys follow by name.
 _ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
-_RANKS = {key: rank for rank, key in enumerate(_ORDER)}
-_CONTENT = b'"content"'
-_CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
 # An escape follows an odd number of backslashes. Control characters without a short form can be written in one way.
 _ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
-# Its quotes are no escaped ones, and the brace behind it is the last of the element: it is a member of the element.
-_LAST_MARKER = re.compile(rb'\s*,\s*"cache_control"\s*:\s*\{\s*"type"\s*:\s*"ephemeral"\s*\}(?=\s*\}\Z)')
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _PARSED_WHOLE_BYTES = 1_024
 
@@ -69,7 +63,9 @@ def keep_as_written(message: Message) -> bytes:
 
 def has_ambiguous_escape(raw: bytes) -> bool:
     r"""Whether a `\u` stands for a character that could be written in another way."""
-    return b"\\u" in raw and any(len(escape[1]) % 2 for escape in _ESCAPE.finditer(raw))
+    if b"\\u" not in raw:
+        return False
+    return any(len(escape[1]) % 2 for escape in _ESCAPE.finditer(raw))
 
 
 def remove_cache_marker(raw: bytes) -> bytes:
@@ -98,17 +94,15 @@ def remove_wrapping(content: bytes) -> bytes:
 def _rewrite_around(message: Message) -> bytes:
     """A long text is parsed only if it holds escapes."""
     raw, text = message.raw, message.content
-    name = _CONTENT_KEY.search(raw)
-    if name is None or not raw.startswith(text, name.end()):
+    key, _, rest = raw.partition(text)
+    if not key.rstrip(b" :").endswith(b'"content"'):
         return _rewrite(raw)
-    start = name.end()
-    outer = raw[:start] + b"0" + raw[start + len(text) :]
-    before, separator, after = _rewrite(outer).partition(_CONTENT + b":0")
+    before, separator, after = _rewrite(key + b"0" + rest).partition(b'"content":0')
     if not separator:
         return _rewrite(raw)
     if has_ambiguous_escape(text):
         text = _rewrite(text)
-    return b"".join((before, _CONTENT, b":", text, after))
+    return b"".join((before, b'"content":', text, after))
 
 
 def _rewrite(raw: bytes) -> bytes:
@@ -141,24 +135,16 @@ def _drop_markers(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
-        return {key: _sort_keys(value[key]) for key in sorted(value, key=_rank_key)}
+        ordered_keys = [*filter(value.__contains__, _ORDER), *sorted(value.keys() - _ORDER)]
+        return {key: _sort_keys(value[key]) for key in ordered_keys}
     if isinstance(value, list):
         return list(map(_sort_keys, value))
     return value
 
 
-def _rank_key(key: str) -> tuple[int, str]:
-    return _RANKS.get(key, len(_RANKS)), key
-
-
 def _strip_markers(element: bytes) -> bytes:
-    """Most clients write one, last, which is cut off without a parser."""
     if element[:1] != b"{" or _MARKER_NAME_PART not in element:
         return element
-    if element.count(_MARKER_NAME_PART) == 1:
-        last_member = _LAST_MARKER.search(element)
-        if last_member is not None:
-            return element[: last_member.start()] + element[last_member.end() :]
     return splice.remove_members(element, MARKERS)
 
 
@@ -229,8 +215,8 @@ def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
     """
     body = request.body
 
-    def compare_first(values: Sequence[Mapping[MessageKind, bool]]) -> Iterator[Mapping[MessageKind, bool]]:
-        is_canonical: Mapping[MessageKind, bool] = {}
+    def compare_first(values: Sequence[CanonicalKinds]) -> Iterator[CanonicalKinds]:
+        is_canonical: CanonicalKinds = {}
         if values:
             is_canonical = values[-1]
         for message in body[len(values) :]:
@@ -248,7 +234,7 @@ def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
 
 
 def _compute_origin(request: Request, tenant: str, secret: bytes, conversation: str) -> bytes:
-    content = CHAIN_VERSION
+    content = b"c1"  # a version, which must change with the canonical form
     for name in (tenant, request.user, conversation):
         name_bytes = name.encode("utf-8", "surrogatepass")
         content += len(name_bytes).to_bytes(8, "big") + name_bytes

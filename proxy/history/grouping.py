@@ -21,7 +21,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from operator import gt, is_
 from typing import NamedTuple
 
@@ -32,12 +32,12 @@ from proxy.history.messages import RESULTS, Message, ToolCall, find_last_assista
 
 MISSING = "[No result of this call was recorded.]"
 ANSWERED_WITHIN_MESSAGES = 400
-"""A result finds a call of an earlier answer within this distance."""
-PAIRS_AT_ANY_DISTANCE = frozenset({"responses"})
-"""APIs that take a result after other messages."""
-
-
-Pair = tuple[int, ToolCall]
+"""A result finds a call of an earlier answer, and an answer the one it continues, within this distance."""
+LATE_WITHIN_MESSAGES = 32
+"""Upper bound of a group that a late result extends. If each result came one answer late, the whole history would be
+one group. A fold keeps calls that it would part from their results."""
+# Ids of the tool's use, of its result, and of the program that calls a tool of the client.
+_USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 
 
 def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
@@ -53,7 +53,7 @@ def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] =
             yield pair[1]
 
 
-def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[Pair | None]:
+def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[tuple[int, ToolCall] | None]:
     """The message that calls, and the call, which each message from *first* on answers.
 
     A result answers the newest open call of its id, of several in one message the first. A call of an earlier answer is
@@ -149,9 +149,10 @@ class Flaws(NamedTuple):
 
 def count_flaws(messages: Sequence[Message]) -> Flaws:
     orphans = unanswered = late = speaker = 0
-    roles = {message.role for message in messages}
+    userless = True
     for place, (message, pair) in enumerate(zip(messages, pair_results(messages), strict=True)):
         unanswered += len(message.calls)
+        userless = userless and message.role != "user"
         if not message.is_result:
             speaker = place
         elif pair is None:
@@ -160,7 +161,7 @@ def count_flaws(messages: Sequence[Message]) -> Flaws:
             unanswered -= 1
             late += pair[0] != speaker
     leading = bool(messages) and (messages[0].role == "assistant" or messages[0].is_result)
-    return Flaws(orphans, unanswered, late, leading, "user" not in roles)
+    return Flaws(orphans, unanswered, late, leading, userless)
 
 
 def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
@@ -169,7 +170,7 @@ def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
     Late results stay if this API takes them where they are: the bytes that were forwarded before are in its cache.
     """
     pairs = list(pair_results(messages))
-    moves_late_results = api not in PAIRS_AT_ANY_DISTANCE
+    moves_late_results = api != "responses"  # which takes a result after other messages
     answered_calls = set[tuple[int, int]]()
     results_of: dict[int, list[Message]] = {}
     for message, pair in zip(messages, pairs, strict=True):
@@ -206,15 +207,6 @@ def _make_missing_result(message: Message, call: ToolCall) -> Message:
     return make_literal(raw, message.stop, message.stop, "repair")
 
 
-CONTINUED_WITHIN_MESSAGES = 400
-"""A distance that keeps any history fast."""
-_USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
-"""Ids of the tool's use, of its result, and of the program that calls a tool of the client."""
-LATE_WITHIN_MESSAGES = 32
-"""Upper bound of a group that a late result extends. If each result came one answer late, the whole history would be
-one group. A fold keeps calls that it would part from their results."""
-
-
 class Groups(Struct, frozen=True):
     starts: Sequence[int]
     """The start of each message's group, as it is while that message is the last one."""
@@ -234,7 +226,10 @@ class Groups(Struct, frozen=True):
         """The last place at or before *cut* where the history may be parted."""
         if cut >= len(self.starts):
             return len(self.starts)
-        return next(group.start for group in self.newest_first() if group.start <= cut)
+        start = self.starts[-1]
+        while start > cut:
+            start = self.starts[start - 1]
+        return start
 
     def are_fewer_than(self, number: int) -> bool:
         return len(list(islice(self.newest_first(), number))) < number
@@ -255,8 +250,9 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
         elif not (message.is_bulk and message.role != "assistant" and 0 <= start == answer_start):
             start = place
             if message.role == "assistant":
-                continued = (_find_start(starts, earlier) for earlier in answers.find_continued(place))
-                start = answer_start = min(continued, default=place)
+                for earlier in answers.find_continued(place):
+                    start = min(start, _find_start(starts, earlier))
+                answer_start = start
         starts.append(start)
         if place >= len(known):
             yield start
@@ -304,7 +300,7 @@ class _AnswersByUse:
         ids = self._messages[place].continues
         if not ids:
             return
-        earliest = max(0, place - CONTINUED_WITHIN_MESSAGES)
+        earliest = max(0, place - ANSWERED_WITHIN_MESSAGES)
         self._read(max(self._stop, earliest), place)
         for id_ in ids:
             answer = self._places.get(splice.quote(id_), -1)
@@ -320,9 +316,7 @@ class _AnswersByUse:
 
 
 def find_groups(messages: Sequence[Message]) -> list[range]:
-    groups = list(Groups.of(messages).newest_first())
-    groups.reverse()
-    return groups
+    return list(Groups.of(messages).newest_first())[::-1]
 
 
 def snap(messages: Sequence[Message], cut: int) -> int:
@@ -333,5 +327,10 @@ def find_turns(messages: Sequence[Message]) -> list[range]:
     """From one message of a person to the next; the messages before the first are a turn, too."""
     if not messages:
         return []
-    starts = [place for place in range(1, len(messages)) if messages[place].is_user]
-    return [range(start, stop) for start, stop in pairwise((0, *starts, len(messages)))]
+    turns = []
+    start = 0
+    for place in range(1, len(messages)):
+        if messages[place].is_user:
+            turns.append(range(start, place))
+            start = place
+    return [*turns, range(start, len(messages))]

@@ -98,57 +98,62 @@ def make_bound_key(tenant: str, link: bytes, head: str) -> str:
     return f"{make_block_key(tenant, link)}.{head}"
 
 
-_MONTH = (
-    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|oct(?:ober)?"
-    r"|nov(?:ember)?|dec(?:ember)?)\b\.?"
-)
-_DAY, _YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
-_SPACE = r"[ \t]{1,3}"
-_ZONE = rf"(?:(?:{_SPACE})?(?:z|utc|gmt|[a-z]{{1,4}}[sd]t|cet|mez|cest|mesz)\b)?(?:(?:{_SPACE})?[+-]\d\d:?\d\d\b)?"
-_CLOCK = rf"\d{{1,2}}:[0-5]\d(?::[0-5]\d(?:[.,]\d{{1,9}})?)?(?:(?:{_SPACE})?[ap]\.?m\b\.?)?{_ZONE}"
-_MOMENTS = (
-    rf"{_YEAR}([-/.])(?:0?[1-9]|1[0-2])\1{_DAY}(?!\d)(?:t{_CLOCK})?",
-    rf"{_DAY}(?:/{_DAY}/(?:{_YEAR}|\d\d)|[-.]{_DAY}[-.]{_YEAR})(?!\d)",
-    rf"{_DAY}(?:st|nd|rd|th|\.)?[ -](?:of )?{_MONTH}(?:,?[ -]{_YEAR})?",
-    rf"{_MONTH}(?:[ -]{_DAY}(?:st|nd|rd|th)?(?!\d)(?:,? {_YEAR})?|,? {_YEAR})",
-    _CLOCK,
-    r"\d{1,6} (?:second|minute|hour|day|week|month)s? ago",
-)
-_MOMENT = re.compile(rf"(?<![\w.:/-])(?:{'|'.join(_MOMENTS)})", re.IGNORECASE)
+def _compile_moment() -> re.Pattern[str]:
+    """Matches `2026-11-27T09:30:19Z`, `11/27/26`, `27 Nov 2026`, `Nov 27, 2026`, `9:30 pm CET`, `5 minutes ago`."""
+    month = (
+        r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?"
+        r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+    )
+    day, year = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
+    space = r"[ \t]{1,3}"
+    zone = rf"(?:(?:{space})?(?:z|utc|gmt|[a-z]{{1,4}}[sd]t|cet|mez|cest|mesz)\b)?(?:(?:{space})?[+-]\d\d:?\d\d\b)?"
+    clock = rf"\d{{1,2}}:[0-5]\d(?::[0-5]\d(?:[.,]\d{{1,9}})?)?(?:(?:{space})?[ap]\.?m\b\.?)?{zone}"
+    moments = (
+        rf"{year}([-/.])(?:0?[1-9]|1[0-2])\1{day}(?!\d)(?:t{clock})?",
+        rf"{day}(?:/{day}/(?:{year}|\d\d)|[-.]{day}[-.]{year})(?!\d)",
+        rf"{day}(?:st|nd|rd|th|\.)?[ -](?:of )?{month}(?:,?[ -]{year})?",
+        rf"{month}(?:[ -]{day}(?:st|nd|rd|th)?(?!\d)(?:,? {year})?|,? {year})",
+        clock,
+        r"\d{1,6} (?:second|minute|hour|day|week|month)s? ago",
+    )
+    return re.compile(rf"(?<![\w.:/-])(?:{'|'.join(moments)})", re.IGNORECASE)
+
+
+def _compile_counters() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Match a line about use, and the numbers in it: `Tokens used: 5,120 of 200,000`, `3/8 requests remaining`.
+
+    Only in such a line: a rule may speak of guests that left, and accounts that are used.
+    """
+    number = r"(?<![\w.,:])\d++(?:[.,:]\d++)*+"
+    unit = r"(?: ?(?:tokens?|requests?|messages?|steps?|turns?|[kms%])(?!\w)){0,2}"
+    counts = rf"\$?{number}{unit}(?:(?: ?/ ?\(?| ?\(|,? (?:out )?of )\$?{number}{unit}){{0,3}}"
+    counter = (
+        r"(?:tokens?|context(?: window)?|time|steps?|turns?|requests?|messages?|budget)"
+        r" (?:usage|used|left|remaining|elapsed)"
+    )
+    turn = r"^\W*(?:current )?(?:turn|step)"
+    line = rf"\b(?:{counter}|elapsed|previous messages between)\b|{turn}\b(?=\W{{0,3}}\d)"
+    numbers = (
+        rf"(?:\b{counter}|{turn})[^\w.;\0]{{1,3}}{counts}[.,:]*+"
+        rf"|{counts} (?:left|remaining|used|elapsed|previous messages between)\b"
+    )
+    return re.compile(line, re.IGNORECASE), re.compile(numbers, re.IGNORECASE)
+
+
+_MOMENT = _compile_moment()
 # Only in a line about time: a rule may speak of Fridays, and ten digits may be a customer's number.
 _OF_TIME = re.compile(r"\b(?:today|now|date|time|timestamp|epoch)", re.IGNORECASE)
 _EPOCH = re.compile(r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9})?")
 _WEEKDAY = re.compile(r"\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b\.?", re.IGNORECASE)
-_NUMBER = r"(?<![\w.,:])\d++(?:[.,:]\d++)*+"
-_UNIT = r"(?: ?(?:tokens?|requests?|messages?|steps?|turns?|[kms%])(?!\w)){0,2}"
-_COUNTS = rf"\$?{_NUMBER}{_UNIT}(?:(?: ?/ ?\(?| ?\(|,? (?:out )?of )\$?{_NUMBER}{_UNIT}){{0,3}}"
-_COUNTER = (
-    r"(?:tokens?|context(?: window)?|time|steps?|turns?|requests?|messages?|budget)"
-    r" (?:usage|used|left|remaining|elapsed)"
-)
-# "Tokens used: 5,120 of 200,000", "Turn 3 of 50", "3/8 requests remaining".
-_BESIDE_COUNTER = re.compile(
-    rf"(?:\b{_COUNTER}|^\W*(?:current )?(?:turn|step))[^\w.;\0]{{1,3}}{_COUNTS}[.,:]*+"
-    rf"|{_COUNTS} (?:left|remaining|used|elapsed|previous messages between)\b",
-    re.IGNORECASE,
-)
-# Only in such a line: a rule may speak of guests that left, and accounts that are used.
-_OF_COUNTER = re.compile(
-    rf"\b(?:{_COUNTER}|elapsed|previous messages between)\b|^\W*(?:current )?(?:turn|step)\b(?=\W{{0,3}}\d)",
-    re.IGNORECASE,
-)
+_OF_COUNTER, _BESIDE_COUNTER = _compile_counters()
 _COUNT = re.compile(r"\d[\d.,:]*%?")
-# A client's own checksum over the request, different in each of them.
-_BILLING = re.compile(r"x-anthropic-billing-header:", re.IGNORECASE)
-# A snapshot of the repository, taken again when a session is resumed: its heading, and the lines that may follow it.
-_GIT = re.compile(r"[#*<\s]{0,8}git[ _]?status\s?[:>]", re.IGNORECASE)
+# The lines of a snapshot of the repository, which is taken again when a session is resumed.
 _OF_GIT = re.compile(
     r"\s*$|(?i:(?:current|main) branch\b|on branch |git user:|status:|recent commits:|\(clean\))"
     r"|[ MADRCUT?!][MADRCUT?! ] \S|[MADRCUT?!] \S+$|[0-9a-f]{7,40} "
 )
 _PLACE_OF_MOMENT = "\0"
 _RUNS = re.compile(r"\0(?:[\s,]{0,8}\0)+")
-_CACHED_LINES = 4_096
 _CACHED_LINE_CHARACTERS = 1_000
 
 
@@ -168,8 +173,10 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
         if in_git:
             in_git = _OF_GIT.match(line) is not None
         else:
-            in_git = _GIT.match(line) is not None
-        if in_git or not line.strip() or _BILLING.match(line):
+            heading = line[:40].lower().lstrip("#*< \t").replace("git_", "git").replace("git ", "git")
+            in_git = heading.startswith(("gitstatus:", "gitstatus>", "gitstatus :"))
+        # The second is a client's own checksum over the request, different in each of them.
+        if in_git or line[:27].lower() == "x-anthropic-billing-header:" or not line.strip():
             continue
         if len(line) <= _CACHED_LINE_CHARACTERS:
             yield _remove_moments(tenant, line)
@@ -177,7 +184,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
             yield _replace_moments(line)
 
 
-@lru_cache(maxsize=_CACHED_LINES)
+@lru_cache(maxsize=4_096)
 def _remove_moments(_tenant: str, line: str) -> str:
     """One cache entry per tenant: timing tells nothing about the heads of others."""
     return _replace_moments(line)
@@ -185,9 +192,10 @@ def _remove_moments(_tenant: str, line: str) -> str:
 
 def _replace_moments(line: str) -> str:
     timeless = _MOMENT.sub(_PLACE_OF_MOMENT, line)
-    if _OF_TIME.search(line):
-        timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, _EPOCH.sub(_PLACE_OF_MOMENT, timeless))
-    elif timeless != line:
+    is_about_time = _OF_TIME.search(line) is not None
+    if is_about_time:
+        timeless = _EPOCH.sub(_PLACE_OF_MOMENT, timeless)
+    if is_about_time or timeless != line:
         timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, timeless)
     if _OF_COUNTER.search(line):
         timeless = _BESIDE_COUNTER.sub(lambda counts: _COUNT.sub(_PLACE_OF_MOMENT, counts[0]), timeless)

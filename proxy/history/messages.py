@@ -8,9 +8,9 @@ Wire formats build these values (`proxy/wire`); `make_literal` builds one from t
 """
 
 import json
-import re
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -25,10 +25,6 @@ WORDS_KEPT = ("", "strip_attachments")
 """After these a user's message is still the words of a user; "" is the client's own message."""
 REPEATED = "dedup_arrivals"
 """Makes a result a pointer to an earlier one, which says the same."""
-_SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
-_IS_ERROR = re.compile(rb'"is_error"\s*+:\s*+true')
-_ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
-_OTHER_BREAKS = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments are parsed once
@@ -99,7 +95,10 @@ class Message(Struct, frozen=True):
     @property
     def signed(self) -> bool:
         """One changed letter would break its signature or encrypted payload."""
-        return any(mark in self.raw for mark in _SIGNED)
+        raw = self.raw
+        if b'signature"' in raw or b'"redacted_thinking"' in raw:
+            return True
+        return b'"encrypted' in raw or b'encrypted"' in raw
 
     @property
     def has_claude_thinking(self) -> bool:
@@ -121,7 +120,12 @@ class Message(Struct, frozen=True):
 
     @property
     def attached(self) -> bool:
-        return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
+        if self.content[:1] != b"[":
+            return False
+        for kind in (b"image_url", b"input_audio", b"file", b"image", b"document", b"input_image", b"input_file"):
+            if b'"%b"' % kind in self.content:
+                return True
+        return False
 
     def list_attachments(self) -> list[tuple[str, int]]:
         """Type and bytes of each part without text."""
@@ -137,7 +141,7 @@ class Message(Struct, frozen=True):
     @property
     def reports_error(self) -> bool:
         """Its API marks it as the result of a call that failed."""
-        return self.role in RESULTS and _IS_ERROR.search(self.raw) is not None
+        return self.role in RESULTS and (b'"is_error":true' in self.raw or b'"is_error": true' in self.raw)
 
     @property
     def declares_tools(self) -> bool:
@@ -170,14 +174,14 @@ class Message(Struct, frozen=True):
         content = json.loads(self.content)
         if not isinstance(content, list):
             return extract_text(content)
-        return "\n".join(text for part in content for text in self._read_texts(part))
+        return "\n".join(chain.from_iterable(map(self._read_texts, content)))
 
     def _read_texts(self, part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sends
         """Of a search result in a tool's output: title, source and content."""
         if not self.is_result or not isinstance(part, dict) or part.get("type") != "search_result":
             return _list_texts(part)
-        texts = (part.get("title"), part.get("source"), extract_text(part.get("content")))
-        return [text for text in texts if text and isinstance(text, str)]
+        members = (part.get("title"), part.get("source"), extract_text(part.get("content")))
+        return [text for text in members if text and isinstance(text, str)]
 
     def with_text(self, text: str, made: str) -> "Message":
         """Every other key keeps its bytes."""
@@ -268,7 +272,10 @@ def find_first_line(text: str) -> str:
 
 def remove_other_breaks(text: str) -> str:
     """Line feeds stay the only line breaks: a quoted text begins no line by another one."""
-    return _OTHER_BREAKS.sub(" ", text.replace("\r\n", "\n"))
+    text = text.replace("\r\n", "\n")
+    for line_break in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029":
+        text = text.replace(line_break, " ")
+    return text
 
 
 def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
@@ -277,7 +284,7 @@ def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
         return content
     if not isinstance(content, list):
         return ""
-    return "\n".join(text for part in content for text in _list_texts(part))
+    return "\n".join(chain.from_iterable(map(_list_texts, content)))
 
 
 def _is_claude_thinking(part: Any) -> bool:  # noqa: ANN401 - any JSON a client sends

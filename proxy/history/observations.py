@@ -23,14 +23,13 @@ at its end, for a summary or a title: the current block applies to it, but no ne
 import json
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 from math import inf
 
 from msgspec.structs import replace
 
 from proxy.history.calls import list_tool_names
 from proxy.history.messages import HEAD, Message, find_last_assistant
-from proxy.history.pins import Pins, find_pin_fault
+from proxy.history.pins import Pins, compile_pattern, find_pin_fault
 from proxy.history.request import Request
 
 OBSERVATIONS = (
@@ -43,15 +42,11 @@ OBSERVATIONS = (
 NO_PINS = Pins()
 SEEN_CHARACTERS = 1_000
 """At both ends of a message. A search may take the square of this."""
-MAX_ANCHORED_REPETITIONS = 2
 EXAMPLES_MIN = 2
 """Earlier messages of a speaker that must follow answers which run something."""
 OUTPUT_MIN_CHARACTERS = 500
 """Shorter output that no pattern finds is not worth shortening."""
 _OPENING_TAG = re.compile(r"\s*<(\w+)>")
-# Cline and its kin put the answer of a person into an element of a result.
-_USER_TAGS = re.compile(r"^<(?:feedback|answer|user_message)>$", re.MULTILINE)
-_OUTPUT_WITHIN = re.compile(r"^Observation:", re.MULTILINE)
 _FENCED = re.compile(r"^\s{0,8}```\w", re.MULTILINE)
 RUNS_SOMETHING = re.compile(
     r"^\s{0,8}```(?:bash|sh|shell|console|python|tool_code|execute)\b|^\s{0,8}(?:Action|Command|Tool)\s{0,4}:"
@@ -64,16 +59,8 @@ RUNS_SOMETHING = re.compile(
 def find_pattern_fault(pattern: str) -> str | None:
     """A pattern that begins with ^ may repeat two things."""
     if pattern.startswith("^"):
-        return find_pin_fault(pattern, repetitions=MAX_ANCHORED_REPETITIONS)
+        return find_pin_fault(pattern, repetitions=2)
     return find_pin_fault(pattern)
-
-
-@lru_cache(maxsize=1_024)
-def _compile(pattern: str) -> re.Pattern[str] | None:
-    """None for a refused pattern: configuration reports it, here it matches nothing."""
-    if find_pattern_fault(pattern):
-        return None
-    return re.compile(pattern)
 
 
 def is_text_style(body: Iterable[Message]) -> bool:
@@ -117,12 +104,10 @@ def mark_observations(
 
 def find_output_within(text: str) -> int:
     """The place of the output that a client has added to an answer, else 0."""
-    if "Observation:" not in text:
-        return 0
-    output = _OUTPUT_WITHIN.search(text)
-    if output is None or not RUNS_SOMETHING.search(text, 0, output.start()):
-        return 0
-    return output.start()
+    start = f"\n{text}".find("\nObservation:")
+    if start > 0 and RUNS_SOMETHING.search(text, 0, start):
+        return start
+    return 0
 
 
 def find_words_beside_output(text: str) -> str:
@@ -154,10 +139,14 @@ def _matches(text: str, patterns: Iterable[str]) -> bool:
     if len(text) > 2 * SEEN_CHARACTERS:
         ends = f"{text[:SEEN_CHARACTERS]}\n{text[-SEEN_CHARACTERS:]}"
     for pattern in patterns:
-        rule = _compile(pattern)
-        if rule is not None and rule.search(ends):
-            return not _USER_TAGS.search(text) and not find_words_beside_output(text)
+        if compile_pattern(pattern).search(ends):
+            return not _holds_answer(text) and not find_words_beside_output(text)
     return False
+
+
+def _holds_answer(text: str) -> bool:
+    """Cline and its kin put the answer of a person into an element of a result."""
+    return not {"<feedback>", "<answer>", "<user_message>"}.isdisjoint(text.split("\n"))
 
 
 class _Environment:
@@ -186,7 +175,7 @@ class _Environment:
             return False
         self._examples[speaker] = examples + 1
         is_long = len(message.text) >= OUTPUT_MIN_CHARACTERS
-        return examples >= EXAMPLES_MIN and is_long and not _USER_TAGS.search(message.text)
+        return examples >= EXAMPLES_MIN and is_long and not _holds_answer(message.text)
 
 
 def _runs_something(text: str) -> bool:
@@ -215,17 +204,13 @@ ASIDES = (
     r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
 )
 COMPACT = "compact"
-_COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
-# Agents add these to a person's words, in the same message.
-_REMINDER_START, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 _REMINDER_CHARACTERS = 50_000
 _HARNESS_OPENING = re.compile(
     r"\s*<(system-reminder|task-notification|turn_aborted|local-command-[a-z]{1,20}|bash-std(?:out|err))>"
 )
 _RULES_IN_FORCE = re.compile(r"skill|plan mode|(?:agents|claude|gemini|qwen)(?:\.\w{1,10})?\.md|rules", re.IGNORECASE)
-_CALLS = (b'"Compact"', b'"compact"')
-# A command begins a text, or follows a reminder that the client put before it; `What does /compact do?` is none.
-_COMMAND_PLACE = re.compile(rb'(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
+# A call, or a command: that begins a text, or follows a reminder. `What does /compact do?` is none.
+_CALL_OR_COMMAND = re.compile(rb'"[Cc]ompact"|(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
 _END_CHARACTERS = 2_000
 _MOSTLY_OUTPUT_RATIO = 3
 
@@ -236,12 +221,12 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
     if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
         return None
     text = remove_reminders(last.text)
-    if len(text) >= _END_CHARACTERS:
+    command = text.strip()
+    if len(text) >= _END_CHARACTERS or "\n" in command or command[:9].rstrip().lower() != "/compact":
         return None
-    command = _COMMAND.match(text)
-    if command is None or _may_be_output(request.body, observations):
+    if _may_be_output(request.body, observations):
         return None
-    return (command[1] or "").strip()
+    return command[9:].strip()
 
 
 def is_harness_note(text: str) -> bool:
@@ -254,18 +239,16 @@ def is_harness_note(text: str) -> bool:
 
 
 def remove_reminders(text: str) -> str:
-    """A reminder that does not end stays, with all that follows it."""
+    """Agents add them to a person's words. One that does not end stays, with all that follows it."""
     remaining: list[str] = []
-    start, opening = 0, text.find(_REMINDER_START)
-    while opening >= 0:
-        end = text.find(_REMINDER_END, opening)
-        if end < 0:
+    before, opening, rest = text.partition("<system-reminder>")
+    while opening:
+        _, closing, after = rest.partition("</system-reminder>")
+        if not closing:
             break
-        remaining.append(text[start:opening])
-        start = end + len(_REMINDER_END)
-        opening = text.find(_REMINDER_START, start)
-    remaining.append(text[start:])
-    return "".join(remaining)
+        remaining.append(before)
+        before, opening, rest = after.partition("<system-reminder>")
+    return "".join([*remaining, before, opening, rest])
 
 
 def find_compact_call(request: Request) -> str | None:
@@ -275,12 +258,12 @@ def find_compact_call(request: Request) -> str | None:
         return None
     for call in request.messages[newest].calls:
         if call.name.lower() == COMPACT:
-            if any(name.lower() == COMPACT for name in list_tool_names(request.tools)):
-                focus = call.named.get("focus")
-                if isinstance(focus, str):
-                    return focus
-                return ""
-            return None
+            if COMPACT not in map(str.lower, list_tool_names(request.tools)):
+                return None
+            focus = call.named.get("focus")
+            if isinstance(focus, str):
+                return focus
+            return ""
     return None
 
 
@@ -303,7 +286,7 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
     text = body[-1].text
     if len(text) > 2 * _END_CHARACTERS:
         text = f"{text[:_END_CHARACTERS]}\n{text[-_END_CHARACTERS:]}"
-    return any(re.search(pattern, text) for pattern in patterns)
+    return any(compile_pattern(pattern).search(text) for pattern in patterns)
 
 
 def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
@@ -332,6 +315,4 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
 def _asks(source: bytes) -> bool:
     if b"ompact" not in source and b"COMPACT" not in source:
         return False
-    if any(call in source for call in _CALLS):
-        return True
-    return _COMMAND_PLACE.search(source) is not None
+    return _CALL_OR_COMMAND.search(source) is not None

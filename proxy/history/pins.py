@@ -13,6 +13,7 @@ line by line, on lines of bounded length, and may repeat one thing only, so that
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import filterfalse
 from typing import Annotated
 
 from msgspec import Struct
@@ -22,7 +23,6 @@ from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 MAX_PASSAGES = 250
 """Each passage is searched in each message that may hold it, several times for a block."""
-_PINNING = ("user", *HEAD)
 _LINE_CHARACTERS = 2_000
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
 _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
@@ -35,7 +35,7 @@ def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
     if len(_LOOPS.findall(pattern)) > repetitions:
         return f"a pattern may hold {repetitions} of * + {{n,}} only: more could be made slow"
     try:
-        re.compile(pattern)
+        compile_pattern(pattern)
     except re.error as error:
         return f"not a regular expression: {error}"
     return None
@@ -59,7 +59,7 @@ class Pins(Struct, frozen=True):
 
     def find(self, message: Message) -> tuple[str, ...]:
         """Of a message that a person or the system may have written."""
-        if message.role in _PINNING and (self.tags or self.markers or self.patterns):
+        if message.role in ("user", *HEAD) and (self.tags or self.markers or self.patterns):
             return tuple(self._find(message.text))
         return ()
 
@@ -84,12 +84,13 @@ class Pins(Struct, frozen=True):
     def _find(self, text: str) -> Iterable[str]:
         for tag in self.tags:
             yield from _find_between(text, f"<{tag}>", f"</{tag}>")
-        rules = tuple(map(_compile, self.patterns))
-        if not rules and not any(marker in text for marker in self.markers):
+        rules = list(map(compile_pattern, self.patterns))
+        markers = list(filter(text.__contains__, self.markers))
+        if not rules and not markers:
             return
         for line in text.split("\n"):
             start = line[:_LINE_CHARACTERS]
-            if any(marker in start for marker in self.markers) or any(rule.search(start) for rule in rules):
+            if any(map(start.__contains__, markers)) or any(rule.search(start) for rule in rules):
                 yield line
 
 
@@ -106,8 +107,7 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
         is_fixed = message.is_fixed or message.declares_tools or place == last_user
         is_fixed = is_fixed or (message.role in HEAD and not message.is_observation)
         if not is_fixed and passages and _may_pin(message):
-            text = message.text
-            is_fixed = any(passage in text for passage in passages)
+            is_fixed = any(map(message.text.__contains__, passages))
         if is_fixed:
             starts.add(message.start)
     return frozenset(starts)
@@ -115,14 +115,15 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
 
 def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
     """Pinned passages that no message of the view holds."""
-    if not passages:
-        return ()
-    texts = [message.text for message in view if _may_pin(message) or message.made == NOTE]
-    return tuple(passage for passage in passages if not any(passage in text for text in texts))
+    missing_passages = tuple(passages)
+    for message in view:
+        if missing_passages and (_may_pin(message) or message.made == NOTE):
+            missing_passages = tuple(filterfalse(message.text.__contains__, missing_passages))
+    return missing_passages
 
 
 @lru_cache(maxsize=1_024)
-def _compile(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 

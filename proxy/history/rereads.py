@@ -140,9 +140,10 @@ def _find_read(
 
 def _was_edited(callers: Sequence[ToolCall | None], start: int, stop: int) -> bool:
     path = _find_path(callers[start])
-    return any(
-        call is not None and _find_path(call) == path and not agents.is_read(call) for call in callers[start + 1 : stop]
-    )
+    for call in callers[start + 1 : stop]:
+        if call is not None and _find_path(call) == path and not agents.is_read(call):
+            return True
+    return False
 
 
 def _find_path(call: ToolCall | None) -> str:

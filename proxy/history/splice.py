@@ -87,16 +87,25 @@ def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> byte
 
 def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
     """A new value takes the place of the old one, new members come last: an upstream has cached the beginning."""
-    members = [member for member in iterate_members(raw) if member.key in values]
-    raw = replace_spans(raw, ((member.start, member.stop, values[member.key]) for member in members))
-    missing = sorted(values.keys() - {member.key for member in members})
+    changes: list[tuple[int, int, bytes]] = []
+    new_keys = set(values)
+    for member in iterate_members(raw):
+        if member.key in values:
+            changes.append((member.start, member.stop, values[member.key]))
+            new_keys.discard(member.key)
+    new_members = b""
+    for key in sorted(new_keys):
+        new_members += b',"%b":%b' % (key.encode(), values[key])
     end = raw.rindex(b"}")
-    return raw[:end] + b"".join(b',"%b":%b' % (key.encode(), values[key]) for key in missing) + raw[end:]
+    return replace_spans(raw, [*changes, (end, end, new_members)])
 
 
 def replace_elements(raw: bytes, start: int, change: Callable[[bytes], bytes]) -> bytes:
     """*change* returns the new bytes of each element of the array at *start*."""
-    return replace_spans(raw, ((at, stop, change(raw[at:stop])) for at, stop in iterate_elements(raw, start)))
+    changes: list[tuple[int, int, bytes]] = []
+    for at, stop in iterate_elements(raw, start):
+        changes.append((at, stop, change(raw[at:stop])))
+    return replace_spans(raw, changes)
 
 
 def remove_members(raw: bytes, keys: AbstractSet[str]) -> bytes:
