@@ -11,7 +11,6 @@ from typing import Literal
 _REGION_AND_MAKER = re.compile(
     r"^(?:[a-z]{2,6}\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|moonshot|openai|qwen|zai)\."
 )
-_ROUTES = ("beta", "exacto", "extended", "floor", "free", "nitro", "online", "thinking")
 
 
 def plain_name(model: str) -> str:
@@ -19,7 +18,7 @@ def plain_name(model: str) -> str:
     name = model.strip().lower().rpartition("/")[2]
     name = name.replace("@", "-")
     base_name, _, route = name.rpartition(":")
-    if base_name and route in _ROUTES:
+    if base_name and route in ("beta", "exacto", "extended", "floor", "free", "nitro", "online", "thinking"):
         name = base_name
     without_maker = _REGION_AND_MAKER.sub("", name)
     if without_maker != name:
@@ -67,11 +66,14 @@ FAMILIES: tuple[tuple[str, Binding, tuple[str, ...]], ...] = (
 def find_binding(model: str, *, has_budget: bool) -> Binding:
     """`has_budget`: the request sets one for thinking."""
     name = plain_name(model)
-    binding = next((binding for pattern, binding, _ in FAMILIES if re.search(pattern, name)), None)
-    # A model that binds takes no budget. One that takes it wants the thinking of the newest tool calls back:
-    # <https://platform.claude.com/docs/en/build-with-claude/extended-thinking#extended-thinking-with-tool-use>.
-    if binding is None:  # a name of the operator's own, for any of them
-        return "if-refused" if has_budget else "yes"
-    if has_budget and binding == "if-refused":
-        return "no"
-    return binding
+    for pattern, binding, _ in FAMILIES:
+        if re.search(pattern, name):
+            # A model that takes a budget does not bind, and wants the thinking of the newest tool calls back:
+            # <https://platform.claude.com/docs/en/build-with-claude/extended-thinking#extended-thinking-with-tool-use>.
+            if has_budget and binding == "if-refused":
+                return "no"
+            return binding
+    # A name of the operator's own, for any of them.
+    if has_budget:
+        return "if-refused"
+    return "yes"

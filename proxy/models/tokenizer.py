@@ -69,10 +69,14 @@ class Weight(Struct):
 
     def _add_reasoning(self, message: Mapping[str, object]) -> None:
         """Dialects repeat the same text under two names, and the model reads one of them."""
-        texts = [(Weight().of(message[name]), message[name]) for name in _REASONING if message.get(name)]
-        longest = max((weight for weight, _ in texts), key=Weight.length, default=Weight())
+        longest = Weight()
+        for name in _REASONING:
+            weight = Weight().of(message.get(name))
+            self.unread += _letters(message.get(name))
+            if weight.length() > longest.length():
+                longest = weight
         self.texts += longest.texts
-        self.unread += sum(_letters(value) for _, value in texts) - longest.length()
+        self.unread -= longest.length()
 
     def of(self, value: object) -> "Weight":
         match value:
@@ -138,8 +142,6 @@ def _letters(value: object) -> int:
 EncodingName = Literal["o200k_base", "cl100k_base"]
 PIECE_CHARS = 100_000
 """tiktoken's regular expression gives up on a million blanks."""
-SPECIAL_TOKEN = "<|endoftext|>"  # noqa: S105 (a word of the encoding)
-"""Never meant as one: in a message it is text."""
 _OLD_OPENAI = re.compile(r"gpt-(?:3|4(?!o|-[15](?:-|$)))|text-embedding|babbage|davinci")
 _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for them; a test compares
     "cl100k_base": (
@@ -176,9 +178,9 @@ def read_ranks(name: EncodingName) -> dict[bytes, int]:
 @cache
 def build_encoding(name: EncodingName) -> tiktoken.Encoding:
     tokens = read_ranks(name)
-    # Without any special token tiktoken looks for an empty one at every character, which takes half of its time.
-    special = {SPECIAL_TOKEN: len(tokens)}
-    encoding = tiktoken.Encoding(name, pat_str=_SPLITS[name], mergeable_ranks=tokens, special_tokens=special)
+    # In a message it is text. Without any, tiktoken looks for an empty one at every character, for half of its time.
+    special_tokens = {"<|endoftext|>": len(tokens)}
+    encoding = tiktoken.Encoding(name, pat_str=_SPLITS[name], mergeable_ranks=tokens, special_tokens=special_tokens)
     tokens.clear()  # the encoder has a copy of its own; this one is 23 MB
     return encoding
 
@@ -257,16 +259,13 @@ class Tokenizer:
         """After this, `count` answers for each of them at once."""
         if len(messages) > LOOK_UP_MESSAGES or sum(map(len, messages)) > LOOK_UP_BYTES:
             return await self._in_thread(messages)
-        counts = [self._counts.get(hash(message) ^ self._owner) for message in messages]
-        new_places = [place for place, count in enumerate(counts) if count is None]
-        new_messages = [messages[place] for place in new_places]
-        if sum(map(len, new_messages)) > INLINE_BYTES:
-            new_counts = await self._in_thread(new_messages)
-        else:
-            new_counts = list(map(self.count, new_messages))
-        for place, count in zip(new_places, new_counts, strict=True):
-            counts[place] = count
-        return [count for count in counts if count is not None]
+        new_bytes = 0
+        for message in messages:
+            if self._counts.get(hash(message) ^ self._owner) is None:
+                new_bytes += len(message)
+        if new_bytes > INLINE_BYTES:
+            return await self._in_thread(messages)
+        return list(map(self.count, messages))
 
     def count(self, message: bytes) -> int:
         """Remembered, or counted on the spot."""

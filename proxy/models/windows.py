@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.models.names import model_family, plain_name, without_date
-from proxy.shorten.economics import UNKNOWN, Calibration, PriceCliff, TokenPrices, Window
+from proxy.shorten.economics import Calibration, Window
 
 # OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended:
 # https://platform.openai.com/docs/guides/prompt-caching
@@ -22,51 +22,36 @@ _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])"
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
     """The most trusted source first. Limits come together: half a learned window and half a bundled one are none."""
-    sources = [*filter(None, windows), find_bundled_window(model) or UNKNOWN]
-    limits = next((source for source in sources if source.is_known), UNKNOWN)
-    priced_source = next((source for source in sources if source.prices), UNKNOWN)
-    output = next((source.output for source in sources if source.output), None)
-    ends_only = _ENDS_ONLY.search(plain_name(model)) is not None
-    return replace(limits, output=output, prices=priced_source.prices, cliffs=priced_source.cliffs, ends_only=ends_only)
+    resolved = Window(ends_only=_ENDS_ONLY.search(plain_name(model)) is not None)
+    for source in filter(None, (*windows, find_bundled_window(model))):
+        if source.is_known and not resolved.is_known:
+            resolved = replace(resolved, total=source.total, input=source.input, origin=source.origin)
+        if source.output and not resolved.output:
+            resolved = replace(resolved, output=source.output)
+        if source.prices and not resolved.prices:
+            resolved = replace(resolved, prices=source.prices, cliffs=source.cliffs)
+    return resolved
 
 
 def find_bundled_window(model: str) -> Window | None:
     """No guess from a prefix: a `qwen:7b` on a laptop does not read what the one in the cloud reads."""
     name = plain_name(model)
-    table = _table()
-    row = table.get(name) or table.get(without_date(name))
-    if row is None:
+    table = _read_table()
+    window = table.get(name) or table.get(without_date(name))
+    if window is None:
         return None
-    return _read_row(row)
+    return replace(window, origin="bundled")
 
 
 def is_known_model(model: str) -> bool:
     return find_bundled_window(model) is not None
 
 
-_Numbers = tuple[float, float | None, float | None, float | None]
-_Row = tuple[int | None, int | None, int | None, _Numbers | None, tuple[tuple[int, _Numbers], ...]]
-
-
 @cache
-def _table() -> dict[str, _Row]:
+def _read_table() -> dict[str, Window]:
+    """The file has the fields of each window in their order."""
     file = Path(__file__).with_name("data") / "models.json"
-    return msgspec.json.decode(file.read_bytes(), type=dict[str, _Row])
-
-
-def _read_row(row: _Row) -> Window:
-    total, longest_input, output, numbers, cliffs = row
-    prices = None
-    if numbers is not None:
-        prices = TokenPrices(*numbers)
-    return Window(
-        total=total,
-        input=longest_input,
-        output=output,
-        prices=prices,
-        cliffs=tuple(PriceCliff(above, TokenPrices(*higher)) for above, higher in cliffs),
-        origin="bundled",
-    )
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, Window])
 
 
 def read_window(
@@ -135,9 +120,6 @@ def _as_mapping(value: object) -> Mapping[str, object]:
     return {}
 
 
-_PRIOR_FACTORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
-
-
 def make_counter_name(upstream: str, model: str) -> str:
     """Token counts of one upstream and one model family say nothing of others."""
     return f"{upstream}/{model_family(model)}"
@@ -145,4 +127,5 @@ def make_counter_name(upstream: str, model: str) -> str:
 
 def find_prior_calibration(model: str) -> Calibration:
     """Before the first usage comes back."""
-    return Calibration(_PRIOR_FACTORS.get(model_family(model), 1.0))
+    factors = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
+    return Calibration(factors.get(model_family(model), 1.0))

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
@@ -74,17 +74,12 @@ def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
 
 
 def read_focus(arguments: str) -> str:
-    try:
-        value = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return ""
-    focus = value.get("focus") if isinstance(value, dict) else None
-    if not isinstance(focus, str):
-        return ""
-    return focus
+    focus = _read_arguments(arguments).get("focus")
+    if isinstance(focus, str):
+        return focus
+    return ""
 
 
-T = TypeVar("T")
 SEARCHED_CHARACTERS = 200
 
 
@@ -98,9 +93,7 @@ Finder = Callable[[str], Match | None]
 
 
 def find_text(text_to_find: str) -> Finder:
-    """A finder in linear time: an expression that ignores case takes the product of both lengths, and holds the
-    interpreter.
-    """
+    """In linear time: an expression that ignores case takes the product of both lengths, and holds the interpreter."""
     folded_text = _fold_case(text_to_find)
 
     def find(text: str) -> Match | None:
@@ -137,9 +130,7 @@ def _write_call(call: ToolCall) -> str:
 
 
 def list_searched_texts(message: Message) -> Iterator[str]:
-    """All that is recalled, then the texts in its calls without the escapes of JSON: so a line of a file is searched
-    for.
-    """
+    """All that is recalled, then the texts in its calls without the escapes of JSON: a line of a file may be sought."""
     yield write_out(message)
     for call in message.calls:
         yield from _list_escaped_texts(call)
@@ -150,14 +141,11 @@ def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
         try:
             yield from list_argument_texts(call)
         except RecursionError:
-            return  # arguments that are nested too deep are searched as they were sent only
+            return  # nested too deep: the arguments are searched as they were sent only
 
 
-def search(messages: Iterable[tuple[T, Iterable[str]]], find: Finder) -> Iterator[tuple[T, Match]]:
-    for about, texts in messages:
-        match = next(filter(None, map(find, texts)), None)
-        if match is not None:
-            yield about, match
+def find_first(texts: Iterable[str], find: Finder) -> Match | None:
+    return next(filter(None, map(find, texts)), None)
 
 
 def find_line(message: Message, match: Match) -> int:
@@ -178,15 +166,12 @@ def render_match(match: Match) -> str:
     return " ".join(match.text[start : match.stop + 60].split())
 
 
-TOOL = RECALL.name
-
-
 def render_handle(start: int, stop: int) -> str:
     """How the model calls the tool for `body[start:stop]`."""
     numbers = f"{start + 1}"
     if stop > start + 1:
         numbers = f"{start + 1}-{stop}"
-    return f'{TOOL} with messages "{numbers}"'
+    return f'{RECALL.name} with messages "{numbers}"'
 
 
 _RANGE = re.compile(r"\D{0,20}(\d{1,9})(?:\s{0,3}(?:-|\u2013|\.\.|to)\s{0,3}(\d{1,9}))?\D{0,5}")
@@ -243,31 +228,36 @@ class EarlierMessages(Struct, frozen=True, dict=True):
 
     def _name(self, number: int) -> str:
         message = self.body[number - 1]
-        call = self._calls[number - 1]
         if message.is_result:
-            if call is not None:
-                return f"result of {call.name}"
-            return "result"
+            call = self._calls[number - 1]
+            if call is None:
+                return "result"
+            return f"result of {call.name}"
         if message.role in HEAD:
             return "instruction"
         return message.role
 
     @cached_property
     def _calls(self) -> Sequence[ToolCall | None]:
-        return [*find_callers(self.body)]
+        return list(find_callers(self.body))
 
     def _search(self, text: str, numbers: tuple[int, int]) -> str:
-        first, last = numbers
-        messages = ((number, list_searched_texts(self.body[number - 1])) for number in range(first, last + 1))
-        hits = list(search(messages, find_text(text[:SEARCHED_CHARACTERS])))
-        lines = [
-            f"[{number}] {self._name(number)}, line {find_line(self.body[number - 1], match)}: " + render_match(match)
-            for number, match in hits[:HITS_MAX]
-        ]
+        find = find_text(text[:SEARCHED_CHARACTERS])
+        hits = 0
+        lines: list[str] = []
+        for number in range(numbers[0], numbers[1] + 1):
+            message = self.body[number - 1]
+            match = find_first(list_searched_texts(message), find)
+            if match is None:
+                continue
+            hits += 1
+            if hits <= HITS_MAX:
+                line = find_line(message, match)
+                lines.append(f"[{number}] {self._name(number)}, line {line}: {render_match(match)}")
         if not lines:
             lines.append("No message holds this text.")
-        if len(hits) > HITS_MAX:
-            lines.append(f"{len(hits) - HITS_MAX:,} more messages hold it.")
+        if hits > HITS_MAX:
+            lines.append(f"{hits - HITS_MAX:,} more messages hold it.")
         if len(text) > SEARCHED_CHARACTERS:
             lines.append(f"Only the first {SEARCHED_CHARACTERS} characters of the text were searched for.")
         return "\n".join(lines)
@@ -309,6 +299,7 @@ def _cut(text: str, room_bytes: int, *, first_line: int = 1) -> str:
         return text
     head = raw[:room_bytes].decode("utf-8", "ignore")
     end = head.rfind("\n")
-    head = head[:end] if end > len(head) // 2 else head
+    if end > len(head) // 2:
+        head = head[:end]
     line, last = first_line + head.count("\n"), first_line + text.count("\n")
     return f"{head}\n[… cut here by the context proxy, in line {line:,} of {last:,}]"

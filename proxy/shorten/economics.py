@@ -78,7 +78,7 @@ MOST_ANSWER_TOKENS = 32_000
 LEARNED_SECONDS = 24 * 3600
 
 
-class TokenPrices(Struct, frozen=True):
+class TokenPrices(Struct, frozen=True, array_like=True):
     input: float
     cache_read: float | None
     cache_write: float | None
@@ -97,12 +97,12 @@ class TokenPrices(Struct, frozen=True):
         return self.cache_write
 
 
-class PriceCliff(Struct, frozen=True):
+class PriceCliff(Struct, frozen=True, array_like=True):
     above: int
     prices: TokenPrices
 
 
-class Window(Struct, frozen=True):
+class Window(Struct, frozen=True, array_like=True):  # as the bundled table has it
     total: int | None = None
     input: int | None = None
     output: int | None = None

@@ -8,7 +8,7 @@ import pytest
 from proxy.errors import Overloaded
 from proxy.models.tokenizer import Tokenizer, Tokenizers
 from proxy.path.services import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
-from proxy.recall.tool import TOOL, EarlierMessages
+from proxy.recall.tool import RECALL, EarlierMessages
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess
@@ -88,7 +88,7 @@ async def test_the_recalls_of_a_model_are_answered_in_a_thread(up, tmp_path, mon
         return "found"
 
     monkeypatch.setattr(EarlierMessages, "answer", answer)
-    up.script = in_turn(call_turn(TOOL, search="x") + call_turn(TOOL, search="y"), text_turn("I see."))
+    up.script = in_turn(call_turn(RECALL.name, search="x") + call_turn(RECALL.name, search="y"), text_turn("I see."))
     policies = {"default": {**SMALL, "recall": "on"}}
     async with GatewayInProcess(up, tmp_path, policies=policies, retries=0) as served:
         await served.relay(served.call(reading(30, size=12_000), tools=[tool("Read")]))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.messages import extract_text
-from proxy.recall.tool import TOOL
+from proxy.recall.tool import RECALL
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import add_usage
 from proxy.wire.chat.chat_answers import CHAT_ANSWERS
@@ -18,12 +18,12 @@ from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn
 from tests.support.proxy_client import data_of
 
-USED = {"id": "call_1", "function": {"name": TOOL, "arguments": json.dumps({"messages": "3"})}}
+USED = {"id": "call_1", "function": {"name": RECALL.name, "arguments": json.dumps({"messages": "3"})}}
 PLAIN = {"id": "call_0", "function": {"name": "Read", "arguments": json.dumps({"path": "a.py"})}}
 STREAMS = {
     "chat": (
         CHAT_ANSWERS,
-        (text_turn("Hm.") + call_turn(TOOL, messages="3")).frames(usage=True),
+        (text_turn("Hm.") + call_turn(RECALL.name, messages="3")).frames(usage=True),
         text_turn("It is.").frames(usage=True),
     ),
     "messages": (
@@ -41,7 +41,7 @@ STREAMS = {
 
 def play(wire, *streams, size=None):
     """What a client gets of these rounds, fed in pieces of this size."""
-    rounds, found = wire.ROUNDS({TOOL}, stream=True), b""
+    rounds, found = wire.ROUNDS({RECALL.name}, stream=True), b""
     for number, frames in enumerate(streams):
         data = b"".join(frames)
         for at in range(0, len(data), size or len(data)):
@@ -60,7 +60,7 @@ def test_a_stream_cut_anywhere_is_shown_alike(api, newline):
     pinged = [[b": ping\n\n" + frame for frame in frames] for frames in streams]
     ended = [[frame.replace(b"\n", newline) for frame in frames] for frames in pinged]
     lines = [line for line in play(wire, *pinged).splitlines() if line]
-    assert TOOL not in b"".join(lines).decode()
+    assert RECALL.name not in b"".join(lines).decode()
     whole = play(wire, *ended)
     assert [line for line in whole.splitlines() if line] == lines
     assert all(play(wire, *ended, size=size) == whole for size in (*range(1, 40), 64))
@@ -76,26 +76,26 @@ def test_a_stream_without_a_recall_keeps_every_byte(api):
 
 @pytest.mark.parametrize("ending", ["length", None], ids=["cut", "broken off"])
 def test_a_recall_that_is_not_whole_is_not_answered(ending):
-    frames = list((text_turn("Hm.") + call_turn(TOOL, messages="3")).frames())
+    frames = list((text_turn("Hm.") + call_turn(RECALL.name, messages="3")).frames())
     frames = frames[:-2] + ([finish(ending), DONE] if ending else [])
     found = play(CHAT_ANSWERS, frames)
-    assert TOOL.encode() not in found
+    assert RECALL.name.encode() not in found
     assert (b'"length"' in found) == (ending == "length")
     assert (DONE in found) == (ending == "length")
 
 
 def test_calls_of_servers_that_number_none_or_all_alike_are_separated():
     read = {"id": "a", "type": "function", "function": {"name": "Read", "arguments": "{}"}}
-    used = {"id": "b", "type": "function", "function": {"name": TOOL, "arguments": '{"search":"x"}'}}
+    used = {"id": "b", "type": "function", "function": {"name": RECALL.name, "arguments": '{"search":"x"}'}}
     for more in ({}, {"index": 0}):
         pieces = [delta(tool_calls=[{**used, **more}]), delta(tool_calls=[{**read, **more}])]
         found = play(CHAT_ANSWERS, [*pieces, finish("tool_calls"), DONE], text_turn("So.").frames())
-        assert TOOL.encode() not in found
+        assert RECALL.name.encode() not in found
         assert found.count(b'"Read"') == 1
         assert found.count(b'"finish_reason":"tool_calls"') == 1
 
 
-@pytest.mark.parametrize("name", [TOOL, "Read"])
+@pytest.mark.parametrize("name", [RECALL.name, "Read"])
 def test_a_call_whose_name_comes_in_a_later_piece_is_one_call(name):
     pieces = [
         delta(tool_calls=[{"index": 0, "id": "c1", "type": "function"}]),
@@ -104,11 +104,13 @@ def test_a_call_whose_name_comes_in_a_later_piece_is_one_call(name):
         delta(tool_calls=[{"index": 0, "function": {"arguments": ':"3"}'}}]),
     ]
     ends = [finish("tool_calls"), DONE]
-    found = play(CHAT_ANSWERS, [*pieces, *ends], *([text_turn("So.").frames()] if name == TOOL else []))
+    found = play(CHAT_ANSWERS, [*pieces, *ends], *([text_turn("So.").frames()] if name == RECALL.name else []))
     made = [piece for event in data_of(found)[:-1] for piece in event["choices"][0]["delta"].get("tool_calls", ())]
-    assert [piece.get("id") for piece in made if piece.get("id")] == ([] if name == TOOL else ["c1"])
-    assert "".join(piece.get("function", {}).get("name") or "" for piece in made) == ("" if name == TOOL else "Read")
-    assert (b'"finish_reason":"stop"' in found) == (name == TOOL)
+    assert [piece.get("id") for piece in made if piece.get("id")] == ([] if name == RECALL.name else ["c1"])
+    assert "".join(piece.get("function", {}).get("name") or "" for piece in made) == (
+        "" if name == RECALL.name else "Read"
+    )
+    assert (b'"finish_reason":"stop"' in found) == (name == RECALL.name)
 
 
 def test_a_call_without_a_name_is_shown_at_the_end():
@@ -128,7 +130,7 @@ def test_a_recall_in_a_stream_without_its_last_blank_line_is_answered(api):
     kept = first[:-1] if api == "chat" else first  # without [DONE]
     cut = [b"".join(kept).rstrip(b"\n")]
     found = play(wire, cut, last)
-    assert TOOL.encode() not in found
+    assert RECALL.name.encode() not in found
     assert found == play(wire, kept, last)
 
 
@@ -143,7 +145,7 @@ def test_a_background_answer_is_without_recall(more, may):
 
 
 def test_running_figures_of_a_later_round_hold_those_before():
-    first = [*call_turn(TOOL, messages="3").frames()[:-1], chunk(choices=[], usage={"prompt_tokens": 7}), DONE]
+    first = [*call_turn(RECALL.name, messages="3").frames()[:-1], chunk(choices=[], usage={"prompt_tokens": 7}), DONE]
     running = event({"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}}], "usage": {"prompt_tokens": 8}})
     found = play(CHAT_ANSWERS, first, [running, finish(), DONE])
     assert b'"usage":{"prompt_tokens":15}' in found
@@ -165,14 +167,14 @@ def test_figures_are_added_and_words_replaced():
 
 @pytest.mark.seconds
 def test_an_endless_event_is_relayed_in_pieces():
-    rounds = CHAT_ANSWERS.ROUNDS({TOOL}, stream=True)
+    rounds = CHAT_ANSWERS.ROUNDS({RECALL.name}, stream=True)
     found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
     assert sum(map(len, found)) >= 32 * 1024 * 1024
     assert b"".join([*found, rounds.close()]) == b"x" * 40 * 1024 * 1024
 
 
 def test_events_whose_reader_fails_are_still_held(monkeypatch):
-    rounds = CHAT_ANSWERS.ROUNDS({TOOL}, stream=True)
+    rounds = CHAT_ANSWERS.ROUNDS({RECALL.name}, stream=True)
     assert rounds.feed(b"data: 1") == b""
     monkeypatch.setattr(rounds, "_show", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -183,7 +185,7 @@ def test_events_whose_reader_fails_are_still_held(monkeypatch):
 WORDS = st.sampled_from(["", "Hm.", "Two words", "ends in a line\n", " begins with a space"])
 OWN = st.sampled_from(["Read", "Bash"])
 LAST = st.tuples(WORDS, st.lists(OWN, max_size=2))
-WAITING = st.tuples(WORDS, st.lists(OWN, max_size=2).flatmap(lambda own: st.permutations([*own, TOOL])))
+WAITING = st.tuples(WORDS, st.lists(OWN, max_size=2).flatmap(lambda own: st.permutations([*own, RECALL.name])))
 
 
 def answers_of(api, rounds):
@@ -215,13 +217,13 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
     rounds = [*waiting, last]
     streams, bodies = zip(*answers_of(api, rounds), strict=True)
     streamed = play(wire, *streams)
-    gathered = wire.ROUNDS({TOOL}, stream=False)
+    gathered = wire.ROUNDS({RECALL.name}, stream=False)
     for body in bodies:
         gathered.feed(json.dumps(body).encode())
         if gathered.end_round() is not None:
             gathered.begin_round(is_last=False)
     whole = gathered.close() or json.dumps(bodies[-1]).encode()
-    assert TOOL.encode() not in streamed + whole
+    assert RECALL.name.encode() not in streamed + whole
     reader = None if wire is CHAT_ANSWERS else wire
     found = []
     for kind, data in (("text/event-stream", streamed), ("application/json", whole)):
@@ -235,12 +237,12 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
 
 
 def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
-    recall = {"type": "function_call", "call_id": "call_0", "name": TOOL, "arguments": "{}"}
+    recall = {"type": "function_call", "call_id": "call_0", "name": RECALL.name, "arguments": "{}"}
     beside = [
         {"type": kind, "id": f"item_{kind}", "call_id": f"call_{kind}"}
         for kind in ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
     ]
-    rounds = RESPONSES_ANSWERS.ROUNDS({TOOL}, stream=False)
+    rounds = RESPONSES_ANSWERS.ROUNDS({RECALL.name}, stream=False)
     rounds.feed(json.dumps({"object": "response", "status": "completed", "output": [*beside, recall]}).encode())
     answer = rounds.end_round()
     texts = [f"text {number}" for number in range(len(answer.calls))]

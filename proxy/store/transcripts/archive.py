@@ -308,16 +308,15 @@ class Transcript(Struct, frozen=True):
             yield at, "answer" if is_answer else role, seen_at, text
 
     def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
-        yield from ((*label, match) for label, match in recall.search(self._list_searched(), find))
-
-    def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
         for at, seen_at, raw, is_answer in self._list_messages():
             message = _read_saved(raw)
             texts: Iterable[str] = (_decode(raw),)
             role = "?"
             if message is not None:
                 texts, role = recall.list_searched_texts(message), message.role
-            yield (at, "answer" if is_answer else role, seen_at), texts
+            match = recall.find_first(texts, find)
+            if match is not None:
+                yield at, "answer" if is_answer else role, seen_at, match
 
     def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
         for head in self.heads.values():
