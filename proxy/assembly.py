@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from proxy.telemetry.otel import Exporter
 
 Warn = Callable[[str], None]
-_A_BLOCK = bytes(4096)  # of a disk
 
 
 async def can_write_state(folder: Path, store: Store) -> bool:
@@ -51,7 +50,7 @@ def can_write(folder: Path) -> bool:
 def _can_write_file(folder: Path) -> bool:
     try:
         with TemporaryFile(dir=folder) as file:
-            file.write(_A_BLOCK)
+            file.write(bytes(4096))  # a block of a disk
             file.flush()
     except OSError:
         return False
@@ -105,7 +104,9 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
     if not settings.endpoint:
         return None
     collector = Receiver("collector", settings.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
-    headers = {name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()}
+    headers: dict[str, str] = {}
+    for name, value in settings.headers.items():
+        headers[name] = value.value if isinstance(value, Secret) else value
     exporter: Exporter = _import_otel().Exporter(collector, headers, settings.service, base_urls)
     return exporter
 

@@ -8,8 +8,6 @@ import json
 from http import HTTPStatus
 from typing import Any, ClassVar
 
-TYPE = "proxy_error"
-
 
 class ProxyError(Exception):
     """`code` is stable; `message` is for people."""
@@ -129,7 +127,7 @@ class UpstreamTimeout(ProxyError):
 
 def as_error(fault: ProxyError) -> dict[str, Any]:
     """https://platform.openai.com/docs/guides/error-codes"""
-    return {"message": fault.message, "type": TYPE, "param": None, "code": fault.code}
+    return {"message": fault.message, "type": "proxy_error", "param": None, "code": fault.code}
 
 
 ANTHROPIC_TYPES = {

@@ -274,9 +274,9 @@ class Dispatcher:
     """It never raises."""
 
     def __init__(self, listeners: Mapping[str, Listener], count_error: Callable[[str], None]) -> None:
-        self._listeners = tuple(
-            (listener, Containment(partial(self._report, name))) for name, listener in listeners.items()
-        )
+        self._listeners: list[tuple[Listener, Containment]] = []
+        for name, listener in listeners.items():
+            self._listeners.append((listener, Containment(partial(self._report, name))))
         self._count_error = count_error
         self._reported: set[tuple[str, str, str]] = set()
 

@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeVar, overload
 
 ENTRY_BYTES = 200
 """Counted for each entry in addition to its content."""
-ONE_OWNER_SHARE = 0.25
-"""The share that one owner may fill; from then on it displaces only its own entries."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -37,9 +35,9 @@ class _OwnEntries(Generic[K]):
 
 
 class ByteBoundedCache(Generic[K, V]):
-    """*owner_of* returns the owner of a key, who fills at most a quarter; *weigh* the bytes of a key and its value.
+    """*owner_of* returns the owner of a key; *weigh* the bytes of a key and its value.
 
-    An entry that is larger than its share is not kept at all. For one thread.
+    An owner fills at most a quarter, and then displaces its own entries. Larger entries are not kept. For one thread.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class ByteBoundedCache(Generic[K, V]):
         weigh: Callable[[K, V], int] = lambda key, value: weigh_text((key, value)),
     ) -> None:
         self._max_bytes = max_bytes
-        self._max_owner_bytes = int(max_bytes * ONE_OWNER_SHARE)
+        self._max_owner_bytes = max_bytes // 4
         self._owner_of = owner_of
         self._weigh = weigh
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()

@@ -28,7 +28,7 @@ from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.token_counts import read_usage
 
 MAX_TRIES = 3
-BOUND_NAMES = ("max_tokens", "max_completion_tokens")
+BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
 # These refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning); most other servers know only that.
 _REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _OTHER_NAME = re.compile(
@@ -38,10 +38,6 @@ _OTHER_NAME = re.compile(
 REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
 # The answer ran out of room, perhaps on reasoning: worth the same question with more room.
 TRUNCATED_OUTCOMES = {"cut-off", "empty"}
-# Headers by which the client describes its own request, which this is not.
-_REQUEST_SPECIFIC = frozenset({"idempotency-key", "content-encoding", "content-type"})
-# The headers that another upstream may see. An allow-list, because credentials travel in headers of any name.
-_ALLOWED_ELSEWHERE = frozenset({"accept", "user-agent", "anthropic-version"})
 
 
 class SummaryCost(Struct, frozen=True):
@@ -69,19 +65,18 @@ class Refused(Struct, frozen=True):
     wants_other_name: bool = False
 
 
-Bounds = dict[str, int]
-"""The tokens of the answer, by the parameter that says so."""
+def adapt_bounds(bounds: dict[str, int], refusal: Refused | None) -> dict[str, int]:
+    """Return the bounds that this upstream wants; the same if its refusal is not about them.
 
-
-def adapt_bounds(bounds: Bounds, refusal: Refused | None) -> Bounds:
-    """Return the bounds that this upstream wants; the same if its refusal is not about them."""
+    Bounds are the tokens of the answer, by the parameter that says so.
+    """
     if refusal is None:
         return bounds
     tokens = max(bounds.values())
     if refusal.longest_answer is not None and refusal.longest_answer < tokens:
         return dict.fromkeys(bounds, refusal.longest_answer)
     if refusal.wants_other_name and len(bounds) == 1:
-        return {name: tokens for name in BOUND_NAMES if name not in bounds}
+        return dict.fromkeys(BOUND_NAMES - bounds.keys(), tokens)
     return bounds
 
 
@@ -114,7 +109,8 @@ class SummaryCall(Struct, frozen=True):
 
     async def run(self) -> "SummaryOutcome":
         """Ask up to three times, each time with another body."""
-        outcome, max_tokens, longest_answer = SummaryOutcome(), self.question.rules.max_tokens, self.longest_answer
+        outcome = SummaryOutcome()
+        max_tokens, longest_answer = self.question.rules.max_tokens, self.longest_answer
         # Under the names that the client uses, or else that of this kind of model.
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
         bounds = dict.fromkeys(names, _limit(max_tokens, longest_answer))
@@ -138,7 +134,7 @@ class SummaryCall(Struct, frozen=True):
                 bounds = dict.fromkeys(bounds, _limit(2 * max_tokens, longest_answer))
         return outcome
 
-    def _write(self, attempt: Try, bounds: Bounds) -> bytes:
+    def _write(self, attempt: Try, bounds: dict[str, int]) -> bytes:
         if not attempt.aligned:  # or else the upstream has read the messages before
             (message,) = attempt.messages
             attempt = replace(attempt, messages=(replace(message, raw=self.redaction.of_json(message.raw)[0]),))
@@ -179,13 +175,19 @@ class SummaryCall(Struct, frozen=True):
         return self._format.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
-        """To another upstream go the headers of an allow-list, no query and no key of a team."""
-        json_body = ("content-type", "application/json")
+        """To another upstream go no query, no key of a team, and no header but three: any may hold a credential."""
+        headers: list[tuple[str, str]] = []
+        for name, value in self.call.headers:
+            if self.is_other_upstream:
+                may_go = name.lower() in ("accept", "user-agent", "anthropic-version")
+            else:  # without those that describe the client's own request, which this is not
+                may_go = name.lower() not in ("idempotency-key", "content-encoding", "content-type")
+            if may_go:
+                headers.append((name, value))
+        call = replace(self.call, headers=(*headers, ("content-type", "application/json")), body=body)
         if self.is_other_upstream:
-            headers = tuple(pair for pair in self.call.headers if pair[0].lower() in _ALLOWED_ELSEWHERE)
-            return replace(self.call, query="", headers=(*headers, json_body), body=body, credential=None, trace=None)
-        headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in _REQUEST_SPECIFIC)
-        return replace(self.call, headers=(*headers, json_body), body=body)
+            return replace(call, query="", credential=None, trace=None)
+        return call
 
 
 class SummaryOutcome(Struct, frozen=True):

@@ -73,10 +73,11 @@ class Summarizer:
 
     def start(self, order: SummaryOrder) -> None:
         """For later use; not while another question about this history is under way."""
-        links, head = set(order.identity.links), order.identity.head
-        same_history = (pending for pending in self._pending.values() if pending.link in links and pending.head == head)
-        if order.key not in self._pending and any(same_history):
-            return
+        links = set(order.identity.links)
+        if order.key not in self._pending:
+            for other in self._pending.values():
+                if other.link in links and other.head == order.identity.head:
+                    return
         pending = self._begin(order)
         if pending is not None:
             pending.is_for_later = True
