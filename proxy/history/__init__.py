@@ -4,14 +4,13 @@ Theory of operation, of this room and of `shorten/state.py`:
 
 1. A request holds a *head* (system messages) and a *body*, the history proper. Its client sends all of it every time.
 2. The body falls into *groups*: a user's message, or an answer with the results of its calls. Cuts are made between
-   groups only, or an upstream refuses the request (`grouping.py`).
-3. Each message has a *link*: a hash over it and all before it (`chain.py`). A *block* is stored under the link of the
-   last message that it covers. It lists *parts*: stretches of the client's own messages, or bytes of the proxy.
+   groups only, or an upstream refuses the request.
+3. Each message has a *link*: a hash over it and all before it. A *block* is stored under the link of the last message
+   that it covers. It lists *parts*: stretches of the client's own messages, or bytes of the proxy.
 4. The block's messages (*covered*) and the messages after it (*tail*) are the *view*, which is forwarded after the
    head. The same block and the same body make the same bytes, on any worker.
-5. To make a new block, the view is cut before its newest part. The *draft* is what stands before that *cut*: steps
-   shorten it, except the messages that are fixed. The shortened draft becomes the new block, which covers all that the
-   old one covers.
+5. For a new block, the view is cut before its newest part. Steps shorten the *draft* before that *cut*, except the
+   messages that are fixed. The result is the new block, which covers all that the old one covers.
 
     body:       m0 m1 m2 m3 m4 m5 | m6 m7 m8 m9 m10
     groups:     [m0] [m1 m2 m3] [m4 m5] [m6 m7] [m8 m9 m10]
@@ -20,11 +19,10 @@ Theory of operation, of this room and of `shorten/state.py`:
     draft:      m0 s1   m6 m7 | m8 m9 m10                                                cut before the last answer
     new block:  covers 8: part m0, part s1, part "[shortened ...]" for m6-m7             stored under h(8)
 
-6. Values per message (groups, links, sizes) are kept in *columns* and continued with the next request, as only the end
-   of a history is new.
+6. Values per message (groups, links, sizes) are kept in *columns* and continued with the next request.
 
-Keep in sync: whatever changes the bytes of a view for the same block and body breaks the upstream's prompt cache. A
-change of the canonical form makes all stored keys unknown.
+Keep in sync: a change of the bytes of a view for the same block and body breaks the upstream's prompt cache. A change
+of the canonical form makes all stored keys unknown.
 
 messages      one message: the client's bytes, and the little that deciding needs
 splice        changes inside JSON bytes that leave all other bytes as they are

@@ -1,18 +1,15 @@
 """Columns: values computed message by message, continued from one request of a conversation to the next.
 
-A client sends its whole history with every request, and only the end of it is new. What follows from a message and
-those before it (its link, its size, the call it answers) is computed once and kept in a column.
+Only the end of each history is new. Values that follow from a message and those before it are computed once.
 
     request 1    m0 m1 m2 m3          group starts    0 1 1 1
     request 2    m0 m1 m2 m3 m4 m5    group starts    0 1 1 1 4 4     only the last two are computed
 
 1. Value *i* of a column follows from messages 0 to *i* and from the key of the column. If all columns were forgotten,
    the same would be decided, only later.
-2. `Request.columns` are those of the client's history. Each view of it (the messages that are forwarded) has columns
-   of its own, which continue those of the last view.
+2. `Request.columns` are those of the client's history. A view of it (the messages that are forwarded) has others, which
+   continue those of the last view.
 3. Only columns that a request used are kept for the next one: keys hold names that clients choose.
-
-Every column is a method of `Columns`; `_extend` is the one way to continue them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +32,7 @@ CountTokens = Callable[[bytes], int]
 
 
 class Columns:
-    """The columns of one history, or of one view."""
+    """The columns of one history, or of one view: each is a method, and `_extend` continues them."""
 
     __slots__ = ("_earlier", "_shared", "_values", "_view")
 
@@ -46,7 +43,7 @@ class Columns:
         self._view: _View | None = None
 
     def follow(self, earlier: "Columns", shared_length: int) -> "Columns":
-        """Continue those of a history that has the first *shared_length* messages in common with this one."""
+        """Continue those of a history with the same first *shared_length* messages."""
         self._earlier = earlier._values  # noqa: SLF001 (its own class)
         self._shared = shared_length
         view = earlier._view  # noqa: SLF001
@@ -68,15 +65,12 @@ class Columns:
     def _map(self, column: Hashable, items: Sequence[T], function: Callable[[T], V]) -> Sequence[V]:
         return self._extend(column, len(items), lambda values: map(function, items[len(values) :]))
 
-    # Views
-
     def continue_view(
         self, messages: tuple[Message, ...], body_length: int, block: object, covered_count: int
     ) -> "Columns":
-        """Return the columns of this view of the history. It takes the place of the last view.
+        """Return the columns of this view, which continue those of the last one up to the first difference.
 
-        Of that, all messages before the first difference are continued. *block* is None if the messages in place of
-        those that it covers depend on more than the block.
+        *block* is None if the messages for those that it covers depend on more than the block.
         """
         last, columns = self._view, Columns()
         if last is not None:
@@ -96,16 +90,14 @@ class Columns:
         return view.columns
 
     def find_covered(self, block: object, covers: int) -> tuple[Message, ...] | None:
-        """Return the messages that stood for the first *covers* ones in the last view, if it was made by this block."""
+        """Return the messages for the first *covers* ones in the last view, if this block made it."""
         view = self._view
         if view is None or view.block is not block or view.body_length < covers:
             return None
         return view.messages[: view.covered_count]
 
-    # Columns of any messages: a history or a view
-
     def group_starts(self, messages: Sequence[Message]) -> Sequence[int]:
-        """The start of each message's group, see `Groups.starts`."""
+        """See `Groups.starts`."""
         return self._extend("group starts", len(messages), partial(find_group_starts, messages))
 
     def callers(self, messages: Sequence[Message]) -> Sequence[ToolCall | None]:
@@ -128,25 +120,22 @@ class Columns:
         return self._extend(("token sums", estimate), len(messages), compute)
 
     def count_summed(self, estimate: CountTokens) -> int:
-        """The number of messages whose tokens are known."""
+        """The number of messages in `token_sums`."""
         return len(self._extend(("token sums", estimate), 0, tuple))
 
     def worth_sums(self, step: object, estimate: CountTokens, length: int, compute: Compute[float]) -> Sequence[float]:
-        """The tokens that a step could clear of each message and all before it."""
+        """The tokens that a step could clear, summed up."""
         return self._extend(("worth sums", step, estimate), length, compute)
 
-    # Columns of the client's history
-
     def links(self, origin: bytes, secret: bytes, length: int, compute: Compute[bytes]) -> Sequence[bytes]:
-        """The link of each message."""
         return self._extend(("links", origin, secret), length, compute)
 
     def links_as_text(self, origin: bytes, links: Sequence[bytes]) -> Sequence[str]:
-        """The links in hexadecimal digits, as transcripts have them."""
+        """In hexadecimal digits, as transcripts have them."""
         return self._map(("links as text", origin), links, bytes.hex)
 
     def store_keys(self, first_key: str, links: Sequence[bytes], make_key: Callable[[bytes], str]) -> Sequence[str]:
-        """The key of each link in a store. *first_key* says whose keys they are, and of which kind."""
+        """*first_key* says whose keys they are, and of which kind."""
         return self._map(("store keys", first_key), links, make_key)
 
     def usual_forms(self, length: int, compute: Compute[V]) -> Sequence[V]:
@@ -154,11 +143,10 @@ class Columns:
         return self._extend("usual forms", length, compute)
 
     def head_digest(self, key: Hashable, compute: Callable[[], str]) -> str:
-        """The digest of the head, which *key* holds."""
+        """*key* holds the head."""
         return self._extend(("head digest", key), 1, lambda _: (compute(),))[0]
 
     def raw_messages(self, messages: Sequence[Message]) -> Sequence[bytes]:
-        """The bytes of each message."""
         return self._map("raw messages", messages, attrgetter("raw"))
 
     def content_hashes(self, messages: Sequence[Message], hash_content: Callable[[Message], int]) -> Sequence[int]:
@@ -188,7 +176,6 @@ class Columns:
         return self._extend("documents", length, compute)
 
     def pinned_passages(self, pins: Hashable, messages: Sequence[Message], find: Callable[[Message], V]) -> Sequence[V]:
-        """The pinned passages of each message."""
         return self._map(("pinned passages", pins), messages, find)
 
     def compact_requests(self, messages: Sequence[Message], asks: Callable[[Message], bool]) -> Sequence[bool]:
@@ -196,22 +183,20 @@ class Columns:
         return self._map("compact requests", messages, asks)
 
     def after_always_steps(self, key: Hashable, length: int, compute: Compute[Message]) -> Sequence[Message]:
-        """Each message as the always-steps of a block leave it."""
+        """The messages as the always-steps of a block leave them."""
         return self._extend(("after always steps", key), length, compute)
 
     def after_rereads(self, key: Hashable, length: int, compute: Compute[Message]) -> Sequence[Message]:
-        """Each message behind a block with its claims about earlier results corrected."""
+        """The messages after a block with their claims about earlier results corrected."""
         return self._extend(("after rereads", key), length, compute)
 
-    # Columns of a view
-
     def write_messages(self, length: int, compute: Compute[V]) -> Sequence[V]:
-        """The bytes of each message in another API than Chat Completions."""
+        """Of a view: the bytes in another API than Chat Completions."""
         return self._extend("written", length, compute)
 
 
 class _View(Struct, frozen=True):
-    """The messages that were last forwarded for a history, without the head."""
+    """The messages that were last forwarded for a history."""
 
     messages: tuple[Message, ...]
     columns: Columns

@@ -12,9 +12,7 @@ A *group* is the smallest thing that may go: one user message, or an answer with
     assistant Done.                       group 3
 
 An upstream refuses a result without its call, and would refuse it for ever: the client sends the same history again.
-So every cut goes through `snap()`. Ids repeat in real conversations: a result answers the newest open call of its id.
-
-A *turn* is a user message and the groups after it. An autonomous agent may have one turn and three hundred groups.
+So every cut goes through `snap()`. A *turn* is a user message and the groups after it.
 """
 
 import json
@@ -34,8 +32,8 @@ MISSING = "[No result of this call was recorded.]"
 ANSWERED_WITHIN_MESSAGES = 400
 """A result finds a call of an earlier answer, and an answer the one it continues, within this distance."""
 LATE_WITHIN_MESSAGES = 32
-"""Upper bound of a group that a late result extends. If each result came one answer late, the whole history would be
-one group. A fold keeps calls that it would part from their results."""
+"""Upper bound of a group that a late result extends. Otherwise a history of late results would be one group. A fold
+keeps calls that it would part from their results."""
 # Ids of the tool's use, of its result, and of the program that calls a tool of the client.
 _USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 
@@ -45,7 +43,7 @@ def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
 
 
 def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
-    """The call that each message answers, after the *known* ones of the first messages."""
+    """The call that each message answers. Those of the first messages are *known*."""
     for pair in pair_results(messages, len(known)):
         if pair is None:
             yield None
@@ -56,8 +54,8 @@ def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] =
 def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[tuple[int, ToolCall] | None]:
     """The message that calls, and the call, which each message from *first* on answers.
 
-    A result answers the newest open call of its id, of several in one message the first. A call of an earlier answer is
-    open for `ANSWERED_WITHIN_MESSAGES` only: the pairs are the same wherever the reading began.
+    Ids repeat: a result answers the newest open call of its id, of several in one message the first. That of an earlier
+    answer is open for `ANSWERED_WITHIN_MESSAGES` only, so that the pairs are the same wherever the reading began.
     """
     start = find_last_assistant(messages, first) or 0
     newest, open_calls = start, _OpenCalls()
@@ -119,7 +117,7 @@ class _OpenCalls:
 
 
 def _read_open_calls(messages: Sequence[Message], stop: int) -> _OpenCalls:
-    """The calls shortly before *stop* that no result before *stop* answers."""
+    """Those shortly before *stop* that no result before it answers."""
     open_calls = _OpenCalls()
     for place in range(max(0, stop - ANSWERED_WITHIN_MESSAGES), stop):
         message = messages[place]
@@ -131,7 +129,7 @@ def _read_open_calls(messages: Sequence[Message], stop: int) -> _OpenCalls:
 
 
 class Flaws(NamedTuple):
-    """Numbers of flaws for which an upstream may refuse a history."""
+    """An upstream may refuse a history for these."""
 
     orphans: int = 0
     """Results without a call."""
@@ -165,12 +163,9 @@ def count_flaws(messages: Sequence[Message]) -> Flaws:
 
 
 def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
-    """Give all calls a result, drop stray results, and move late results to their calls.
-
-    Late results stay if this API takes them where they are: the bytes that were forwarded before are in its cache.
-    """
+    """Give all calls a result, drop stray results, and move late results to their calls if this API wants that."""
     pairs = list(pair_results(messages))
-    moves_late_results = api != "responses"  # which takes a result after other messages
+    moves_late_results = api != "responses"  # which takes them there, and has them in its cache
     answered_calls = set[tuple[int, int]]()
     results_of: dict[int, list[Message]] = {}
     for message, pair in zip(messages, pairs, strict=True):
@@ -223,7 +218,7 @@ class Groups(Struct, frozen=True):
             stop = start
 
     def snap(self, cut: int) -> int:
-        """The last place at or before *cut* where the history may be parted."""
+        """The last place at or before *cut* for a cut."""
         if cut >= len(self.starts):
             return len(self.starts)
         start = self.starts[-1]
@@ -259,9 +254,9 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
 
 
 def _find_origin(starts: Sequence[int], caller: int) -> int | None:
-    """The group that the next message, a result of the message at *caller*, belongs to; None: it would be too large.
+    """The group of the next message, a result of the message at *caller*, or None if it would be too large.
 
-    Another answer may stand between the two: an unknown item may part the parallel calls of one response.
+    Another answer may come between: an unknown item may part the parallel calls of one response.
     """
     if caller >= starts[-1]:
         return starts[-1]
@@ -283,17 +278,13 @@ def _find_start(starts: Sequence[int], place: int) -> int:
 
 
 class _AnswersByUse:
-    """The newest answer that names each use of the provider's own tools.
-
-    Each answer is read once, and only if a later one continues a use: a client may send thousands of ids.
-    """
+    """The newest answer that names each use of the provider's own tools. Each is read once, and only if needed."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
         self._stop = 0
-        """The messages before this place were read if they are needed."""
         self._places: dict[bytes, int] = {}
-        """The place of the newest answer by each id, written as JSON."""
+        """By the id, written as JSON."""
 
     def find_continued(self, place: int) -> Iterator[int]:
         """An upstream refuses the answer at *place* without these."""
@@ -324,7 +315,7 @@ def snap(messages: Sequence[Message], cut: int) -> int:
 
 
 def find_turns(messages: Sequence[Message]) -> list[range]:
-    """From one message of a person to the next; the messages before the first are a turn, too."""
+    """The messages before the first of a person are a turn, too."""
     if not messages:
         return []
     turns = []
