@@ -1,4 +1,4 @@
-"""Calls as agents make them: tables of their tools by the names of tool and arguments, and their command lines."""
+"""Calls as agents make them: tables of tools by the names of tool and arguments, and command lines."""
 
 import json
 import re
@@ -18,9 +18,9 @@ class StateTool(Struct, frozen=True):
     glob: str
     examples: str
     is_folded: bool = False
-    """The newest results stay when results are cleared, but not beside a fold."""
+    """The newest results stay when results are cleared, but not in a fold."""
     asks: bool = False
-    """It asks a person. Others with such a name ask a model or a search."""
+    """It asks a person, and not a model or a search."""
 
 
 STATE_TOOLS = (
@@ -53,7 +53,7 @@ STATE_TOOLS = (
     StateTool("compact", "Compact (j-cli)", is_folded=True),
 )
 EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
-"""Instructions, state, and a person's answers; of `STATEFUL` a fold keeps them, too."""
+"""A fold keeps only those of `STATEFUL`."""
 STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
 
 PATHS = (
@@ -148,7 +148,7 @@ _NAME_CHARACTERS = 256
 
 @lru_cache(maxsize=1_024)
 def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
-    """Only for globs of policies: a cache of names from requests would tell other tenants by its timing."""
+    """Only for globs of policies: cached names of requests would tell other tenants by timing."""
     return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
 
 
@@ -193,7 +193,7 @@ def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
 
 
 Hint = tuple[str, str, str]
-"""A glob, then `keep`, `strip`, `remove` or "" (not named) for the request and the response of its calls."""
+"""A glob, then `keep`, `strip`, `remove` or "" for the request and the response of its calls."""
 
 
 def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
@@ -207,7 +207,7 @@ def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
 
 
 def is_read(call: ToolCall) -> bool:
-    """An editor for everything is taken for a reader if it has no arguments."""
+    """So is an editor for everything, without arguments."""
     return find_kind(call.name, {"path": ".", "command": "view", **call.named}) == "read"
 
 
@@ -230,7 +230,7 @@ def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The first and the last line that a call asks for, 0 for the end of the file."""
+    """The first and the last line, 0 for the end of the file."""
     match values:
         case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
             return first, max(0, last)
@@ -270,7 +270,7 @@ def find_command_line(values: Mapping[str, Any]) -> str:
 
 
 def split_commands(line: str) -> list[str]:
-    """Simple commands, without comments. A quoted text that is no single word becomes `?`."""
+    """Without comments. A quoted text that is no single word becomes `?`."""
     if "#" in line:
         line = _COMMENT.sub("", line)
     line = _QUOTED.sub(_unquote, line)

@@ -1,4 +1,4 @@
-"""Change bytes around tools: the calls in an assistant message, and the tools that a request offers."""
+"""Change the calls in an assistant message, and the tools that a request offers."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -10,7 +10,7 @@ from proxy.history.messages import Message, ToolCall, make_literal
 
 
 def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
-    """*change* returns the arguments of each call; everything else keeps its bytes."""
+    """*change* returns the arguments of each call."""
     changes: list[tuple[int, int, bytes]] = []
     for call, (start, stop) in zip(message.calls, _find_argument_spans(message.raw), strict=False):
         text = change(call)

@@ -1,7 +1,7 @@
 r"""The chain of a history: one keyed hash per message, over its canonical form and the hash before it.
 
-Two requests share a link only if they share everything up to it. So after a rewind, an edit or a fork, the longest
-known link finds the block; tenants and siblings are kept apart without a lock.
+Two requests share a link only if they share everything up to it. So the longest known link finds the block, after a
+rewind, an edit or a fork too, and tenants are kept apart.
 
     h(0) = hash(tenant, user, x-conversation-id)
     h(n) = hash(h(n - 1), canonical form of message n)
@@ -9,12 +9,12 @@ known link finds the block; tenants and siblings are kept apart without a lock.
 - The head is left out, as system prompts carry dates. Summaries are bound to it in `identity.py`.
 - The key is secret and shared by all workers: a forged collision would hand out the summary of another tenant.
 
-The canonical form is the same however a client writes its JSON and wherever it puts its cache markers:
+The canonical form does not depend on a client's way of writing JSON, nor on its cache markers:
 
     {"content": [{"text": "gr\u00fc\u00df", "type": "text", "cache_control": {}}], "role": "user"}
     {"role":"user","content":"grüß"}
 
-The first becomes the second. A text that is not JSON stays. Changing the form changes all stored keys.
+The first becomes the second. A text that is not JSON stays.
 """
 
 import json
@@ -33,7 +33,7 @@ _ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 
 CanonicalForm = Callable[[Message], bytes]
 CanonicalKinds = Mapping[tuple[str, bool], bool]
-"""By role and whether there are calls: whether the client writes such messages in canonical form."""
+"""Whether the client writes messages of a role, with or without calls, in canonical form."""
 
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
@@ -80,7 +80,7 @@ def remove_cache_marker(raw: bytes) -> bytes:
 
 
 def remove_wrapping(content: bytes) -> bytes:
-    """Without markers, and without the list that a single text needs for them: both move with each turn."""
+    """Without markers and the list that a single text needs for them: both move with each turn."""
     if content[:1] != b"[":
         return content
     if _MARKER_NAME_PART in content:
@@ -149,7 +149,6 @@ def _strip_markers(element: bytes) -> bytes:
 
 
 def _unwrap_text(raw: bytes) -> bytes:
-    """A single text part and plain text are the same words."""
     content = splice.find_member(raw, "content")
     if content is None:
         return raw
@@ -160,7 +159,7 @@ def _unwrap_text(raw: bytes) -> bytes:
 
 
 def _find_only_text(raw: bytes, start: int) -> bytes | None:
-    """The text, as JSON, if the list at *start* is one part of text and nothing else."""
+    """The text, as JSON, if the list at *start* holds nothing else."""
     parts = list(islice(splice.iterate_elements(raw, start), 2))
     if len(parts) != 1:
         return None
@@ -190,7 +189,7 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
 
 
 def compute_beginning(request: Request, tenant: str, secret: bytes, conversation: str = "") -> bytes:
-    """h(1), which identifies a conversation from its first message on; h(0) if it has none."""
+    """h(1), which identifies a conversation; h(0) if it has no message."""
     origin = _compute_origin(request, tenant, secret, conversation)
     if not request.body:
         return origin
@@ -208,10 +207,10 @@ def compute_link(link: bytes, message: Message, secret: bytes, *, form: Canonica
 
 
 def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
-    """How each message from *start* on is brought into canonical form.
+    """The form of each message from *start* on.
 
-    Parsing every message would cost more than hashing it. One client writes all its JSON in one way, so the first
-    message of each kind tells whether that way is canonical. Escapes are looked for in every message.
+    Parsing costs more than hashing, and a client writes all its JSON in one way: the first message of each kind tells
+    whether that is canonical. Escapes are looked for in every message.
     """
     body = request.body
 

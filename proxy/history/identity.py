@@ -9,8 +9,8 @@ A client sends its whole history every time and gives it no name, so everything 
     team-a/anchor/<link>            the last request that ended at a link
     team-a/scale/<counter>          how an upstream counts the tokens of a family of models
 
-A model that writes a summary has read the head and may repeat any of it, so the summary serves only the same head. What
-agents change in it every turn (dates, counters, a checksum, the state of a repository) is left out of its digest:
+A model that writes a summary has read the head and may repeat it, so the summary serves only the same head. Its digest
+leaves out what agents change every turn: dates, counters, a checksum, the state of a repository.
 
     Today's date: 2026-11-26. Tokens used: 5,120 of 200,000.
     Today's date: \0. Tokens used: \0 of \0.
@@ -50,7 +50,7 @@ class Identity(Struct, frozen=True):
 
     @property
     def conversation(self) -> str:
-        """A history of a head alone is named by its owner: tenants share no name."""
+        """Of a head alone, the owner names it: tenants share no name."""
         if not self.links:
             return ""
         return self.links[:2][-1].hex()[:16]
@@ -66,7 +66,7 @@ class Identity(Struct, frozen=True):
         return make_block_key(self._find_space(is_observed=is_observed), link)
 
     def block_keys(self, link: bytes, *, is_observed: bool) -> tuple[str, str]:
-        """That of the link, and the one for a summary of this head."""
+        """Without and with the head, to which a summary is bound."""
         space = self._find_space(is_observed=is_observed)
         return make_block_key(space, link), make_bound_key(space, link, self.head)
 
@@ -90,7 +90,7 @@ class Identity(Struct, frozen=True):
 
 
 def make_block_key(tenant: str, link: bytes) -> str:
-    """The tenant comes first, so that a store can keep tenants apart."""
+    """The tenant comes first: a store keeps tenants apart."""
     return f"{tenant}/block/{link.hex()}"
 
 
@@ -147,7 +147,7 @@ _EPOCH = re.compile(r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9}
 _WEEKDAY = re.compile(r"\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b\.?", re.IGNORECASE)
 _OF_COUNTER, _BESIDE_COUNTER = _compile_counters()
 _COUNT = re.compile(r"\d[\d.,:]*%?")
-# The lines of a snapshot of the repository, which is taken again when a session is resumed.
+# Lines of a snapshot of the repository, taken again when a session is resumed.
 _OF_GIT = re.compile(
     r"\s*$|(?i:(?:current|main) branch\b|on branch |git user:|status:|recent commits:|\(clean\))"
     r"|[ MADRCUT?!][MADRCUT?! ] \S|[MADRCUT?!] \S+$|[0-9a-f]{7,40} "
@@ -167,7 +167,7 @@ def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> 
 
 
 def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
-    """Lines that are not empty, without dates, times, counters and the state of a repository."""
+    """Lines that are not empty, without all that agents change."""
     in_git = False
     for line in text.splitlines():
         if in_git:
@@ -175,7 +175,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
         else:
             heading = line[:40].lower().lstrip("#*< \t").replace("git_", "git").replace("git ", "git")
             in_git = heading.startswith(("gitstatus:", "gitstatus>", "gitstatus :"))
-        # The second is a client's own checksum over the request, different in each of them.
+        # The header is a client's checksum over each request.
         if in_git or line[:27].lower() == "x-anthropic-billing-header:" or not line.strip():
             continue
         if len(line) <= _CACHED_LINE_CHARACTERS:
@@ -186,7 +186,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4_096)
 def _remove_moments(_tenant: str, line: str) -> str:
-    """One cache entry per tenant: timing tells nothing about the heads of others."""
+    """By tenant: timing tells nothing about the heads of others."""
     return _replace_moments(line)
 
 

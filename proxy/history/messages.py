@@ -1,10 +1,7 @@
 """One message of a history: the client's bytes, and the little that deciding needs.
 
-That is: its speaker, its calls, the call it answers, and the stretch of the client's history that it stands for.
 Everything else (reasoning, images, unknown keys) stays in the bytes and is read only by the step that needs it. A
 message that was rewritten has other bytes and the name of the step that `made` it.
-
-Wire formats build these values (`proxy/wire`); `make_literal` builds one from the proxy's own bytes.
 """
 
 import json
@@ -22,13 +19,13 @@ HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
 NOTE = "note"
 WORDS_KEPT = ("", "strip_attachments")
-"""After these a user's message is still the words of a user; "" is the client's own message."""
+"""After these a user's message is still a user's words; "" made none."""
 REPEATED = "dedup_arrivals"
-"""Makes a result a pointer to an earlier one, which says the same."""
+"""Makes a result a pointer to an earlier, equal one."""
 
 
 class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments are parsed once
-    """`arguments` is the text the model wrote, JSON for functions, anything for custom tools."""
+    """`arguments` is the model's text, JSON for functions, anything for custom tools."""
 
     id: str
     name: str
@@ -57,7 +54,7 @@ class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments ar
 
 
 class Message(Struct, frozen=True):
-    """`start` and `stop` are the stretch of the client's body that it stands for."""
+    """It stands for the client's messages from `start` to `stop`."""
 
     raw: bytes
     role: str
@@ -70,9 +67,9 @@ class Message(Struct, frozen=True):
     made: str = ""
     """The step that wrote these bytes; empty if they are the client's."""
     is_observation: bool = False
-    """An environment speaks in another role, or at the end of an answer: output of a text-style agent's command."""
+    """Output in another role than a result's, or at the end of an answer."""
     is_fixed: bool = False
-    """No step may touch it: the upstream refuses a message that always stays without it."""
+    """No step may touch it: the upstream refuses other messages without it."""
 
     @property
     def literal(self) -> bool:
@@ -102,7 +99,7 @@ class Message(Struct, frozen=True):
 
     @property
     def has_claude_thinking(self) -> bool:
-        """Signed by Anthropic: in blocks of its API, or as gateways pass them on.
+        """As Anthropic signs it, or gateways pass it on.
 
         https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks
         """
@@ -140,12 +137,11 @@ class Message(Struct, frozen=True):
 
     @property
     def reports_error(self) -> bool:
-        """Its API marks it as the result of a call that failed."""
         return self.role in RESULTS and (b'"is_error":true' in self.raw or b'"is_error": true' in self.raw)
 
     @property
     def declares_tools(self) -> bool:
-        """Later calls of the tools that this result declares are refused without it."""
+        """Later calls of these tools are refused without this result."""
         return self.role in RESULTS and self.content[:1] == b"[" and b'"tool_reference"' in self.content
 
     @property
@@ -177,7 +173,7 @@ class Message(Struct, frozen=True):
         return "\n".join(chain.from_iterable(map(self._read_texts, content)))
 
     def _read_texts(self, part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sends
-        """Of a search result in a tool's output: title, source and content."""
+        """Of a search result: title, source and content."""
         if not self.is_result or not isinstance(part, dict) or part.get("type") != "search_result":
             return _list_texts(part)
         members = (part.get("title"), part.get("source"), extract_text(part.get("content")))
@@ -188,7 +184,6 @@ class Message(Struct, frozen=True):
         return self.with_content(splice.quote(text), made)
 
     def with_content(self, content: bytes, made: str) -> "Message":
-        """A message without content stays as it is."""
         member = splice.find_member(self.raw, "content")
         if member is None:
             return self
@@ -218,15 +213,14 @@ def find_last_user(messages: Sequence[Message]) -> int | None:
 
 
 def make_literal(raw: bytes, start: int, stop: int, made: str) -> Message:
-    """A message that the proxy wrote, parsed from its bytes."""
     message = read_message(json.loads(raw), raw)
     return as_read_back(replace(message, start=start, stop=stop, made=made))
 
 
 def as_read_back(message: Message) -> Message:
-    """As `make_literal` reads it from its bytes: the speaker follows from role and step."""
+    """With the speaker that follows from role and step, as for `make_literal`."""
     if message.role == "assistant":
-        # Steps that shorten the output in an answer to which its client has added that.
+        # Steps that shorten output which a client has added to an answer.
         is_observation = message.made in ("clip_output", "clear_observations")
     else:
         is_observation = message.role in ("user", *HEAD) and message.made not in (NOTE, *WORDS_KEPT)
@@ -236,7 +230,7 @@ def as_read_back(message: Message) -> Message:
 
 
 def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends
-    """Values of unexpected types stay in the bytes and are not read."""
+    """Values of unexpected types are not read."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
     role = value["role"]
@@ -263,7 +257,7 @@ def find_part_type(part: bytes) -> str:
 
 
 def find_first_line(text: str) -> str:
-    """The first line that is not empty. It ends at any line end, U+2028 too."""
+    """The first that is not empty. It ends at any line end, U+2028 too."""
     lines = text.strip().splitlines()
     if not lines:
         return ""
@@ -271,7 +265,7 @@ def find_first_line(text: str) -> str:
 
 
 def remove_other_breaks(text: str) -> str:
-    """Line feeds stay the only line breaks: a quoted text begins no line by another one."""
+    """Line feeds stay: a quoted text begins no line by another break."""
     text = text.replace("\r\n", "\n")
     for line_break in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029":
         text = text.replace(line_break, " ")
@@ -279,7 +273,6 @@ def remove_other_breaks(text: str) -> str:
 
 
 def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
-    """The texts of several parts one below the other."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

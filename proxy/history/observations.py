@@ -1,23 +1,22 @@
 """Who speaks in the role of a user: a person, an environment, or a client that asks about the conversation itself.
 
 Agents without tools run the commands in a model's answer and send the output back as a user message: an *observation*.
-Patterns find such messages. A pattern can be wrong, and a person's words must never be folded as if they were output.
-So a message is a person's
+Patterns find it. A person's words must never be folded as if they were output, so a message is a person's
 
 - before the first answer of the model,
-- in any history that holds tool calls or results: such an agent sends its output as results,
+- in a history with tool calls or results, as which such an agent sends its output,
 - if it holds a pin,
 - if words stand beside the output, after a closing `</output>` or in an element `<feedback>`.
 
 Two kinds of output match no pattern:
 
 - gptme sends it as system messages, AutoGen as user messages of another `name`. Each follows an answer that runs
-  something, and none stands elsewhere. The first two examples stay: only from the third on is it sure.
-- CrewAI adds it to the answer: "Action: ..." and, below it, "Observation: ...". Only the output is an observation.
+  something, and none stands elsewhere. Only from the third on is it sure.
+- CrewAI adds it to the answer: "Action: ..." and, below it, "Observation: ...".
 
 `/compact` as the last message is meant for this proxy if a person wrote it: a file may say that, too. A call of an
-offered tool named `Compact` is a request by the model. An *aside* is the whole history once more with another question
-at its end, for a summary or a title: the current block applies to it, but no new one is made.
+offered tool named `Compact` is a request by the model. An *aside* is the whole history with another question at its
+end, for a summary or a title: no new block is made for it.
 """
 
 import json
@@ -41,11 +40,10 @@ OBSERVATIONS = (
 )
 NO_PINS = Pins()
 SEEN_CHARACTERS = 1_000
-"""At both ends of a message. A search may take the square of this."""
+"""At both ends of a message. A search may take its square."""
 EXAMPLES_MIN = 2
-"""Earlier messages of a speaker that must follow answers which run something."""
+"""Earlier messages of a speaker, all after answers that run something."""
 OUTPUT_MIN_CHARACTERS = 500
-"""Shorter output that no pattern finds is not worth shortening."""
 _OPENING_TAG = re.compile(r"\s*<(\w+)>")
 _FENCED = re.compile(r"^\s{0,8}```\w", re.MULTILINE)
 RUNS_SOMETHING = re.compile(
@@ -64,16 +62,14 @@ def find_pattern_fault(pattern: str) -> str | None:
 
 
 def is_text_style(body: Iterable[Message]) -> bool:
-    """No tool call and no result, so that output can only be in other messages."""
     return not any(message.is_result or message.calls for message in body)
 
 
 def mark_observations(
     body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = NO_PINS, *, text_style: bool = False
 ) -> tuple[Message, ...]:
-    """*text_style*: there is a block from before the first tool call.
-
-    Messages before that call are read as they were then, or the bytes that were forwarded would change.
+    """*text_style*: a block was made before the first tool call. Messages before that call are read as they were then,
+    or the bytes that were forwarded would change.
     """
     if not patterns or not (text_style or is_text_style(body)):
         return body
@@ -103,7 +99,7 @@ def mark_observations(
 
 
 def find_output_within(text: str) -> int:
-    """The place of the output that a client has added to an answer, else 0."""
+    """The place of output that a client has added to an answer, else 0."""
     start = f"\n{text}".find("\nObservation:")
     if start > 0 and RUNS_SOMETHING.search(text, 0, start):
         return start
@@ -150,7 +146,7 @@ def _holds_answer(text: str) -> bool:
 
 
 class _Environment:
-    """The speakers besides the person: the system, and users of another name."""
+    """The speakers besides the person: the system, users of another name."""
 
     def __init__(self, body: Iterable[Message]) -> None:
         self._person = ""
@@ -159,10 +155,10 @@ class _Environment:
                 self._person = _find_name(message)
                 break
         self._examples: dict[str, float] = {}
-        """The number of messages of each speaker that followed an answer which runs something, if all did."""
+        """By speaker, the messages after an answer that runs something; -inf once one came elsewhere."""
 
     def is_output(self, message: Message, before: Message | None) -> bool:
-        """From now on the message is an example. *before*: the last one not of the system."""
+        """*before*: the last message not of the system."""
         speaker = message.role
         if speaker not in HEAD:
             name = _find_name(message)
@@ -216,7 +212,7 @@ _MOSTLY_OUTPUT_RATIO = 3
 
 
 def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
-    """The focus of a `/compact` that ends the history. *observations*: patterns of output in the role of a user."""
+    """The focus of a `/compact` that ends the history."""
     last = request.messages[-1]
     if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
         return None
@@ -230,10 +226,7 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
 
 
 def is_harness_note(text: str) -> bool:
-    """Only a client's own notes, and no rules in force.
-
-    <system-reminder>The file a.py was changed.</system-reminder>
-    """
+    """No rules in force, only notes such as `<system-reminder>The file a.py was changed.</system-reminder>`."""
     end = _skip_elements(text, _HARNESS_OPENING)
     return end > 0 and not text[end:].strip() and _RULES_IN_FORCE.search(text) is None
 
@@ -252,7 +245,7 @@ def remove_reminders(text: str) -> str:
 
 
 def find_compact_call(request: Request) -> str | None:
-    """The focus of a call of `Compact` in the newest answer if the client offers such a tool."""
+    """The focus of a call of `Compact` in the newest answer, if the client offers that."""
     newest = find_last_assistant(request.messages)
     if newest is None:
         return None
@@ -290,10 +283,9 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
 
 
 def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
-    """The last message, in the role of a user, of an agent without tools.
+    """Whether the last message, in the role of a user, may be output of an agent without tools.
 
-    It may be output if it matches a pattern, if the answer before it holds something to be run, or if the user's
-    messages are far larger than the model's: then an agent sends its output, and no person chats.
+    It matches a pattern, the answer before it runs something, or the user's messages are far larger than the answers.
     """
     if not is_text_style(body):
         return False

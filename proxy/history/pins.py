@@ -1,13 +1,13 @@
 """Pins: passages that must survive verbatim, and the check that they did.
 
 A rule given in turn three may be missing from a summary and broken in turn ninety. So a policy names tags, markers and
-patterns, and each passage that they find stays, byte for byte, through any number of blocks:
+patterns, and each passage that they find stays byte for byte:
 
     tags: [rules]      <rules>Never touch production.</rules>
     markers: [MUST]    Answers MUST be in French.
 
 Only a user or a system message can hold a pin: a web page that a tool fetched cannot pin itself. Patterns are matched
-line by line, on lines of bounded length, and may repeat one thing only, so that no text can make them slow.
+on lines of bounded length and may repeat one thing only, so that no text can make them slow.
 """
 
 import re
@@ -22,7 +22,7 @@ from proxy.declaration import INTERNAL, Check
 from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 MAX_PASSAGES = 250
-"""Each passage is searched in each message that may hold it, several times for a block."""
+"""Each is searched in each message that may hold it."""
 _LINE_CHARACTERS = 2_000
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
 _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
@@ -54,11 +54,9 @@ class Pins(Struct, frozen=True):
     """Bytes of pinned passages in all. If there are more, or more than `MAX_PASSAGES`, the oldest are dropped."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        """In order, each once; the newest that fit the budget."""
         return self.choose(messages, list(map(self.find, messages)))
 
     def find(self, message: Message) -> tuple[str, ...]:
-        """Of a message that a person or the system may have written."""
         if message.role in ("user", *HEAD) and (self.tags or self.markers or self.patterns):
             return tuple(self._find(message.text))
         return ()
@@ -95,10 +93,7 @@ class Pins(Struct, frozen=True):
 
 
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """The starts of messages that no step may touch.
-
-    Mid-conversation instructions, tool definitions with the messages they need, the user's last words, and pins.
-    """
+    """The starts of messages that no step may touch: instructions, tool definitions, the user's last words, pins."""
     last_user = find_last_user(messages)
     starts = set()
     for place, message in enumerate(messages):
@@ -114,7 +109,6 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
 
 
 def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
-    """Pinned passages that no message of the view holds."""
     missing_passages = tuple(passages)
     for message in view:
         if missing_passages and (_may_pin(message) or message.made == NOTE):

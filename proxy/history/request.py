@@ -1,4 +1,4 @@
-"""A request: its messages, and all that is needed to put it together again byte for byte."""
+"""A request: its messages, and the rest of its bytes."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -23,29 +23,27 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and co
     """The tool that the model must call, by `tool_choice`."""
     user: str = ""
     session: str = ""
-    """The session that the client names in the body. No part of the identity: a resumed history is known again."""
+    """As the client names it in the body. No part of the identity: a resumed history is known again."""
     max_output: int | None = None
     least_thinking: int = 0
-    """Tokens of the answer that go to thinking at least, if the client sets a budget for it."""
+    """Tokens of the answer that thinking takes at least, if the client sets a budget for it."""
     stream: bool = False
     asks_usage: bool = False
     """The client wants the usage at the end of the stream."""
     wire: str = ""
-    """The API that it came by, if that is not Chat Completions."""
+    """The API, if that is not Chat Completions."""
     has_thinking_budget: bool = False
-    """The client asks for thinking with a budget, as older models of Anthropic have it.
+    """Older models of Anthropic have it.
 
     https://platform.claude.com/docs/en/build-with-claude/extended-thinking
     """
 
     @cached_property
     def columns(self) -> Columns:
-        """Values computed for the body, message by message."""
         return Columns()
 
     @cached_property
     def head_size(self) -> int:
-        """The number of messages in the head."""
         for place, message in enumerate(self.messages):
             if message.role not in HEAD:
                 return place
@@ -66,7 +64,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and co
         return self.offsets[count - 1] + len(self.messages[count - 1].raw)
 
     def find_cut(self, count: int) -> int:
-        """Return the same if another history may continue differently after these messages, else 0."""
+        """Return the same if another history may go on differently from there, else 0."""
         return self.find_end(count)
 
     def is_changed_by(self, view: Sequence[Message]) -> bool:

@@ -6,9 +6,9 @@ Some agents answer a repeated read with a pointer to the earlier result, and end
     Edit(a.py)  -> The file a.py has been updated. (file state is current in your context — no need to Read it back)
     Read(a.py)  -> Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead.
 
-Once the first result is shortened, the model cannot get the text back: each new read brings the pointer again. The
-client's own history still holds the text, so it replaces the first pointer after the shortened result, and the promise
-is removed. Both follow from the block and the messages so far, so the bytes stay the same.
+Once the first result is shortened, the model cannot get the text back: each new read brings the pointer again. So the
+text, which the client's history still holds, replaces the first pointer after the shortened result, and the promise is
+removed. Both follow from the block and the messages so far.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -88,7 +88,7 @@ def correct_rereads(
     whole: Collection[int],
     room: int,
 ) -> Iterator[Message]:
-    """*whole*: results whose text stands in the view. *room*: bytes that the block saves, not more are restored."""
+    """*whole*: results whose text stands in the view. *room*: the most bytes to restore."""
     restored = set[int]()
     for message in tail:
         reread = rereads[message.start]
@@ -120,7 +120,7 @@ def leave_out_promise(message: Message) -> Message:
 def _find_read(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], place: int, *, same_lines: bool
 ) -> int | None:
-    """The newest result before *place* that holds the text of the same file."""
+    """The newest result before *place* with the text of the same file."""
     call = callers[place]
     path = _find_path(call)
     if call is None or not path or _writes_whole_file(call):

@@ -1,8 +1,7 @@
 """Change one value inside JSON bytes and leave every other byte as it was.
 
-A JSON parser loses whatever its language cannot hold: big integers, `1e400`, repeated keys, lone surrogates, spacing.
-Bytes of an agent must leave as they came, so nothing here parses and dumps: it finds the beginning and the end of a
-value, and cuts there. All functions take JSON that a real parser has accepted before.
+Parsing and dumping loses big integers, `1e400`, repeated keys, lone surrogates and spacing. These functions find the
+beginning and the end of a value, and cut there. They take JSON that a real parser has accepted.
 """
 
 import json
@@ -77,7 +76,7 @@ def replace_bytes(raw: bytes, start: int, stop: int, value: bytes) -> bytes:
 
 
 def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Several stretches, in order. Joined once: a message may have 100,000 parts."""
+    """In order. Joined once: a message may have 100,000 parts."""
     pieces, at = [], 0
     for start, stop, value in changes:
         pieces += [raw[at:start], value]
@@ -86,7 +85,7 @@ def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> byte
 
 
 def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
-    """A new value takes the place of the old one, new members come last: an upstream has cached the beginning."""
+    """New members come last: an upstream has cached the beginning."""
     changes: list[tuple[int, int, bytes]] = []
     new_keys = set(values)
     for member in iterate_members(raw):
@@ -113,7 +112,7 @@ def remove_members(raw: bytes, keys: AbstractSet[str]) -> bytes:
     members = list(iterate_members(raw))
     opening = _skip(raw, 0) + 1
     pieces: list[bytes] = []
-    before = opening  # the end of the member before, so that each piece begins with its own comma and spacing
+    before = opening  # each piece begins with its comma and spacing
     for member in members:
         if member.key not in keys:
             if pieces:
@@ -127,7 +126,7 @@ def remove_members(raw: bytes, keys: AbstractSet[str]) -> bytes:
 
 
 def quote(text: str) -> bytes:
-    """Plain UTF-8, or escapes if it holds half a surrogate pair, which UTF-8 cannot."""
+    """In UTF-8, or with escapes if it holds half a surrogate pair."""
     try:
         return json.dumps(text, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -142,7 +141,7 @@ def _read_key(text: bytes) -> str:
 
 
 def _find_text_end(raw: bytes, start: int) -> int:
-    # Searching for the next quote takes a tenth of the time of the expression, which handles escaped ones.
+    # A search takes a tenth of the time of the expression, which handles escaped quotes.
     end = raw.find(b'"', start + 1)
     if end > 0 and raw[end - 1] != ord("\\") and raw[start] == ord('"'):
         return end + 1

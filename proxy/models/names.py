@@ -1,7 +1,7 @@
 """Names of models: the same model has another name at each provider, router and cloud.
 
 Some models bind their thinking to the history it was written under: the API refuses a request if anything before a
-signed block changed, whatever the request says about thinking:
+signed block changed:
 <https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks>.
 """
 
@@ -38,8 +38,6 @@ def model_family(model: str) -> str:
 
 Binding = Literal["yes", "no", "if-refused"]
 """`if-refused`: bound once the upstream has refused some in the same conversation."""
-
-
 FAMILIES: tuple[tuple[str, Binding, tuple[str, ...]], ...] = (
     (
         r"claude-[a-z]+-5-[1-9]\d?(?!\d)",
@@ -60,11 +58,10 @@ FAMILIES: tuple[tuple[str, Binding, tuple[str, ...]], ...] = (
         ("deepseek/deepseek-v4.1", "gemini-3.7-pro", "gpt-5.6", "moonshotai/kimi-k3", "MiniMax-M3", "qwen3.5-coder"),
     ),
 )
-"""A pattern of the plain name, whether these models bind, and examples. The first that matches counts."""
+"""A pattern of the plain name, whether these models bind, and examples. The first match counts."""
 
 
 def find_binding(model: str, *, has_budget: bool) -> Binding:
-    """`has_budget`: the request sets one for thinking."""
     name = plain_name(model)
     for pattern, binding, _ in FAMILIES:
         if re.search(pattern, name):

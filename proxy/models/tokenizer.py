@@ -1,9 +1,8 @@
 """Tokens of messages: exact for OpenAI's encodings, calibrated for all others.
 
-What counts is what a model reads: texts, and fixed prices for markup and media. Each message is counted once and
-remembered by its bytes; more than a little is counted in threads, in pieces, so that the event loop stays free. The
-ranks of the encodings are shipped, because the loader of tiktoken (https://github.com/openai/tiktoken) would go to the
-network, without any timeout.
+A model reads texts, and markup and media at fixed prices. Each message is counted once and remembered by its bytes;
+more than a little is counted in threads. The ranks of the encodings are shipped, because the loader of tiktoken
+(https://github.com/openai/tiktoken) would go to the network, without any timeout.
 """
 
 import asyncio
@@ -38,13 +37,13 @@ MEDIA_TOKENS = {
 }
 """By the type of a part."""
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details")
-_MARKS = frozenset(  # never seen by the model as text, though short
+_MARKS = frozenset(  # short, and no text for the model
     {
         *("role", "type", "id", "tool_call_id", "index", "format", "detail", "audio", "annotations"),
         *("cache_control", "prompt_cache_breakpoint"),
     }
 )
-_SEALED = frozenset(  # readable for its maker only, and long
+_SEALED = frozenset(  # long, and readable for its maker only
     {"encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields"}
 )
 
@@ -59,7 +58,7 @@ class Weight(Struct):
 
     def of_message(self, message: Mapping[str, object]) -> "Weight":
         self.markup += MESSAGE_TOKENS
-        if message.get("audio"):  # an earlier spoken answer, by its id
+        if message.get("audio"):  # a spoken answer, by its id
             self.media += MEDIA_TOKENS["input_audio"]
         for name, value in message.items():
             if name not in _REASONING:
@@ -68,7 +67,7 @@ class Weight(Struct):
         return self
 
     def _add_reasoning(self, message: Mapping[str, object]) -> None:
-        """Dialects repeat the same text under two names, and the model reads one of them."""
+        """Dialects repeat the same text under two names. The model reads one."""
         longest = Weight()
         for name in _REASONING:
             weight = Weight().of(message.get(name))
@@ -111,7 +110,7 @@ class Weight(Struct):
         if name in _SEALED:
             self._add_unread(0, value)
         elif name in ("arguments", "input") and not isinstance(value, str):
-            self.texts.append(json.dumps(value))  # an object where a string belongs: the model reads its JSON
+            self.texts.append(json.dumps(value))  # an object in place of a string
         else:
             self.of(value)
 
@@ -128,7 +127,7 @@ class Weight(Struct):
 
 
 def weigh(raw: bytes) -> Weight:
-    """A message has a role; a tool, a list of tools or a schema is read as JSON."""
+    """A message has a role; tools and schemas are read as JSON."""
     value = read_json(raw)
     if isinstance(value, dict) and "role" in value:
         return Weight().of_message(value)
@@ -157,14 +156,14 @@ _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for the
 
 
 def find_encoding(model: str) -> EncodingName:
-    """For models of others the newer one, whose error `Calibration` learns."""
+    """For models of others the newer one: `Calibration` learns its error."""
     if _OLD_OPENAI.match(plain_name(model)) is not None:
         return "cl100k_base"
     return "o200k_base"
 
 
 def read_ranks(name: EncodingName) -> dict[bytes, int]:
-    """The file holds each token after a byte with its length, in the order of the ranks."""
+    """In the file, each token comes after a byte with its length, in the order of the ranks."""
     packed_ranks = lzma.decompress(Path(__file__).with_name("data").joinpath(f"{name}.ranks.xz").read_bytes())
     ranks: dict[bytes, int] = {}
     start = 0
@@ -181,7 +180,7 @@ def build_encoding(name: EncodingName) -> tiktoken.Encoding:
     # In a message it is text. Without any, tiktoken looks for an empty one at every character, for half of its time.
     special_tokens = {"<|endoftext|>": len(tokens)}
     encoding = tiktoken.Encoding(name, pat_str=_SPLITS[name], mergeable_ranks=tokens, special_tokens=special_tokens)
-    tokens.clear()  # the encoder has a copy of its own; this one is 23 MB
+    tokens.clear()  # the encoder has its copy; this one is 23 MB
     return encoding
 
 
@@ -192,7 +191,7 @@ def count_tokens(text: str, name: EncodingName) -> int:
         piece = text[start : start + PIECE_CHARS]
         try:
             tokens += len(encoding.encode(piece, disallowed_special=()))
-        except ValueError:  # the regular expression ran out of stack, so this is hardly text
+        except ValueError:  # the expression ran out of stack: this is hardly text
             tokens += len(piece) // 4
     return tokens
 
@@ -202,9 +201,8 @@ Estimator = Literal["tokens", "chars"]
 INLINE_BYTES = 20_000
 """More new messages are counted in a thread."""
 LOOK_UP_BYTES = 4_000_000
-"""Each message is hashed; more are looked up in a thread."""
 LOOK_UP_MESSAGES = 10_000
-"""The same, in messages."""
+"""More are hashed and looked up in a thread."""
 
 
 class Tokenizers:
@@ -248,7 +246,7 @@ class Tokenizer:
         self._of_owners = ByteBoundedCache[int, Tokenizer](1024 * 1024)  # some thousands
 
     def of_owner(self, owner: int) -> "Tokenizer":
-        """The time it takes tells nothing of other tenants' texts."""
+        """Its timing tells nothing of other tenants' texts."""
         tokenizer = self._of_owners.get(owner)
         if tokenizer is None:
             tokenizer = Tokenizer(self._encoding, self._threads, self._counts, owner)
@@ -280,7 +278,7 @@ class Tokenizer:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._count_each, remaining)
         finally:
-            remaining.clear()  # if the client has left, the thread ends after the message that it is at
+            remaining.clear()  # if the client has left, the thread ends after one message
 
     def _count_each(self, remaining: deque[bytes]) -> list[int]:
         counts = []
@@ -301,10 +299,10 @@ def count_characters(raw: bytes) -> int:
 
 
 class CountCache:
-    """Two halves: when the new half is full it becomes the old one, and the old one is forgotten.
+    """Two halves: when the new one is full it becomes the old one, which is forgotten.
 
-    A look-up takes 0.1 us and 49 bytes; `lru.ByteBoundedCache` takes 2.7 us and 242 bytes. The key is Python's hash,
-    with the caller's fingerprint: private to the process, and 64 bits are plenty.
+    A look-up takes 0.1 us and 49 bytes; `lru.ByteBoundedCache` takes 2.7 us and 242 bytes. The key is Python's hash
+    with the caller's fingerprint: 64 bits, private to the process.
     """
 
     def __init__(self, entries: int) -> None:

@@ -1,7 +1,6 @@
 """Context windows and prices of models: the bundled table, the reports of servers, and several sources together.
 
-A *total* is shared by prompt and answer; an *input* limit is for the prompt alone. Taking a total for an input limit
-overflows, the other way round wastes a third of a window. So a `Window` has both. Unknown is None; the caller decides.
+Taking a total for an input limit overflows, the other way round wastes a third of a window: a `Window` has both.
 """
 
 import re
@@ -15,13 +14,13 @@ from msgspec.structs import replace
 from proxy.models.names import model_family, plain_name, without_date
 from proxy.shorten.economics import Calibration, Window
 
-# OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended:
+# OpenAI's cache, from GPT-5.6 on, finds a prefix only if an earlier request ended there:
 # https://platform.openai.com/docs/guides/prompt-caching
 _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])")
 
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
-    """The most trusted source first. Limits come together: half a learned window and half a bundled one are none."""
+    """The most trusted source first. Limits come from one source."""
     resolved = Window(ends_only=_ENDS_ONLY.search(plain_name(model)) is not None)
     for source in filter(None, (*windows, find_bundled_window(model))):
         if source.is_known and not resolved.is_known:
@@ -34,7 +33,7 @@ def resolve_window(model: str, *windows: Window | None) -> Window:
 
 
 def find_bundled_window(model: str) -> Window | None:
-    """No guess from a prefix: a `qwen:7b` on a laptop does not read what the one in the cloud reads."""
+    """No guess from a prefix: a `qwen:7b` on a laptop reads less than the one in the cloud."""
     name = plain_name(model)
     table = _read_table()
     window = table.get(name) or table.get(without_date(name))
@@ -57,7 +56,7 @@ def _read_table() -> dict[str, Window]:
 def read_window(
     answer: object, model: str, *, totals: tuple[str, ...], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()
 ) -> Window | None:
-    """The least limit of those under these names."""
+    """The least limits under these names."""
     row = _find_row(answer, model)
     total = _find_least(row, totals)
     longest_input = _find_least(row, inputs)
@@ -80,11 +79,11 @@ PROBES: Mapping[str, Callable[[object, str], Window | None]] = {
     # llama.cpp: the context of one slot. Its `/v1/models` has the window of its training:
     # <https://github.com/ggml-org/llama.cpp/tree/master/tools/server>.
     "/props": partial(read_window, totals=("n_ctx",)),
-    # Ollama: the window it has loaded. Beyond it Ollama cuts silently: <https://docs.ollama.com/context-length>.
+    # Ollama: the loaded window, beyond which it cuts silently: <https://docs.ollama.com/context-length>.
     "/api/ps": partial(read_window, totals=("context_length",)),
     # LM Studio: the loaded length, not the `max_context_length` one might load.
     "/api/v0/models": partial(read_window, totals=("loaded_context_length",)),
-    # Text Generation Inference, which tells both limits: https://huggingface.github.io/text-generation-inference/
+    # Text Generation Inference: https://huggingface.github.io/text-generation-inference/
     "/info": partial(read_window, totals=("max_total_tokens",), inputs=("max_input_tokens",)),
     # vLLM (https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html), SGLang, OpenRouter, Groq, Mistral,
     # Together; a server of one model answers for any name.
@@ -97,7 +96,6 @@ PROBES: Mapping[str, Callable[[object, str], Window | None]] = {
 
 
 def _find_row(answer: object, model: str) -> Mapping[str, object]:
-    """The answer itself if it lists none."""
     page = _as_mapping(answer)
     listed_models = page.get("data") or page.get("models") or answer
     if not isinstance(listed_models, list):

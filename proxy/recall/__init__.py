@@ -2,8 +2,7 @@
 
     request + tools -> answer with a call -> result from the request itself -> next round -> answer for the client
 
-Recalled messages come from the request: the client sends its whole history each time. If the model calls `Compact`, the
-driver decides on the same request once more.
+If the model calls `Compact`, the driver decides on the same request once more.
 
 tool       the tools as the model sees them; search in a history, and the answer to a recall
 """

@@ -1,4 +1,4 @@
-"""The tools as the model sees them, and search and recall in the history of the request that they belong to.
+"""The tools as the model sees them, and search and recall in the history of the request.
 
 Messages are numbered from 1, without the head, in placeholders, in notes and by `transcripts show` alike.
 """
@@ -46,13 +46,13 @@ COMPACT = OwnTool(
     },
 )
 PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
-"""The result of a call of the client's own tools beside one of these, within the rounds of one request."""
+"""The result of another call in the same answer, within the rounds of one request."""
 TOOLS_MAX = 128
 """OpenAI refuses more tools than this: https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
 
 
 def offer_tool(tools: bytes | None, definition: bytes, name: str) -> bytes | None:
-    """Add a tool behind the others; *tools* itself if there are none, too many, or one of this name in any case."""
+    """Add a tool after the others; not if there are none, too many, or one of this name in any case."""
     if tools is None or not definition or tools[:1] != b"[" or tools.count(b'"name"') >= TOOLS_MAX:
         return tools
     end = tools.rfind(b"]")
@@ -62,7 +62,7 @@ def offer_tool(tools: bytes | None, definition: bytes, name: str) -> bytes | Non
 
 
 def _has_tool(tools: bytes, name: str) -> bool:
-    # Reading the names takes longer than searching the bytes.
+    # Reading the names takes longer.
     if f'"{name}"'.encode() not in tools.lower():
         return False
     return any(tool_name.lower() == name for tool_name in list_tool_names(tools))
@@ -117,7 +117,7 @@ def find_pattern(pattern: re.Pattern[str]) -> Finder:
 
 
 def _fold_case(text: str) -> str:
-    """The text in small letters, of the same length: `str.lower` makes two characters of the Turkish capital I."""
+    """In the same length: `str.lower` makes two characters of the Turkish capital I."""
     return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
 
 
@@ -130,7 +130,7 @@ def _write_call(call: ToolCall) -> str:
 
 
 def list_searched_texts(message: Message) -> Iterator[str]:
-    """All that is recalled, then the texts in its calls without the escapes of JSON: a line of a file may be sought."""
+    """All that is recalled, then the texts in its calls without the escapes of JSON."""
     yield write_out(message)
     for call in message.calls:
         yield from _list_escaped_texts(call)
@@ -149,7 +149,7 @@ def find_first(texts: Iterable[str], find: Finder) -> Match | None:
 
 
 def find_line(message: Message, match: Match) -> int:
-    """The number of the line of the recalled message that holds a match; of a text in a call, that of the call."""
+    """The number of the line with a match; of a text in a call, that of the call."""
     message_text = write_out(message)
     if match.text == message_text:
         return message_text.count("\n", 0, match.start) + 1
@@ -180,7 +180,7 @@ LEAST_BYTES = 200
 
 
 class EarlierMessages(Struct, frozen=True, dict=True):
-    """The history as the client sent it, from which recalls are answered."""
+    """Answers recalls from the history as the client sent it."""
 
     body: Sequence[Message]
 
@@ -214,7 +214,7 @@ class EarlierMessages(Struct, frozen=True, dict=True):
         return _cut("\n".join(lines[line_range[0] - 1 : line_range[1]]), room_bytes, first_line=line_range[0])
 
     def read(self, number: int) -> str:
-        """One message; of a result exactly its text. A sentence if there is none, as of an image alone."""
+        """One message; of a result exactly its text. A sentence if there is none."""
         return self._find_text(number) or f"Message {number} holds no text: it cannot be recalled."
 
     def _find_text(self, number: int) -> str:
