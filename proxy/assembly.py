@@ -43,7 +43,7 @@ async def can_write_state(folder: Path, store: Store) -> bool:
 
 
 def can_write(folder: Path) -> bool:
-    """In this folder, and in its file of blocks if it has one. For commands."""
+    """In this folder, and in its file of blocks. For commands."""
     return _can_write_file(folder) and sqlite.may_write(folder / sqlite.FILE_NAME)
 
 
@@ -66,7 +66,7 @@ def state_url(config: Config) -> str:
 
 
 def check_extras(config: Config) -> None:
-    """InvalidConfig: an optional library is missing. To be called before workers start."""
+    """Raise InvalidConfig if an optional library is missing."""
     if state_url(config):
         _import_redis_store()
     if config.otel.endpoint:
@@ -172,7 +172,7 @@ def open_archive(config: Config) -> Archive:
 
 
 def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> Keeper:
-    """The first worker of a machine removes old originals for all; from an object store each process does."""
+    """The first worker of a machine removes old originals; from an object store each process does."""
     settings = config.transcripts
     if settings.keep == "off":
         return Keeper()

@@ -1,7 +1,6 @@
 """Errors that the proxy itself answers with, each with the party at fault: 4xx the client, 502 and 504 the upstream.
 
-Their `type` is `proxy_error`: it was not the model's API that spoke. A message never quotes a header, a query or a
-body: a client's bytes may hold its key.
+A message never quotes a header, a query or a body: a client's bytes may hold its key.
 """
 
 import json
@@ -48,7 +47,7 @@ class PathNotAllowed(ProxyError):
 
 
 class HostNotAllowed(ProxyError):
-    """The Host header is none of the proxy's names: another site's DNS name may point here."""
+    """Another site's DNS name may point here."""
 
     status, code = 403, "host_not_allowed"
 
@@ -112,8 +111,6 @@ class Overloaded(ProxyError):
 
 
 class ShuttingDown(ProxyError):
-    """The proxy ends before the upstream has answered."""
-
     status, code = 503, "shutdown"
 
 

@@ -39,10 +39,10 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
     bytes_out: int = 0
     seconds: float = 0.0
     first_byte_seconds: float | None = None
-    overhead_seconds: float | None = None  # that the proxy added before the first byte
-    sent_seconds: float | None = None  # from its arrival to the call to the upstream
-    client: str = ""  # the client's address; of a trusted gateway, the one that the gateway names
-    trace: Trace | None = None  # None: traces are not sent (https://www.w3.org/TR/trace-context/)
+    overhead_seconds: float | None = None  # of the proxy, before the first byte
+    sent_seconds: float | None = None  # from arrival to the call to the upstream
+    client: str = ""  # its address, as a trusted gateway names it
+    trace: Trace | None = None  # if traces are sent (https://www.w3.org/TR/trace-context/)
     received_at: float = 0.0
     sent_at: float | None = None
     headers_at: float | None = None
@@ -89,11 +89,11 @@ class InternalFault(Event, frozen=True):
 
 
 class TurnEnded(Event, frozen=True):
-    """One request of a conversation, once its answer is through; none below the policy's threshold."""
+    """One request above the policy's threshold, once its answer is through."""
 
     conversation: str
     tenant: str
-    link: str  # of its last message: its name in the transcript
+    link: str  # names its last message in the transcript
     team: str
     key: str  # the public id of a team key
     tag: str
@@ -105,14 +105,14 @@ class TurnEnded(Event, frozen=True):
     reason: str
     messages: int
     tokens_before: int
-    tokens_after: int  # of the forwarded history
-    tokens_would_be: int  # the same if no policy only observed
+    tokens_after: int
+    tokens_would_be: int
     prompt_tokens: int  # as the upstream counted it; 0: not reported
     cached_tokens: int | None
     output_tokens: int
     paid_dollars: float | None  # for the prompt as the upstream read it
-    plain_dollars: float | None  # for the history as the client sent it, without the proxy
-    would_be_dollars: float | None  # for the history as it would have been forwarded if the policy did not only observe
+    plain_dollars: float | None  # for the history as the client sent it
+    would_be_dollars: float | None  # if no policy only observed
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
     request_id: str = ""
@@ -132,7 +132,7 @@ class CompactionStarted(Event, frozen=True):
     policy: str
     reason: str
     tokens_before: int
-    originals: str = ""  # where the original is kept, complete; empty: it is not
+    originals: str = ""  # the place of the complete original; empty: it is not kept
     request_id: str = ""
 
 
@@ -152,9 +152,9 @@ class CompactionEnded(Event, frozen=True):
     tokens_after: int
     steps: tuple[tuple[str, int, int], ...]
     is_observed: bool
-    turns: tuple[int, int] | None = None  # the first and the last that it covers and no block before it did
+    turns: tuple[int, int] | None = None  # the first and the last that no earlier block covers
     request_id: str = ""
-    threshold: str = ""  # of a stride: the setting that says how many tokens must go, with the number in force
+    threshold: str = ""  # of a stride: the setting of the tokens that must go, with its value
 
 
 class SummaryEnded(Event, frozen=True):
@@ -170,7 +170,7 @@ class SummaryEnded(Event, frozen=True):
     tokens_cached: int
     tokens_written: int
     seconds: float
-    request_id: str = ""  # of the request that the call was begun for
+    request_id: str = ""  # of the request that began the call
     trace: Trace | None = None
 
 
@@ -198,7 +198,7 @@ class ViewRefused(Event, frozen=True):
 
 
 class RecallAnswered(Event, frozen=True):
-    """`number`: of the round that these calls led to, from 1 on."""
+    """`number`: of the next round, from 1 on."""
 
     request_id: str
     conversation: str
@@ -244,7 +244,7 @@ class ExportFailed(Event, frozen=True):
 class ConfigReloaded(Event, frozen=True):
     refused_because: str | None = None
     waiting: tuple[str, ...] = ()
-    """Settings that were changed and are read at start only."""
+    """Changed settings that are read at start only."""
 
 
 class ConfigDoubted(Event, frozen=True):
@@ -281,8 +281,7 @@ class Dispatcher:
         self._reported: set[tuple[str, str, str]] = set()
 
     def __call__(self, event: Event) -> None:
-        # Events are emitted in the middle of a request, also by the code that handles faults: an exception here would
-        # fail the request, and then the handler of that failure. A listener only observes.
+        # An exception here would fail the request, and then the handler of that failure.
         for listener, containment in self._listeners:
             with containment:
                 listener(event)
@@ -297,8 +296,8 @@ class Dispatcher:
 
 
 def locate_fault(fault: BaseException) -> tuple[str, str]:
-    """Type, file and line of a fault. Its message is left out: it may quote a client."""
-    # walk_tb and not extract_tb: the latter reads source files, and a disk may have failed.
+    """Type, file and line of a fault. Its message may quote a client."""
+    # Not extract_tb, which reads source files: a disk may have failed.
     frames = list(traceback.walk_tb(fault.__traceback__))
     if not frames:
         return type(fault).__name__, "unknown"

@@ -1,6 +1,6 @@
 """Leases on shared resources, work that outlives its request, and the block that ends faults.
 
-Releasing never awaits, so that no cancellation can come between a user's end and its release.
+Releasing never awaits: no cancellation can come before it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Leases:
         self.is_closed = False
 
     def take(self) -> Lease:
-        """Only the holder of one may ask, because a closed resource stays closed."""
+        """Only the holder of one may ask: a closed resource stays closed."""
         if self.is_closed:
             raise RuntimeError("this resource is closed: take a lease before the last one is released")
         self._count += 1
@@ -70,10 +70,10 @@ class Containment:
         self._passes = passes
 
     def __enter__(self) -> None:
-        """Nothing is prepared: one value may serve many blocks."""
+        """One value may serve many blocks."""
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
-        # A cancellation is no Exception and is raised, or a client that left could not be noticed.
+        # A cancellation is no Exception and is raised.
         if not isinstance(fault, Exception) or isinstance(fault, self._passes):
             return False
         self._report(fault)
@@ -96,7 +96,7 @@ class BackgroundTasks:
         task = asyncio.get_running_loop().create_task(work())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Not within `work`: a task that is cancelled before its first step never gets there.
+        # Not within `work`: a task may be cancelled before its first step.
         task.add_done_callback(lambda _: lease.release())
         return task
 
@@ -105,7 +105,7 @@ class BackgroundTasks:
             await asyncio.wait(self._tasks)
 
     async def close(self, seconds: float) -> int:
-        """Wait this long, also for tasks that they start. Return how many were cancelled."""
+        """Wait this long, also for tasks that they start. Return the number of cancelled ones."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.wait_idle()
@@ -118,9 +118,9 @@ class BackgroundTasks:
 
 
 class WorkerThread:
-    """Its function is called again after an exception, which `threading.excepthook` reports, until it returns.
+    """Calls its function again after an exception, which `threading.excepthook` reports, until it returns.
 
-    A daemon: a thread that is stuck in a write must not keep the process alive.
+    A daemon: a thread that is stuck in a write keeps no process alive.
     """
 
     def __init__(self, name: str, work: Callable[[], None], on_fault: Callable[[], None] | None = None) -> None:
@@ -148,9 +148,9 @@ class WorkerThread:
 
 
 class BackgroundWriter(Generic[T]):
-    """A bounded queue, and a thread that hands its items to a slow sink. `put` never blocks or raises.
+    """A bounded queue, and a thread for a slow sink, which returns the number of items that it could not write.
 
-    Items are dropped and counted if the queue is full. The sink returns how many it could not write.
+    `put` never blocks or raises. If the queue is full, items are dropped and counted.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class BackgroundWriter(Generic[T]):
     def _take_items(self) -> list[T]:
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._closing.is_set())
-        # One write, and one wake-up, for many items: each takes the interpreter away from the event loop.
+        # Each write and wake-up takes the interpreter away from the event loop.
         self._closing.wait(self._gather_seconds)
         with self._changed:
             items, self._items, self._waiting_size = self._items, [], 0

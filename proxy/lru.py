@@ -1,7 +1,4 @@
-"""A cache bounded in bytes: the least recently used entries go first, and no owner can fill it for the others.
-
-A bound on the number of entries bounds nothing, as a client chooses how long its entries are.
-"""
+"""A cache bounded in bytes: the least recently used entries go first, and no owner can fill it for the others."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator

@@ -124,6 +124,5 @@ def make_counter_name(upstream: str, model: str) -> str:
 
 
 def find_prior_calibration(model: str) -> Calibration:
-    """Before the first usage comes back."""
     factors = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
     return Calibration(factors.get(model_family(model), 1.0))

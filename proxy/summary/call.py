@@ -34,14 +34,14 @@ _REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _OTHER_NAME = re.compile(
     rb"(?:unsupported|unknown|unrecognized|not supported|extra)[^}]{0,120}max_(?:completion_)?tokens", re.IGNORECASE
 )
-# After these faults another try would only cost more: seconds until that upstream is asked for summaries again.
+# Faults after which another try only costs more: seconds until that upstream is asked again.
 REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
-# The answer ran out of room, perhaps on reasoning: worth the same question with more room.
+# The answer ran out of room, perhaps on reasoning: ask once more, with more room.
 TRUNCATED_OUTCOMES = {"cut-off", "empty"}
 
 
 class SummaryCost(Struct, frozen=True):
-    """Tokens of all tries together, as far as the upstream reported them."""
+    """Tokens of all tries, if the upstream reported them."""
 
     tries: int = 0
     read: int = 0
@@ -58,18 +58,13 @@ class SummaryCost(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The kind of a refusal, and its statement about the bound of the answer."""
-
     kind: str
     longest_answer: int | None = None
     wants_other_name: bool = False
 
 
 def adapt_bounds(bounds: dict[str, int], refusal: Refused | None) -> dict[str, int]:
-    """Return the bounds that this upstream wants; the same if its refusal is not about them.
-
-    Bounds are the tokens of the answer, by the parameter that says so.
-    """
+    """Return the bounds that this upstream wants: tokens of the answer, by the parameter that says so."""
     if refusal is None:
         return bounds
     tokens = max(bounds.values())
@@ -108,14 +103,13 @@ class SummaryCall(Struct, frozen=True):
         return REQUEST_FORMATS[self.call.path]
 
     async def run(self) -> "SummaryOutcome":
-        """Ask up to three times, each time with another body."""
         outcome = SummaryOutcome()
         max_tokens, longest_answer = self.question.rules.max_tokens, self.longest_answer
-        # Under the names that the client uses, or else that of this kind of model.
+        # Under the names that the client uses, if it does.
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
         bounds = dict.fromkeys(names, _limit(max_tokens, longest_answer))
         ways, tries = list_tries(self.question, self.room, self.count), 0
-        # In a thread: writing the body of a large history would hold up every other request.
+        # In a thread: writing a large body would hold up all other requests.
         while tries < MAX_TRIES and (attempt := await asyncio.to_thread(next, ways, None)) is not None:
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
@@ -135,7 +129,7 @@ class SummaryCall(Struct, frozen=True):
         return outcome
 
     def _write(self, attempt: Try, bounds: dict[str, int]) -> bytes:
-        if not attempt.aligned:  # or else the upstream has read the messages before
+        if not attempt.aligned:  # else the upstream has read these messages before
             (message,) = attempt.messages
             attempt = replace(attempt, messages=(replace(message, raw=self.redaction.of_json(message.raw)[0]),))
         body = self._format.render_question(self.request, attempt, bounds, self.model, foreign=self.is_other_upstream)
@@ -175,12 +169,12 @@ class SummaryCall(Struct, frozen=True):
         return self._format.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
-        """To another upstream go no query, no key of a team, and no header but three: any may hold a credential."""
+        """To another upstream go no query, no key of a team, and three headers: any may hold a credential."""
         headers: list[tuple[str, str]] = []
         for name, value in self.call.headers:
             if self.is_other_upstream:
                 may_go = name.lower() in ("accept", "user-agent", "anthropic-version")
-            else:  # without those that describe the client's own request, which this is not
+            else:  # these describe the client's own request
                 may_go = name.lower() not in ("idempotency-key", "content-encoding", "content-type")
             if may_go:
                 headers.append((name, value))
@@ -213,7 +207,7 @@ def _limit(max_tokens: int, longest_answer: int | None) -> int:
 
 
 def choose_bound_name(model: str) -> str:
-    """The parameter of Chat Completions that bounds the answers of this kind of model."""
+    """The parameter of Chat Completions that bounds answers."""
     if _REASONING_MODEL.match(plain_name(model)) is not None:
         return "max_completion_tokens"
     return "max_tokens"

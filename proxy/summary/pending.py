@@ -1,8 +1,8 @@
 """The calls for summaries that are under way, in this worker and in others.
 
-A call started ahead of need goes on when the client leaves: it is for the next request. One that a request waits for
-is cancelled when the last waiting request has left; if only its time runs out the call goes on, for the next request.
-Across workers a claim in the store makes sure that one asks and the others read the result.
+A call started ahead of need is for the next request. One that requests wait for is cancelled when the last client has
+left, and goes on for the next request if only the time runs out. By a claim in the store one worker asks, and the
+others read the result.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class PendingSummary(Struct):
     head: str
     waiting: int = 0
     is_for_later: bool = False
-    """It goes on when no request waits for it any more."""
+    """It goes on if no request waits for it."""
 
 
 class Summarizer:
@@ -65,14 +65,14 @@ class Summarizer:
         self._found_claims = ByteBoundedCache[str, tuple[bytes, float]](
             CACHE_MAX_BYTES, owner_of=lambda key: key.partition("/")[0]
         )
-        """The claims of other workers, and when each was first found."""
+        """Of other workers, and when each was first found."""
 
     def is_resting(self, scope: SummaryScope) -> bool:
-        """After a fault that upstream is not asked for a while."""
+        """After a fault."""
         return self._resting.get(scope, 0.0) > time.monotonic()
 
     def start(self, order: SummaryOrder) -> None:
-        """For later use; not while another question about this history is under way."""
+        """For later use; not if another question about this history is under way."""
         links = set(order.identity.links)
         if order.key not in self._pending:
             for other in self._pending.values():
@@ -91,7 +91,7 @@ class Summarizer:
     async def await_pending(
         self, identity: Identity, covers: int, seconds: float, call_seconds: float
     ) -> Summary | None:
-        """Wait for one that is under way, here or in another worker, where a call may take `call_seconds`."""
+        """Wait for one under way, perhaps in another worker, where it may take `call_seconds`."""
         pending = self._pending.get(identity.summary_key(covers))
         if pending is not None:
             return await self._await(pending, seconds)
@@ -111,14 +111,14 @@ class Summarizer:
                 pending.task.cancel()
 
     async def close(self) -> None:
-        """Calls that do not end soon are cancelled, so that another worker may make them."""
+        """Calls that do not end soon are cancelled: another worker may make them."""
         await self._calls.close(seconds=2.0)
 
     def _begin(self, order: SummaryOrder) -> PendingSummary | None:
-        """None: no further one can be begun."""
+        """None if there are too many."""
         key = order.key
         if key not in self._pending:
-            # A summary call may outlive the request that begins it, and the configuration with its connections.
+            # A call may outlive its request, and the configuration with its connections.
             task = self._calls.start(partial(self._make, order), order.call.client.lease())
             if task is None:
                 return None
@@ -172,9 +172,9 @@ class Summarizer:
         return outcome
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
-        """True if this worker may ask. Without a store, each worker asks for itself."""
+        """True if this worker may ask; without a store, each does."""
         try:
-            # The claim outlives the work, so that no other worker starts it again.
+            # The claim outlives the work, or another worker would start it again.
             return await self._store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
@@ -197,7 +197,7 @@ class Summarizer:
         return None
 
     def _has_outlived(self, key: str, claim: bytes, seconds: float) -> bool:
-        """A claim is found for longer than it lasts if its worker died while its clock was ahead."""
+        """A claim stays too long if its worker died while its clock was ahead."""
         known_claim, since = self._found_claims.get(key) or (b"", 0.0)
         if known_claim != claim:
             self._found_claims[key] = claim, time.monotonic()
@@ -206,7 +206,7 @@ class Summarizer:
 
 
 def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandidate, float] | None:
-    """With its lifetime. None after a fault of the upstream: the question may be good."""
+    """With its lifetime in seconds. None after a fault of the upstream: the question may be good."""
     if verdict.text:
         return SummaryCandidate("ready", verdict.text), DAY_SECONDS
     if verdict.why in REST_SECONDS:
