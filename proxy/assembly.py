@@ -4,7 +4,8 @@ The one place that imports an optional library, and only if a setting needs it.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
@@ -76,26 +77,20 @@ def check_extras(config: Config) -> None:
 
 def _import_redis_store() -> ModuleType:
     """redis-py costs a process 0.2 s and 6 MB."""
-    try:
+    with _optional_library("redis", "state.url", "shared state"):
         from proxy.store import redis  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise _explain(missing, "redis", "state.url", "shared state") from None
     return redis
 
 
 def _import_object_store() -> ModuleType:
-    try:
+    with _optional_library("s3", "transcripts.dir", "an object store"):
         from proxy.store.transcripts import bucket  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise _explain(missing, "s3", "transcripts.dir", "an object store") from None
     return bucket
 
 
 def _import_otel() -> ModuleType:
-    try:
+    with _optional_library("otel", "otel.endpoint", "OpenTelemetry"):
         from proxy.telemetry import otel  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise _explain(missing, "otel", "otel.endpoint", "OpenTelemetry") from None
     return otel
 
 
@@ -111,15 +106,19 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
     return exporter
 
 
-def _explain(missing: ModuleNotFoundError, extra: str, setting: str, what: str) -> Exception:
+@contextmanager
+def _optional_library(extra: str, setting: str, purpose: str) -> Iterator[None]:
     """Any other missing module is a fault of the package."""
-    if (missing.name or "").partition(".")[0] not in ("redis", "obstore", "opentelemetry", "google"):
-        return missing
-    why = (
-        f"{what} needs an optional library: in the checkout, pip install '.[{extra}]', or with pipx: "
-        f"pipx install --force '.[{extra}]'"
-    )
-    return InvalidConfig([Fault(setting, "configuration", why)])
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in ("redis", "obstore", "opentelemetry", "google"):
+            raise
+        why = (
+            f"{purpose} needs an optional library: in the checkout, pip install '.[{extra}]', or with pipx: "
+            f"pipx install --force '.[{extra}]'"
+        )
+        raise InvalidConfig([Fault(setting, "configuration", why)]) from None
 
 
 def open_records(config: Config, last_valid: Registry) -> Records:

@@ -56,9 +56,12 @@ def canonicalize(message: Message) -> bytes:
 def keep_as_written(message: Message) -> bytes:
     """Canonical, but for escapes, if the client writes that form."""
     raw = remove_cache_marker(message.raw)
-    if message.content[:1] == b"[":
-        return _unwrap_text(raw)
-    return raw
+    if message.content[:1] != b"[":
+        return raw
+    content = splice.find_member(raw, "content")
+    if content is None:
+        return raw
+    return splice.replace_bytes(raw, content.start, content.stop, remove_wrapping(raw[content.start : content.stop]))
 
 
 def has_ambiguous_escape(raw: bytes) -> bool:
@@ -85,10 +88,16 @@ def remove_wrapping(content: bytes) -> bytes:
         return content
     if _MARKER_NAME_PART in content:
         content = splice.replace_elements(content, 0, _strip_markers)
-    text = _find_only_text(content, 0)
-    if text is None:
+    parts = list(islice(splice.iterate_elements(content), 2))
+    if len(parts) != 1:
         return content
-    return text
+    start = parts[0][0]
+    if content[start : start + 1] != b"{":
+        return content
+    members = {member.key: content[member.start : member.stop] for member in splice.iterate_members(content, start)}
+    if members.keys() != {"type", "text"} or members["type"] != b'"text"':
+        return content
+    return members["text"]
 
 
 def _rewrite_around(message: Message) -> bytes:
@@ -146,30 +155,6 @@ def _strip_markers(element: bytes) -> bytes:
     if element[:1] != b"{" or _MARKER_NAME_PART not in element:
         return element
     return splice.remove_members(element, MARKERS)
-
-
-def _unwrap_text(raw: bytes) -> bytes:
-    content = splice.find_member(raw, "content")
-    if content is None:
-        return raw
-    text = _find_only_text(raw, content.start)
-    if text is None:
-        return raw
-    return splice.replace_bytes(raw, content.start, content.stop, text)
-
-
-def _find_only_text(raw: bytes, start: int) -> bytes | None:
-    """The text, as JSON, if the list at *start* holds nothing else."""
-    parts = list(islice(splice.iterate_elements(raw, start), 2))
-    if len(parts) != 1:
-        return None
-    part_start = parts[0][0]
-    if raw[part_start : part_start + 1] != b"{":
-        return None
-    members = {member.key: raw[member.start : member.stop] for member in splice.iterate_members(raw, part_start)}
-    if members.keys() != {"type", "text"} or members["type"] != b'"text"':
-        return None
-    return members["text"]
 
 
 def compute_chain(request: Request, tenant: str, secret: bytes, conversation: str = "") -> tuple[bytes, ...]:

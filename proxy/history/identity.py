@@ -67,8 +67,8 @@ class Identity(Struct, frozen=True):
 
     def block_keys(self, link: bytes, *, is_observed: bool) -> tuple[str, str]:
         """Without and with the head, to which a summary is bound."""
-        space = self._find_space(is_observed=is_observed)
-        return make_block_key(space, link), make_bound_key(space, link, self.head)
+        key = make_block_key(self._find_space(is_observed=is_observed), link)
+        return key, f"{key}.{self.head}"
 
     def summary_key(self, covers: int, focus: str = "") -> str:
         """One with a focus is only for the request that asks for it."""
@@ -92,10 +92,6 @@ class Identity(Struct, frozen=True):
 def make_block_key(tenant: str, link: bytes) -> str:
     """The tenant comes first: a store keeps tenants apart."""
     return f"{tenant}/block/{link.hex()}"
-
-
-def make_bound_key(tenant: str, link: bytes, head: str) -> str:
-    return f"{make_block_key(tenant, link)}.{head}"
 
 
 def _compile_moment() -> re.Pattern[str]:

@@ -38,7 +38,6 @@ OBSERVATIONS = (
     r"^\s*I ran this command:\n",
     r"^\[\w+(?: for '[^\n]*')?\] Result:",
 )
-NO_PINS = Pins()
 SEEN_CHARACTERS = 1_000
 """At both ends of a message. A search may take its square."""
 EXAMPLES_MIN = 2
@@ -66,7 +65,7 @@ def is_text_style(body: Iterable[Message]) -> bool:
 
 
 def mark_observations(
-    body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = NO_PINS, *, text_style: bool = False
+    body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = Pins(), *, text_style: bool = False
 ) -> tuple[Message, ...]:
     """*text_style*: a block was made before the first tool call. Messages before that call are read as they were then,
     or the bytes that were forwarded would change.
@@ -208,7 +207,6 @@ _RULES_IN_FORCE = re.compile(r"skill|plan mode|(?:agents|claude|gemini|qwen)(?:\
 # A call, or a command: that begins a text, or follows a reminder. `What does /compact do?` is none.
 _CALL_OR_COMMAND = re.compile(rb'"[Cc]ompact"|(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
 _END_CHARACTERS = 2_000
-_MOSTLY_OUTPUT_RATIO = 3
 
 
 def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
@@ -299,7 +297,7 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
             answer_size += len(message.content)
         elif message.role == "user" and last_answer is not None:
             user_size += len(message.content)
-    if user_size > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * answer_size):
+    if user_size > max(_END_CHARACTERS, 3 * answer_size):
         return True
     return last_answer is not None and RUNS_SOMETHING.search(last_answer.text) is not None
 

@@ -201,8 +201,7 @@ Estimator = Literal["tokens", "chars"]
 INLINE_BYTES = 20_000
 """More new messages are counted in a thread."""
 LOOK_UP_BYTES = 4_000_000
-LOOK_UP_MESSAGES = 10_000
-"""More are hashed and looked up in a thread."""
+"""More are hashed and looked up in a thread. A message counts as 400 bytes more."""
 
 
 class Tokenizers:
@@ -255,7 +254,7 @@ class Tokenizer:
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """After this, `count` answers for each of them at once."""
-        if len(messages) > LOOK_UP_MESSAGES or sum(map(len, messages)) > LOOK_UP_BYTES:
+        if sum(map(len, messages)) + 400 * len(messages) > LOOK_UP_BYTES:
             return await self._in_thread(messages)
         new_bytes = 0
         for message in messages:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from proxy.history.agents import render_value
 from proxy.history.calls import list_argument_texts, list_tool_names
 from proxy.history.grouping import find_callers
 from proxy.history.messages import HEAD, Message, ToolCall
@@ -174,7 +175,6 @@ def render_handle(start: int, stop: int) -> str:
     return f'{RECALL.name} with messages "{numbers}"'
 
 
-_RANGE = re.compile(r"\D{0,20}(\d{1,9})(?:\s{0,3}(?:-|\u2013|\.\.|to)\s{0,3}(\d{1,9}))?\D{0,5}")
 HITS_MAX = 100
 LEAST_BYTES = 200
 
@@ -274,23 +274,16 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
 
 
 def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
-    match value:
-        case bool():
-            return None
-        case [first, *_, last] if isinstance(first, int) and isinstance(last, int):
-            value = f"{first}-{last}"
-        case [str(only)] | [int(only)]:
-            value = only
-    if not isinstance(value, str | int):
+    """From `17`, `"12-48"`, `"12 to 48"` or `[12, 48]`."""
+    if isinstance(value, dict):
         return None
-    match = _RANGE.fullmatch(str(value))
-    if match is None:
+    numbers = re.findall(r"\d{1,9}", render_value(value)[:100])
+    if not numbers:
         return None
-    first = int(match[1])
-    last = min(upper_bound, int(match[2] or first))
+    first, last = int(numbers[0]), min(upper_bound, int(numbers[-1]))
     if not 1 <= first <= last:
         return None
-    return (first, last)
+    return first, last
 
 
 def _cut(text: str, room_bytes: int, *, first_line: int = 1) -> str:

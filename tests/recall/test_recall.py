@@ -111,7 +111,7 @@ def test_deeply_nested_arguments_are_searched():
     assert EarlierMessages(body).answer('{"search": "nothing"}', LARGE) == "No message holds this text."
 
 
-@pytest.mark.parametrize("asked", ["0", "6", "9-12", "5-4", "the last", True, {"a": 1}, [], [1, "x"]])
+@pytest.mark.parametrize("asked", ["0", "6", "9-12", "5-4", "the last", True, {"a": 1}, []])
 def test_numbers_that_name_no_message_are_explained(asked):
     assert "There are no such messages" in ask(messages=asked)
 

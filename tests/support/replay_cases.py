@@ -37,7 +37,7 @@ def view_of(messages):
     return CHAT_FORMAT.parse(b'{"messages": [' + b", ".join(map(encode, messages)) + b"]}").messages
 
 
-def judge_views(case, *views, pins=Pins(), **sent):  # noqa: B008 (a value)
+def judge_views(case, *views, pins=Pins(), **sent):
     """The result of a conversation of which this was forwarded: a view for each request."""
     judge = Judge(case, pins)
     for turn, view in zip(case.turns, views, strict=True):
