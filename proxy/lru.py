@@ -2,14 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 ENTRY_BYTES = 200
 """Counted for each entry in addition to its content."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-T = TypeVar("T")
 
 
 def weigh_text(value: Any) -> int:  # noqa: ANN401 - any key or value
@@ -62,16 +61,10 @@ class ByteBoundedCache(Generic[K, V]):
         """In their order; none of them counts as used."""
         return filter(self._entries.__contains__, keys)
 
-    @overload
-    def get(self, key: K) -> V | None: ...
-
-    @overload
-    def get(self, key: K, default: T) -> V | T: ...
-
-    def get(self, key: K, default: T | None = None) -> V | T | None:
+    def get(self, key: K) -> V | None:
         entry = self._entries.get(key)
         if entry is None:
-            return default
+            return None
         self._entries.move_to_end(key)
         if self._owner_of is not None:
             self._owners[self._owner_of(key)].keys.move_to_end(key)

@@ -272,7 +272,7 @@ class WindowProbe:
 
     def start(self, client: Client, call: Call, scope: WindowScope) -> None:
         model = scope.model
-        is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
+        is_recent = (self._probed_at.get(scope) or -inf) + PROBE_INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
             return
         # The request that starts the probe does not wait for it, so the probe holds the connections itself.

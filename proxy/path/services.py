@@ -120,7 +120,7 @@ class KnownRequests:
         if start < 0:
             return None
         for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
-            alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth)), ())
+            alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth))) or ()
             prefixes = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
             if prefixes:  # one of a smaller depth is shorter, but perhaps for its newest messages
                 return max(prefixes, key=lambda prefix: prefix.count)
@@ -134,7 +134,9 @@ class KnownRequests:
         if prefix is not None:
             self._remove(caller, prefix.request)
         if (key := _key_of(caller, request)) is not None:
-            neighbours = (neighbour for neighbour in self._requests.get(key, ()) if neighbour.source != request.source)
+            neighbours = (
+                neighbour for neighbour in self._requests.get(key) or () if neighbour.source != request.source
+            )
             self._requests[key] = tuple(_take_newest(chain((request,), neighbours)))
 
     def _remove(self, caller: int, request: Request) -> None:
@@ -319,7 +321,7 @@ class BlockCache:
     def read(self, caller: int, stored_bytes: bytes) -> Block | None:
         key = caller, len(stored_bytes), stored_bytes[:BLOCK_SAMPLE_BYTES], stored_bytes[-BLOCK_SAMPLE_BYTES:]
         with self._lock:
-            known_bytes, known_block = self._blocks.get(key, (b"", None))
+            known_bytes, known_block = self._blocks.get(key) or (b"", None)
         if known_bytes == stored_bytes:
             return known_block
         block = Block.from_bytes(stored_bytes)

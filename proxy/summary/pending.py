@@ -69,7 +69,7 @@ class Summarizer:
 
     def is_resting(self, scope: SummaryScope) -> bool:
         """After a fault."""
-        return self._resting.get(scope, 0.0) > time.monotonic()
+        return (self._resting.get(scope) or 0.0) > time.monotonic()
 
     def start(self, order: SummaryOrder) -> None:
         """For later use; not if another question about this history is under way."""
