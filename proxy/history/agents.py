@@ -254,8 +254,6 @@ def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
 
 _QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
 _PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
-# A line of its own: what is behind a command may be quoted.
-_COMMENT = re.compile(r"^[ \t]{0,80}#[^\n]*$", re.MULTILINE)
 _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 
 
@@ -271,8 +269,8 @@ def find_command_line(values: Mapping[str, Any]) -> str:
 
 def split_commands(line: str) -> list[str]:
     """Without comments. A quoted text that is no single word becomes `?`."""
-    if "#" in line:
-        line = _COMMENT.sub("", line)
+    if "#" in line:  # only whole lines: a "#" after a command may be quoted
+        line = "\n".join([text for text in line.split("\n") if not text.lstrip(" \t").startswith("#")])
     line = _QUOTED.sub(_unquote, line)
     for end in ("&&", "|", "\n"):
         line = line.replace(end, ";")
