@@ -171,7 +171,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
         else:
             heading = line[:40].lower().lstrip("#*< \t").replace("git_", "git").replace("git ", "git")
             in_git = heading.startswith(("gitstatus:", "gitstatus>", "gitstatus :"))
-        # The header is a client's checksum over each request.
+        # The header holds a client's checksum over each request.
         if in_git or line[:27].lower() == "x-anthropic-billing-header:" or not line.strip():
             continue
         if len(line) <= _CACHED_LINE_CHARACTERS:

@@ -232,14 +232,14 @@ def is_harness_note(text: str) -> bool:
 def remove_reminders(text: str) -> str:
     """Agents add them to a person's words. One that does not end stays, with all that follows it."""
     remaining: list[str] = []
-    before, opening, rest = text.partition("<system-reminder>")
-    while opening:
-        _, closing, after = rest.partition("</system-reminder>")
-        if not closing:
+    start, opening, closing = 0, "<system-reminder>", "</system-reminder>"
+    while (reminder := text.find(opening, start)) >= 0:
+        end = text.find(closing, reminder)
+        if end < 0:
             break
-        remaining.append(before)
-        before, opening, rest = after.partition("<system-reminder>")
-    return "".join([*remaining, before, opening, rest])
+        remaining.append(text[start:reminder])
+        start = end + len(closing)
+    return "".join([*remaining, text[start:]])
 
 
 def find_compact_call(request: Request) -> str | None:

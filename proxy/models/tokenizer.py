@@ -70,10 +70,12 @@ class Weight(Struct):
         """Dialects repeat the same text under two names. The model reads one."""
         longest = Weight()
         for name in _REASONING:
-            weight = Weight().of(message.get(name))
-            self.unread += _letters(message.get(name))
-            if weight.length() > longest.length():
-                longest = weight
+            value = message.get(name)
+            if value:
+                weight = Weight().of(value)
+                self.unread += _letters(value)
+                if weight.length() > longest.length():
+                    longest = weight
         self.texts += longest.texts
         self.unread -= longest.length()
 

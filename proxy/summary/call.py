@@ -105,7 +105,7 @@ class SummaryCall(Struct, frozen=True):
     async def run(self) -> "SummaryOutcome":
         outcome = SummaryOutcome()
         max_tokens, longest_answer = self.question.rules.max_tokens, self.longest_answer
-        # Under the names that the client uses, if it does.
+        # Under the names that the client uses, or else that of this kind of model.
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
         bounds = dict.fromkeys(names, _limit(max_tokens, longest_answer))
         ways, tries = list_tries(self.question, self.room, self.count), 0
@@ -169,7 +169,7 @@ class SummaryCall(Struct, frozen=True):
         return self._format.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
-        """To another upstream go no query, no key of a team, and three headers: any may hold a credential."""
+        """To another upstream go no query, no key of a team, and three headers only: others may hold a credential."""
         headers: list[tuple[str, str]] = []
         for name, value in self.call.headers:
             if self.is_other_upstream:

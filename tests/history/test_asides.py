@@ -9,6 +9,7 @@ from proxy.history.observations import (
     find_compact_call,
     is_aside,
     mark_observations,
+    remove_reminders,
     was_asked,
 )
 from proxy.history.pins import find_pin_fault
@@ -33,6 +34,11 @@ from tests.support.messages import assistant, call, request, system, tool, user
 )
 def test_a_command_as_the_last_message_asks_for_compaction_and_says_what_matters(said, focus):
     assert find_command(request(user("hi"), assistant("hello"), user(said))) == focus
+
+
+def test_many_reminders_are_removed_in_one_pass():
+    reminders = "<system-reminder>a</system-reminder>" * 200_000
+    assert remove_reminders(f"{reminders}words <system-reminder>open") == "words <system-reminder>open"
 
 
 def test_a_command_counts_only_at_the_end_of_a_user_message():
