@@ -64,17 +64,14 @@ def find_rereads(
 ) -> Iterator[Reread | None]:
     for place in range(len(known), len(messages)):
         message, call = messages[place], callers[place]
-        target = None
+        reread = None
         if call is not None and message.is_result and len(message.content) <= POINTER_CHARACTERS:
             text = message.text
             if is_pointer(text):
-                target = _find_read(messages, callers, place, same_lines=True)
+                reread = _find_reread(messages, callers, place, same_lines=True)
             elif PROMISE in text:
-                target = _find_read(messages, callers, place, same_lines=False)
-        if target is None:
-            yield None
-        else:
-            yield Reread(target, _was_edited(callers, target, place))
+                reread = _find_reread(messages, callers, place, same_lines=False)
+        yield reread
 
 
 def is_pointer(text: str) -> bool:
@@ -117,33 +114,29 @@ def leave_out_promise(message: Message) -> Message:
     return message.with_text(message.text.replace(PROMISE, ""), "leave_out_promise")
 
 
-def _find_read(
+def _find_reread(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], place: int, *, same_lines: bool
-) -> int | None:
-    """The newest result before *place* with the text of the same file."""
+) -> Reread | None:
+    """Its target is the newest result before *place* with the text of the same file."""
     call = callers[place]
     path = _find_path(call)
     if call is None or not path or _writes_whole_file(call):
         return None
     lines = agents.find_requested_lines(call.named)
+    was_edited = False
     for earlier in range(place - 1, -1, -1):
         reader = callers[earlier]
         if reader is None or _find_path(reader) != path:
             continue
         if _writes_whole_file(reader):
             return None  # the text stands in the model's own call
-        has_text = agents.is_read(reader) and not is_pointer(messages[earlier].text[:POINTER_CHARACTERS])
-        if has_text and not (same_lines and agents.find_requested_lines(reader.named) != lines):
-            return earlier
+        if not agents.is_read(reader):
+            was_edited = True
+        elif is_pointer(messages[earlier].text[:POINTER_CHARACTERS]):
+            continue
+        elif not same_lines or agents.find_requested_lines(reader.named) == lines:
+            return Reread(earlier, was_edited)
     return None
-
-
-def _was_edited(callers: Sequence[ToolCall | None], start: int, stop: int) -> bool:
-    path = _find_path(callers[start])
-    for call in callers[start + 1 : stop]:
-        if call is not None and _find_path(call) == path and not agents.is_read(call):
-            return True
-    return False
 
 
 def _find_path(call: ToolCall | None) -> str:
