@@ -152,34 +152,32 @@ CHAT_FORMAT = ChatFormat()
 
 
 def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
-    source, count = request.source, len(request.messages)
+    """Untouched neighbours are one slice, with the spacing between them."""
     if not request.is_changed_by(view):
-        return source
-    comma = b","
+        return request.source
+    messages, offsets, count = request.messages, request.offsets, len(request.messages)
+    source = memoryview(request.source)  # so that only the last `join` copies
+    comma: bytes | memoryview = b","
     if count > 1:
-        comma = source[request.find_end(1) : request.offsets[1]]
-    stretches = comma.join(_cut_stretches(request, view))
-    return b"".join((source[: request.offsets[0]], stretches, source[request.find_end(count) :]))
-
-
-def _cut_stretches(request: Request, view: Sequence[Message]) -> list[bytes]:
-    """Untouched neighbours in one piece, with the spacing between them, and each other message."""
-    source, messages, offsets = request.source, request.messages, request.offsets
-    pieces: list[bytes] = []
+        comma = source[request.find_end(1) : offsets[1]]
+    pieces: list[bytes | memoryview] = [source[: offsets[0]]]
     number = 0
     while number < len(view):
         first = number
         if view[number].stop:
             first = request.head_size + view[number].start
-        length, longest = 0, min(len(view) - number, len(messages) - first)
+        length, longest = 0, min(len(view) - number, count - first)
         while length < longest and view[number + length] is messages[first + length]:
             length += 1
+        if number:
+            pieces.append(comma)
         if length:
             pieces.append(source[offsets[first] : request.find_end(first + length)])
         else:
             pieces.append(view[number].raw)
         number += max(length, 1)
-    return pieces
+    pieces.append(source[request.find_end(count) :])
+    return b"".join(pieces)
 
 
 def _read_history(
