@@ -14,14 +14,13 @@ from msgspec import Struct
 
 from proxy.history import splice
 from proxy.shorten.economics import LARGEST_COUNT, Usage
-from proxy.wire.event_streams import DATA, LineReader
+from proxy.wire.event_streams import LineReader, find_data
 from proxy.wire.json_body import as_object
 
 TAIL_BYTES = 64 * 1024
 FIRST_BYTES = 4 * 1024
 # `null` does not match: a stream may repeat it in each of its events.
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
-_CONTEXT_EXCEEDED = re.compile(rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"')
 
 
 class Tail:
@@ -108,11 +107,8 @@ def read_count(value: object) -> int | None:
 
 def says_truncated(tail: bytes) -> bool:
     """Its prompt was cut silently: by its finish reason, or a stream without choices."""
-    return _CONTEXT_EXCEEDED.search(tail) is not None or (b"[DONE]" in tail and b'"choices"' not in tail)
-
-
-_USAGE_KEY = b'"usage"'
-BODY_MAX_BYTES = 16 * 1024 * 1024
+    # Within a text, the quotes would be escaped.
+    return b'"model_context_window_exceeded"' in tail or (b"[DONE]" in tail and b'"choices"' not in tail)
 
 
 class UsageView(Struct, frozen=True):
@@ -137,7 +133,7 @@ class StreamRewriter:
         return self._rewrite(self._lines.close())
 
     def _rewrite(self, block: bytes) -> bytes:
-        if not self._hides_event and _USAGE_KEY not in block:
+        if not self._hides_event and b'"usage"' not in block:
             return block
         lines = block.splitlines(keepends=True)
         rewritten: list[bytes] = []
@@ -150,15 +146,15 @@ class StreamRewriter:
         if self._hides_event and not line.strip():
             self._hides_event = False
             return b""
-        data = DATA.match(line)
-        if _USAGE_KEY not in line or data is None:
+        data = find_data(line)
+        if b'"usage"' not in line or data is None:
             return line
-        start, end = data.end(), len(line.rstrip(b"\r\n"))
-        rewritten = rewrite_usage(line[start:end], self._view)
+        event = data.rstrip(b"\r\n")
+        rewritten = rewrite_usage(event, self._view)
         if rewritten is None:
             self._hides_event = True
             return b""
-        return line[:start] + rewritten + line[end:]
+        return line.removesuffix(data) + rewritten + data.removeprefix(event)
 
 
 class BodyRewriter:
@@ -173,7 +169,7 @@ class BodyRewriter:
         if self._is_too_large:
             return data
         self._held += data
-        self._is_too_large = len(self._held) > BODY_MAX_BYTES
+        self._is_too_large = len(self._held) > 16 * 1024 * 1024
         if self._is_too_large:
             return bytes(self._held)
         return b""
