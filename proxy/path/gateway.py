@@ -43,7 +43,6 @@ from proxy.wire.http_head import (
     NOT_COMPACTED_PATHS,
     PATHS_WITH_FINISH_REASON,
     RESPONSES_PATH,
-    TRACE_HEADER,
     Headers,
     Trace,
     continue_trace,
@@ -272,7 +271,7 @@ class Gateway:
     def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
         settings = self.config.otel
         if settings.endpoint:
-            parent = find_header(headers, TRACE_HEADER)
+            parent = find_header(headers, "traceparent")
             record.trace = continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 

@@ -29,10 +29,7 @@ from proxy.lifetime import Lease, Leases
 from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
 from proxy.wire.http_head import (
-    ACCOUNTS,
-    CREDENTIALS,
-    TRACE_HEADER,
-    UNIDENTIFIED,
+    ACCOUNT_HEADERS,
     Caller,
     Headers,
     Trace,
@@ -54,16 +51,13 @@ class Call(Struct, frozen=True):
     query: str
     headers: Headers
     body: Body
-    caller: Caller = UNIDENTIFIED
+    caller: Caller = Caller()
     credential: Secret | None = None
     """Of the caller's team, instead of the upstream's own."""
     request_id: str = ""
     """For events about work on its behalf."""
     trace: Trace | None = None
     """None: a client's `traceparent` is forwarded as it came."""
-
-
-_ACCOUNT_HEADERS = CREDENTIALS | ACCOUNTS
 
 
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
@@ -244,12 +238,6 @@ class Reply:
         self._response.close()
 
 
-_ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-_RETRY_WAIT_MAX_SECONDS = 5.0
-# A body up to this size is sent in one packet with its headers.
-_ONE_PACKET_BYTES = 16 * 1024
-
-
 class Client:
     """All connections to one upstream; they are closed after the last lease.
 
@@ -338,13 +326,13 @@ class Client:
     def _build_headers(self, call: Call) -> CIMultiDict[str]:
         removed_names: frozenset[str] = frozenset()
         if self.settings.key is not None or call.credential is not None:
-            removed_names = _ACCOUNT_HEADERS
+            removed_names = ACCOUNT_HEADERS
         headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
         headers.update(self._added_headers)
         if call.credential is not None:
             headers.update(_make_key_header(self.settings, call.credential))
         if call.trace is not None:
-            headers[TRACE_HEADER] = call.trace.traceparent
+            headers["traceparent"] = call.trace.traceparent
         # A body that is streamed keeps its framing: the client's length if there is one, else chunks.
         if not isinstance(call.body, bytes):
             length = find_header(call.headers, "content-length")
@@ -375,7 +363,8 @@ class Client:
                 method,
                 url,
                 headers=headers,
-                skip_auto_headers=[name for name in _ADDED_BY_AIOHTTP if name not in headers] or None,
+                skip_auto_headers=[name for name in ("User-Agent", "Accept", "Content-Type") if name not in headers]
+                or None,
                 data=_BytesPayload(body) if isinstance(body, bytes) else body,
                 allow_redirects=False,
                 proxy=self._proxy,
@@ -403,7 +392,7 @@ class Client:
                     wait = max(0.0, float(value) * unit)
                 except ValueError:
                     wait = inf  # a date, or nonsense
-        if wait > _RETRY_WAIT_MAX_SECONDS:
+        if wait > 5:  # noqa: PLR2004 (seconds)
             return None
         return wait
 
@@ -425,7 +414,7 @@ class _BytesPayload(Payload):
         return bytes(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        if len(self._value) > _ONE_PACKET_BYTES:
+        if len(self._value) > 16 * 1024:  # a smaller one is sent in one packet with its headers
             writer.send_headers()  # otherwise aiohttp copies a megabyte to put the headers in front of it
         await writer.write(self._value)
 

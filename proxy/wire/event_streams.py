@@ -277,7 +277,7 @@ class StreamWatch:
             first_line = self._tail.splitlines()[-1] + lines.pop(0)
             if _LAST_TYPE.search(first_line) is not None:
                 return True
-        return any(map(_is_last_event, lines))
+        return any(map(_is_last_event, reversed(lines)))
 
     def _cut_at_error(self, ready: bytes) -> bytes:
         """Nothing from a bare error on is relayed: some clients fail on it."""
