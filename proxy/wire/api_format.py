@@ -186,6 +186,8 @@ class Rounds(ABC):
 
     _LIST: ClassVar[str] = ""
     _FINISH: ClassVar[str] = ""
+    _CUT: ClassVar[frozenset[str]] = frozenset()
+    """Finish reasons after which the last call may be truncated."""
 
     def __init__(self, own: Collection[str], *, stream: bool) -> None:
         self._own = frozenset(own)

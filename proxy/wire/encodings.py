@@ -19,15 +19,11 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# 200 to 1 is far beyond text; 64 KiB may always come out, however small the body was.
-MOST_GROWTH_RATIO = 200
-ALWAYS_ALLOWED_BYTES = 64 * 1024
 # Encoders that write in members (bgzip, pigz: RFC 1952, section 2.2) or frames (zstd: RFC 8878, section 3) write some
-# KiB into each. An empty one is 2 to 20 bytes long and still needs a decompressor of its own, so the number is bounded.
+# KiB into each. An empty one has 2 to 20 bytes and needs a decompressor, so the number is bounded.
 MEMBERS_MAX = 10_000
 _PIECE_MAX_BYTES = 64 * 1024
-# Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
-# once would be copied for every piece that comes out.
+# Compressed bytes given to a decompressor at once: for every piece that comes out, it copies the unused ones.
 _FEED_BYTES = 512
 
 
@@ -43,8 +39,8 @@ def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
     """The last encoding is opened first. KeyError: it is unknown."""
     for name in reversed(list_codings(encoding)):
         if name and name != "identity":
-            max_bytes = min(limit, max(len(body) * MOST_GROWTH_RATIO, ALWAYS_ALLOWED_BYTES))
-            body = _join_within(_OPENERS[name](body), max_bytes)
+            growth_limit = max(len(body) * 200, 64 * 1024)  # 200 to 1 is far beyond text
+            body = _join_within(_OPENERS[name](body), min(limit, growth_limit))
     return body
 
 

@@ -7,7 +7,7 @@ reader returns and what it still holds is the stream.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from proxy.wire.json_body import as_object, as_text, read_json, read_object, write_json
@@ -130,6 +130,13 @@ def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
     if named:
         name = b"event: %b\n" % str(value.get("type")).encode()
     return b"%bdata: %b\n\n" % (name, write_json(value))
+
+
+def write_named_events(values: Iterable[Mapping[str, Any]]) -> bytes:
+    events = bytearray()
+    for value in values:
+        events += write_event(value, named=True)
+    return bytes(events)
 
 
 OPENING_MAX_BYTES = 2 * 1024 * 1024

@@ -110,9 +110,9 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
     forwarded_headers = _drop(headers, names, removed_names)
     if "transfer-encoding" in names:
         # The body stays as it came: its reader must know its codings other than the chunks.
-        codings = [name for name in _list_options(headers, "transfer-encoding") if name not in _NO_CODING]
+        codings = find_encoding(headers, "transfer-encoding")
         if codings:
-            forwarded_headers = (*forwarded_headers, ("Content-Encoding", ", ".join(codings)))
+            forwarded_headers = (*forwarded_headers, ("Content-Encoding", codings.replace(",", ", ")))
     if are_writable(forwarded_headers):
         return forwarded_headers
     return tuple(filter(_is_writable, forwarded_headers))
@@ -142,9 +142,9 @@ def _unify_spelling(headers: Headers) -> Headers:
     return tuple((first_spelling[name.lower()], value) for name, value in headers)
 
 
-def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
-    """In the order they were applied; `identity` is none."""
-    codings = _list_options(headers, "content-encoding")
+def find_encoding(headers: Iterable[tuple[str, str]], name: str = "content-encoding") -> str:
+    """The codings in the order they were applied; `identity` is none."""
+    codings = _list_options(headers, name)
     if not codings:
         return ""
     return ",".join([coding for coding in codings if coding not in _NO_CODING])

@@ -22,7 +22,6 @@ CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """The member that holds the model's text."""
 ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
 """The API itself defines these tools: the model's text is an object, and left as it is."""
-LOCAL_SHELL = "local_shell_call"
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
 
 
@@ -33,7 +32,7 @@ def is_call(kind: str) -> bool:
 def write_output(call: str, id_: str, text: str) -> bytes:
     """The answer to a call which has not come to an end."""
     quoted_id, output = splice.quote(id_), splice.quote(text)
-    if call == LOCAL_SHELL:  # it names its call by `id`, and has no `call_id`
+    if call == "local_shell_call":  # it names its call by `id`, and has no `call_id`
         return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted_id, output)
     other_members = b""
     if call == "shell_call":
@@ -113,11 +112,10 @@ def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: in
     """From `needed` on they are a message that is never shortened, because the next item needs them."""
     removable, fixed_items = response[:needed], response[needed:]
     if removable:
-        piece = Piece(stop - len(fixed_items) - 1, "assistant", tuple(raw for raw, _ in removable))
-        yield _read_answer(removable), piece
+        yield _read_answer(removable, stop - len(fixed_items))
     if fixed_items:
-        piece = Piece(stop - 1, "assistant", tuple(raw for raw, _ in fixed_items))
-        yield replace(_read_answer(fixed_items), is_fixed=True), piece
+        message, piece = _read_answer(fixed_items, stop)
+        yield replace(message, is_fixed=True), piece
 
 
 def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int:
@@ -145,7 +143,8 @@ class _CallIndex:
         self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: Item) -> None:
-        self._pairing_ids.update((name, item.pairing_id) for name in self._list_names(item))
+        for name in self._list_names(item):
+            self._pairing_ids[name] = item.pairing_id
 
     def find(self, name: str) -> str:
         """Of the newest call of this name; the name itself if there is none."""
@@ -164,7 +163,7 @@ class _CallIndex:
 
     @staticmethod
     def _list_names(item: Item) -> Iterator[str]:
-        if item.type == LOCAL_SHELL:
+        if item.type == "local_shell_call":
             yield as_text(item.id)
         if is_call(item.type):
             yield item.pairing_id
@@ -215,17 +214,20 @@ def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
     return b"[" + b",".join(parts) + b"]", json.dumps(outcome or {"type": "exit", "exit_code": 0}).encode()
 
 
-def _read_answer(items: Sequence[tuple[bytes, Item]]) -> Message:
+def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int) -> tuple[Message, Piece]:
+    blocks: list[bytes] = []
     parts: list[bytes] = []
     calls: list[ToolCall] = []
     for raw, item in items:
-        if item.type in CALLS or item.type in ACTIONS:
+        blocks.append(raw)
+        if is_call(item.type):
             calls.append(_read_call(item))
         elif item.type == "message":
             parts += _read_parts(bytes(item.content))
         else:
             parts.append(raw)
-    return build_answer(parts, calls, list(map(_write_call, calls)))
+    message = build_answer(parts, calls, list(map(_write_call, calls)))
+    return message, Piece(stop - 1, "assistant", tuple(blocks))
 
 
 def _read_call(item: Item) -> ToolCall:
