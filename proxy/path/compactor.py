@@ -34,7 +34,7 @@ from proxy.recall.tool import COMPACT
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import offer_own_tool
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
@@ -146,7 +146,7 @@ class Compactor:
             history = await self._keep_unchanged(outgoing)
         if history is None:
             return None
-        return self._services.keeper.record_answer(history, answer, ANSWER_FORMATS[outgoing.call.path])
+        return self._services.keeper.record_answer(history, answer, REQUEST_FORMATS[outgoing.call.path].answers)
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
         body, driver, policy = outgoing.call.body, outgoing.driver, ""
@@ -168,7 +168,7 @@ class Compactor:
 
 
 def _offer_compact(call: Call, body: bytes) -> bytes:
-    answers = ANSWER_FORMATS[call.path]
+    answers = REQUEST_FORMATS[call.path].answers
     body_with_tool = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
     if body_with_tool is not body and answers.allows_rounds(body):
         return body_with_tool
@@ -203,7 +203,7 @@ async def _obey(
     outgoing = replace(outgoing, options=outgoing.options.with_force(focus))
     history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
     decision = await make_driver(outgoing, history, policy=policy).compact(store=True)
-    answers = ANSWER_FORMATS[outgoing.call.path]
+    answers = REQUEST_FORMATS[outgoing.call.path].answers
     answer = describe_compaction(decision, history, outgoing.options.focus, answers)
     return replace(outgoing, decision=decision, answer=answer)
 

@@ -44,6 +44,7 @@ class RequestFormat(ABC):
     TOOLS: ClassVar[frozenset[str]]
     """Members that a question without the client's history does not need."""
     KEYS_FOR_OTHER_UPSTREAMS: ClassVar[frozenset[str]]
+    answers: ClassVar["AnswerFormat"]
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
         """None: it cannot be understood. The messages of a known prefix are not read again."""

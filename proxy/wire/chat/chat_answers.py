@@ -287,6 +287,3 @@ class ChatAnswers(AnswerFormat):
         message = json.loads(raw)
         message.pop(SIGNED_MEMBER, None)
         return replace(answer, elements=(write_json(message),))
-
-
-CHAT_ANSWERS = ChatAnswers()

@@ -19,6 +19,7 @@ from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
 from proxy.wire import marks
 from proxy.wire.api_format import RequestFormat
+from proxy.wire.chat.chat_answers import ChatAnswers
 from proxy.wire.json_body import NULL, Places, Prefix, find_values, list_members, locate, read_elements, read_members
 
 
@@ -64,6 +65,7 @@ class ChatFormat(RequestFormat):
             *TOOLS,
         }
     )
+    answers = ChatAnswers()
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
         start, stop = places.get("messages", (0, 0))

@@ -225,9 +225,6 @@ class MessagesAnswers(AnswerFormat):
         return replace(answer, elements=(write_json(message),))
 
 
-MESSAGES_ANSWERS = MessagesAnswers()
-
-
 def _read_block_start(event: Mapping[str, Any]) -> dict[str, Any]:
     block = as_object(event.get("content_block"))
     if block.get("type") == "tool_use":

@@ -22,6 +22,7 @@ from proxy.wire import marks
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, read_members
 from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
+from proxy.wire.messages.messages_answers import MessagesAnswers
 from proxy.wire.pieces import (
     PiecedFormat,
     PiecedRequest,
@@ -118,6 +119,7 @@ class MessagesFormat(PiecedFormat):
     KEYS_FOR_OTHER_UPSTREAMS = frozenset(
         {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
     )
+    answers = MessagesAnswers()
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
         members = read_members(source, places)

@@ -253,9 +253,6 @@ class ResponsesAnswers(AnswerFormat):
         return find_raw(source, find_values(source), "background") in (b"", b"false", b"null")
 
 
-RESPONSES_ANSWERS = ResponsesAnswers()
-
-
 def _make_sendable(elements: tuple[bytes, ...], items: Sequence[dict[str, Any]]) -> tuple[bytes, ...]:
     """If it is not stored, the API does not know the ids, nor reasoning in plain text."""
     must_change = False

@@ -10,6 +10,7 @@ from proxy.summary.question import Try
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
 from proxy.wire.pieces import PiecedFormat, PiecedRequest, find_types, read_list, replace_list
 from proxy.wire.responses.items import as_user_item, read_items, write_items
+from proxy.wire.responses.responses_answers import ResponsesAnswers
 
 
 class ResponsesFormat(PiecedFormat):
@@ -29,6 +30,7 @@ class ResponsesFormat(PiecedFormat):
             *("max_output_tokens", "tools", "parallel_tool_calls"),
         }
     )
+    answers = ResponsesAnswers()
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
         system = find_raw(source, places, "instructions")
