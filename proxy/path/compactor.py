@@ -35,7 +35,7 @@ from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import offer_own_tool
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, Headers
+from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 
@@ -64,7 +64,7 @@ class Compactor:
         request, focus = await run_apart(estimate_work(body), partial(read_compact_request, body), is_known=is_known)
         policy = choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
-        outgoing = OutgoingRequest(replace(call, path=CHAT_PATH), None, options)
+        outgoing = OutgoingRequest(replace(call, path=ApiPath.CHAT), None, options)
         driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client)
         decision = await driver.compact(store=False)
         return OutgoingRequest(call, decision, options, answer=render_compacted(decision))
@@ -96,7 +96,7 @@ class Compactor:
         if offers_compact:
             outgoing = replace(outgoing, call=replace(call, body=sent_body))
         make_driver = partial(RequestDriver, self._services, client=client, offers_compact=offers_compact)
-        if call.path == COUNT_TOKENS_PATH:
+        if call.path == ApiPath.COUNT_TOKENS:
             return await _prepare_count(make_driver, outgoing, request, policy)
         if may_act and policy.settings.compact_command and policy.may_act_on(sent_body):
             return await _obey(make_driver, outgoing, request, policy, prefix)
@@ -120,14 +120,14 @@ class Compactor:
             new_bytes = body[: prefix.start] + body[prefix.stop :]
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
-        if call.path in (MESSAGES_PATH, COUNT_TOKENS_PATH) and not reason:
+        if call.path in (ApiPath.MESSAGES, ApiPath.COUNT_TOKENS) and not reason:
             thread_use = find_thread_use(new_bytes)
         if not thread_use:
             if not reason:
                 return None
             return replace(outgoing, decision=Decision("none", reason))
         client = find_thread_client(call.headers)
-        if client is not None and thread_use in client.refused and may_act and call.path == MESSAGES_PATH:
+        if client is not None and thread_use in client.refused and may_act and call.path == ApiPath.MESSAGES:
             answer = LocalAnswer(JSON, render_thread_refusal(client, call.request_id), client.status)
             return replace(outgoing, decision=Decision("none", "whole-history-asked"), answer=answer)
         if client is not None and thread_use == "create":

@@ -7,6 +7,7 @@ reads another protects nothing. <https://www.rfc-editor.org/rfc/rfc9110#section-
 
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
@@ -167,33 +168,31 @@ def is_event_stream(headers: Headers) -> bool:
     return kind.startswith("text/event-stream") and not find_encoding(headers)
 
 
-CHAT_PATH = "/chat/completions"
-RESPONSES_PATH = "/responses"
-MESSAGES_PATH = "/messages"
-COUNT_TOKENS_PATH = "/messages/count_tokens"
-COMPACTED_PATHS = frozenset({CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH, COUNT_TOKENS_PATH})
-# Ours: the shortened messages themselves.
-COMPACT_PATH = "/chat/completions/compact"
-# Its client should learn that the history was not compacted.
-NOT_COMPACTED_PATHS = frozenset({"/responses/compact"})
+class ApiPath(StrEnum):
+    """The paths of requests with a history."""
 
-_WITH_HISTORY = COMPACTED_PATHS | NOT_COMPACTED_PATHS | {COMPACT_PATH}
+    CHAT = "/chat/completions"
+    RESPONSES = "/responses"
+    MESSAGES = "/messages"
+    COUNT_TOKENS = "/messages/count_tokens"
+    COMPACT = "/chat/completions/compact"
+    """Ours: the shortened messages themselves."""
+    PROVIDERS_COMPACT = "/responses/compact"
+    """Its client should learn that the history was not compacted."""
 
+
+_WITH_HISTORY = frozenset(ApiPath)
+COMPACTED_PATHS = frozenset({ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES, ApiPath.COUNT_TOKENS})
 # Streams of these say when they are finished, in every dialect.
-PATHS_WITH_FINISH_REASON = frozenset({CHAT_PATH, "/completions", RESPONSES_PATH, MESSAGES_PATH})
+PATHS_WITH_FINISH_REASON = frozenset({ApiPath.CHAT, "/completions", ApiPath.RESPONSES, ApiPath.MESSAGES})
 
 # An injected key may be used to ask a model, and to list models. Files, batches, fine-tuning, administration and stored
 # answers act on the account of the key's owner, and are refused unless the configuration lists them.
 INFERENCE_PATHS = (
-    CHAT_PATH,
-    COMPACT_PATH,
+    *ApiPath,
     "/completions",
     "/embeddings",
-    RESPONSES_PATH,
-    "/responses/compact",
     "/responses/input_tokens",
-    MESSAGES_PATH,
-    COUNT_TOKENS_PATH,
     "/audio/speech",
     "/audio/transcriptions",
     "/audio/translations",
@@ -237,7 +236,9 @@ def below_v1(path: str) -> str | None:
     if not path.startswith("/v1/"):
         return None
     below = path[3:]
-    return below[:-1] if below[:-1] in _WITH_HISTORY and below.endswith("/") else below
+    if below.endswith("/") and below[:-1] in _WITH_HISTORY:
+        return below[:-1]
+    return below
 
 
 def has_v1_twice(below: str) -> bool:
