@@ -33,12 +33,12 @@ from proxy.wire.json_body import (
 
 
 class RequestFormat(ABC):
-    """`source` is always the body of a request: a method replaces the bytes that it changes, all others stay."""
+    """Methods get the body of a request as `source` and change only the bytes that they must."""
 
     NAME: ClassVar[str]
     LIST: ClassVar[str]
     BOUNDS: ClassVar[tuple[str, ...]]
-    """The members that bound an answer; the last of them is set if a request has none."""
+    """Members that bound an answer; the last is set if a request has none."""
     ASKS_FOR_MORE: ClassVar[frozenset[str]]
     """Members that ask for more than one text."""
     TOOLS: ClassVar[frozenset[str]]
@@ -78,10 +78,9 @@ class RequestFormat(ABC):
 
     @abstractmethod
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
-        """With a prefix, the list in `source` holds the elements after it."""
+        """With a prefix, `source` lists the elements after it."""
 
     def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
-        """Those that all APIs have."""
         tools, tools_at = None, 0
         if "tools" in places:
             tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
@@ -183,8 +182,6 @@ class Round(Struct, frozen=True):
 
 
 class Rounds(ABC):
-    """The answers of a request, on their way to the client."""
-
     _LIST: ClassVar[str] = ""
     _FINISH: ClassVar[str] = ""
     _CUT: ClassVar[frozenset[str]] = frozenset()
@@ -192,7 +189,7 @@ class Rounds(ABC):
 
     def __init__(self, own: Collection[str], *, stream: bool) -> None:
         self._own = frozenset(own)
-        """Names of the proxy's own tools that this request may call."""
+        """Names of the proxy's own tools."""
         self._stream = stream
         self._is_first = True
         self._usage: dict[str, Any] | None = None
@@ -208,7 +205,7 @@ class Rounds(ABC):
         self._is_last = is_last
         self._events = EventReader(16 * 1024 * 1024)
         self._unshown: list[bytes] = []
-        """Events that are being shown; if that fails, they are still held."""
+        """If showing fails, they are still held."""
         self._rest = b""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
@@ -236,7 +233,7 @@ class Rounds(ABC):
         return output
 
     def end_round(self) -> Round | None:
-        """None: it is the last. Otherwise it waits for results, and nothing of its end was shown."""
+        """None: it is the last. Otherwise nothing of its end was shown."""
         if not self._stream:
             self._read_body()
         elif rest := self.held:  # some servers end a stream without the blank line
@@ -279,7 +276,6 @@ class Rounds(ABC):
         self._finish = as_text(body.get(self._FINISH)) or None
 
     def _join_bodies(self) -> bytes | None:
-        """None: it names none of the proxy's own tools."""
         body = read_object(self._body)
         if body is None or self._LIST not in body or (self._is_first and not self._names_own(self._body)):
             return None
@@ -353,7 +349,7 @@ def make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, An
 
 
 class AnswerFormat(ABC):
-    """Reads answers of one API as chat answers, and writes them."""
+    """Reads answers of an API as chat answers, and writes them."""
 
     ROUNDS: ClassVar[type[Rounds]]
     RECALL_TOOL: ClassVar[bytes]

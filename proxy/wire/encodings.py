@@ -1,7 +1,7 @@
 """Compressed bodies (RFC 9110, section 8.4), opened under a limit.
 
-Whether an upstream could have opened what a client compresses must not depend on whether there was something to
-shorten, so a chat request always leaves opened. A small body that grows without end (a bomb) is stopped while it grows.
+A chat request always leaves opened, even if there was nothing to shorten: not every upstream opens what clients
+compress. A small body that grows without end (a bomb) is stopped while it grows.
 """
 
 import sys
@@ -28,7 +28,7 @@ _FEED_BYTES = 512
 
 
 class DecodedTooLarge(ValueError):
-    """A body that grew beyond its limit."""
+    pass
 
 
 class UndecodableBody(ValueError):
@@ -87,7 +87,7 @@ def _gzip(body: bytes) -> Iterator[bytes]:
 
 def _deflate(body: bytes) -> Iterator[bytes]:
     """Some clients send it without zlib's header, which all servers accept."""
-    # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
+    # RFC 1950, section 2.2: the method is DEFLATED, and both bytes together are a multiple of 31.
     has_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
     window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
     return _read_members(body, partial(zlib.decompressobj, window))

@@ -1,7 +1,6 @@
 """Event streams (SSE): cut into lines and events, judged at their opening, watched while they pass.
 
-A network cuts a stream anywhere, so a part of a line is held until its end has come. Bytes are never changed: what a
-reader returns and what it still holds is the stream.
+A network cuts a stream anywhere, so a part of a line is held until its end has come. Bytes are never changed.
 <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>
 """
 
@@ -54,7 +53,7 @@ class LineReader:
         return ready
 
     def close(self) -> bytes:
-        """Return the held bytes; the stream has ended, perhaps within a line."""
+        """Return the held bytes."""
         self.continues_line = self._is_within_line
         rest = self.held
         self._held.clear()
@@ -62,7 +61,7 @@ class LineReader:
 
 
 class EventReader:
-    """Cuts a stream behind its events, each with the empty line that ends it."""
+    """Cuts a stream after the empty lines that end its events."""
 
     def __init__(self, max_event_bytes: int) -> None:
         self._max_event_bytes = max_event_bytes
@@ -140,7 +139,7 @@ def write_named_events(values: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 OPENING_MAX_BYTES = 2 * 1024 * 1024
-"""OpenAI repeats the instructions and the tools of a request in two of the first events."""
+"""OpenAI repeats the instructions and the tools of a request in its first events."""
 _OUTPUT_KINDS = (
     *("content_block_", "message_delta", "message_stop", "response.output", "response.content", "response.reasoning"),
     *("response.function_call", "response.completed", "response.incomplete", "response.cancelled"),
@@ -159,14 +158,13 @@ class StreamOpening:
         self._read_bytes = 0
 
     def is_decided(self, beginning: bytes | bytearray) -> bool:
-        """Nothing more needs to be awaited. `beginning`: all that has come, of which only the end is new."""
+        """`beginning`: all that has come, of which only the end is new."""
         new_bytes = bytes(beginning[self._read_bytes :])
         self._read_bytes = len(beginning)
         self._judge(self._lines.feed(new_bytes))
         return self._is_decided or len(beginning) > OPENING_MAX_BYTES
 
     def find_refusal(self, beginning: bytes | bytearray) -> bytes | None:
-        """The error as the body of a refusal, or None."""
         self.is_decided(beginning)
         self._judge(self._lines.close())  # some servers do not end the last line of a stream
         return self._refusal
@@ -221,7 +219,7 @@ ErrorObject = dict[str, object]
 
 
 class StreamWatch:
-    """`feed` returns the bytes that may be relayed now, up to the end of a line."""
+    """`feed` returns the bytes that may be relayed, up to the end of a line."""
 
     __slots__ = ("_flat_errors", "_lines", "_must_finish", "_tail", "error", "finished", "is_done", "names_events")
 
@@ -232,11 +230,11 @@ class StreamWatch:
         """Responses: see `find_line_error`."""
         self._lines = LineReader(HELD_MAX_BYTES)
         self._tail = b"\n\n"
-        """The end of the relayed bytes: a long line may be cut within the words that tell the finish."""
+        """The end of the relayed bytes: a long line may be cut within the words searched for."""
         self._must_finish = must_finish
         self.finished = not must_finish
         self.is_done = False
-        """Nothing follows the last event, whatever the connection does then."""
+        """The last event has come."""
         self.error: ErrorObject | None = None
 
     @property
@@ -250,7 +248,7 @@ class StreamWatch:
             return b""
         if self._tail.endswith((b"\n\n", b"\n\r\n", b"\r\r", b"\n\r")):
             return b": keep-alive\n\n"
-        return b": keep-alive\n"  # an empty line would end an event of which only some lines have come
+        return b": keep-alive\n"  # an empty line would end an event too early
 
     def feed(self, chunk: bytes) -> bytes:
         return self._watch(self._lines.feed(chunk))
@@ -263,7 +261,7 @@ class StreamWatch:
             return ready
         recent_bytes = self._tail + ready
         if self._must_finish:
-            # Not by `any`: for each chunk, it would cost more than all of these searches.
+            # Not by `any`, which would cost more than the searches.
             if not self.is_done and (
                 b"[DONE]" in recent_bytes
                 or b"message_stop" in recent_bytes

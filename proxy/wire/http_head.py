@@ -1,8 +1,7 @@
 """The head of a request or an answer: headers, path, credentials, trace context.
 
-Headers are tuples of pairs, in the order and spelling they came in. Paths are normalised before anything is decided
-about them, and the normal form is forwarded: a list of allowed paths that looks at one spelling while the upstream
-reads another protects nothing. <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>
+Headers keep their order and spelling: <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>. Paths are forwarded in
+the normal form by which they are allowed or refused.
 """
 
 import re
@@ -51,12 +50,11 @@ CREDENTIALS = frozenset(
 ACCOUNT_HEADERS = CREDENTIALS | {"openai-organization", "openai-project"}
 
 TOO_MANY_HEADERS = "Too many headers received"
-"""aiohttp's error for more headers than `max_headers` has no class of its own."""
+"""aiohttp's error for them has no class."""
 # Control characters but tabs are forbidden (RFC 9110, section 5.5). aiohttp reads them, and refuses to write them.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
-# The host is another, the length is counted again, `Expect` was answered here, and the proxy must be able to read the
-# answer.
+# The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
 _NOT_FOR_UPSTREAM = HOP_BY_HOP | OWN_HEADERS | {"host", "content-length", "expect", "accept-encoding"}
 # An Alt-Svc (RFC 7838) would lead the client past the proxy.
 _NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
@@ -136,7 +134,7 @@ def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> 
 
 
 def _unify_spelling(headers: Headers) -> Headers:
-    """A name that repeats keeps its first spelling: aiohttp takes another for a correction."""
+    """Of a name that repeats: aiohttp takes another spelling for a correction."""
     first_spelling: dict[str, str] = {}
     for name, _ in headers:
         first_spelling.setdefault(name.lower(), name)
@@ -217,7 +215,7 @@ def remove_origin(target: str) -> str:
 @lru_cache(maxsize=256)
 def normalize_path(path: str) -> str | None:
     """Dots resolved, slashes single, needless escapes undone. None: no path at all."""
-    # A percent sign without its two digits could become part of another escape once that is undone.
+    # A percent sign without its two digits could become part of another escape.
     if not path.startswith("/") or re.search(r"[^\x21-\x7e]|\\|%(?![0-9A-Fa-f]{2})", path):
         return None
     result_segments: list[str] = []
@@ -274,8 +272,7 @@ _CREDENTIAL_ENDS = tuple(
         *("functions-key", "rapidapi-key", "private-key", "service-key", "user-key", "team-key", "project-key"),
     )
 )
-# Set by balancers, bot checks and statistics, some with every answer. If one of them counted, a client that stores
-# cookies would be another tenant with each request.
+# Set by balancers, bot checks and statistics, some with every answer: a client must stay the same tenant.
 _INFRASTRUCTURE_COOKIE = re.compile(
     r"__cf_bm|_cfuvid|cf_clearance|__cflb|awsalb\w*|awselb\w*|arraffinity\w*|applicationgatewayaffinity\w*"
     r"|bigipserver.*|serverid|route|incap_ses_\w+|visid_incap_\w+|nlbi_\w+|ts[0-9a-f]{6,}|ak_bmsc|bm_\w+|_abck"
@@ -292,7 +289,7 @@ def is_credential(name: str) -> bool:
     if len(name) > 64:  # noqa: PLR2004 (no name in use is longer)
         return False
     name = "-" + name.replace("_", "-")
-    # These protect a form against another site, and change with every page or request.
+    # They protect a form, and change with every page or request.
     if name.endswith(
         ("-csrf-token", "-xsrf-token", "-continuation-token", "-next-token", "-page-token", "-sync-token")
     ):
@@ -314,7 +311,6 @@ def find_credentials(headers: Headers, query: str = "") -> Headers:
 
 
 def _find_significant(name: str, value: str) -> str:
-    """Of cookies, those about the client."""
     if name.lower() != "cookie":
         return value
     cookies: list[str] = []
@@ -347,8 +343,6 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})(
 
 
 class Trace(Struct, frozen=True):
-    """The spans of a request: its own, and the one of its call to the upstream."""
-
     trace_id: str
     parent_id: str
     span_id: str

@@ -71,7 +71,7 @@ _KINDS = {
 
 
 def find_values(source: bytes) -> dict[str, tuple[int, int]]:
-    """Start and end of each top-level value. Raises ValueError if it is no JSON object."""
+    """Of each top-level value. ValueError: it is no JSON object."""
     try:
         places = _walk(source, _outline.decode(source))
     except msgspec.MsgspecError:
@@ -82,12 +82,12 @@ def find_values(source: bytes) -> dict[str, tuple[int, int]]:
 
 
 def find_raw(source: bytes, places: Places, key: str) -> bytes:
-    """The value of this member as it came; empty if there is none."""
+    """Empty if there is no such member."""
     return source[slice(*places.get(key, (0, 0)))]
 
 
 def read_members(source: bytes, places: Places) -> dict[str, Any]:
-    """The values of `_KINDS` that the body has, if they are of their kind."""
+    """Those of `_KINDS` that are of their kind."""
     values: dict[str, Any] = {}
     for key, place in places.items():
         if key in _KINDS:
@@ -181,7 +181,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def build_reader(struct: type[S]) -> Callable[[bytes], S]:
-    """It takes half of a surrogate pair as well, which clients in JavaScript send if they cut a text in two."""
+    """Clients in JavaScript send half of a surrogate pair if they cut a text in two."""
     decoder = msgspec.json.Decoder(struct)
 
     def read(raw: bytes) -> S:
@@ -215,7 +215,7 @@ _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
 
 
 class Prefix(Struct, frozen=True):
-    """The first `count` messages of another request, found in a body that is not read yet."""
+    """The first `count` messages of another request, found in a body."""
 
     request: Request
     count: int

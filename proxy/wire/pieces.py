@@ -108,7 +108,7 @@ def replace_list(
     assert isinstance(request, PiecedRequest)  # noqa: S101 - `read_list` made it
     changes: list[tuple[int, int, bytes]] = []
     if request.is_changed_by(view):
-        # With its brackets: the client may have sent a text instead of the list.
+        # With brackets: the client may have sent a text instead.
         changes.append((*request.list_at, b"[%b]" % b",".join(write_list(request, view))))
     if tools is not None and request.tools is not None and tools != request.tools:
         changes.append((request.tools_at, request.tools_at + len(request.tools), tools))

@@ -1,7 +1,7 @@
 """Refusals of an upstream, classified: prompt too long, answer too long, rate limit, body too large, bad signature.
 
-Every server words its errors differently. Weighed are the figures, each by the words around it (`ROLES`), words about a
-full context window (`IDEA`), and words of other errors that sound similar. If in doubt, it is no overflow: a
+Every server words its errors differently. Figures are read by the words around them (`ROLES`); words about a full
+context window, and about other errors that sound similar, have weights (`IDEA`). If in doubt, it is no overflow: a
 missed one costs an error that the client can read, a false alarm costs history.
 Real refusals of each kind are in tests/support/overflow_replies.py.
 """
@@ -188,7 +188,7 @@ def _blames_signature(text: str) -> bool:
 
 
 def _read_overflow(text: str, figures: Figures) -> Refusal:
-    """By the remedy: a shorter history (`input`) or a shorter answer (`output`)."""
+    """`input` asks for a shorter history, `output` for a shorter answer."""
     limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _find_covers(text)
     if figures.stopped:
         return Refusal("input", limit, covers=covers)
@@ -237,7 +237,7 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
         (1, r"length|\bsize|count\b|\blong\b|长度"),
         (1, r"max|limit|at most|\bonly\b|allowed|available|上限|最大"),
         (1, r"reduce|short|truncat|trim|fewer|smaller"),
-        # turns of phrase that are hardly ever about anything else
+        # hardly ever about anything else
         (3, rf"(?:{_TALK}|chat)s? (?:\w+ ){{0,3}}(?:is|are|was|were|become|grown) (?:too|longer|larger)"),
         (3, r"context (?:window |limit )?(?:is |was )?(?:full|exhausted|exceeded|used up)|out of context"),
         (3, rf"(?:reduce|shorten) (?:the (?:length|size) of )?(?:the|your) (?:{_TALK})"),
@@ -282,7 +282,6 @@ def begins_as_error(body: bytes | bytearray) -> bool:
 
 
 def may_begin_as_error(body: bytes | bytearray) -> bool:
-    """True also if it is still so short that it may."""
     start = _compact_beginning(body)
     is_cut = bool(start) and (b'{"error"'.startswith(start) or b'{"object":"error"'.startswith(start))
     return is_cut or begins_as_error(body)
@@ -326,7 +325,7 @@ def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Ite
 
 
 def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Routers wrap another server's error; other text is returned as it is."""
+    """Routers wrap another server's error in text."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:

@@ -1,7 +1,7 @@
-"""Token counts of an answer: the last `usage` object in it, and the one that its client is to see.
+"""Token counts of an answer: the last `usage` object in it, and the one that its client sees.
 
-The proxy asks for usage if a client did not, and takes the figures out of the stream again. Clients that compact by
-themselves when `usage` is full see the tokens of the history as they sent it, if the policy says `client_view`.
+If a client did not ask for usage, the proxy does, and removes it from the stream. If the policy says `client_view`,
+clients that compact by themselves see the tokens of the history as they sent it.
 """
 
 import json
@@ -19,7 +19,7 @@ from proxy.wire.json_body import as_object
 
 TAIL_BYTES = 64 * 1024
 FIRST_BYTES = 4 * 1024
-# `null` does not match: a stream may repeat it in each of its events.
+# `null`, which a stream may repeat in each event, does not match.
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 
 
@@ -49,7 +49,6 @@ class Tail:
         return b"".join(self._pieces)
 
     def usage(self) -> dict[str, Any] | None:
-        """A name within a text is escaped there, and so never taken for one."""
         last = _find_usage(self.end, last=True)
         if last is None or "output_tokens" not in last:
             return last
@@ -72,7 +71,7 @@ def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
 
 
 def _read_object_at(text: bytes, start: int) -> dict[str, Any] | None:
-    try:  # an object, because the expression ends before its brace
+    try:
         value, _ = json.JSONDecoder().raw_decode(text[start : start + 16 * 1024].decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
@@ -116,7 +115,7 @@ class UsageView(Struct, frozen=True):
     extra_tokens: int = 0
     """By which the client's own history is longer than the forwarded one."""
     find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
-    """Of several rounds: the sum of their prompts is no size of a history."""
+    """Of several rounds: the sum of their prompts is not the size of a history."""
 
 
 class StreamRewriter:
@@ -124,7 +123,6 @@ class StreamRewriter:
         self._view = view
         self._lines = LineReader(1024 * 1024)  # no server writes a usage object in a longer line
         self._hides_event = False
-        """The empty line that ends it goes, too."""
 
     def feed(self, data: bytes) -> bytes:
         return self._rewrite(self._lines.feed(data))
@@ -158,7 +156,7 @@ class StreamRewriter:
 
 
 class BodyRewriter:
-    """Held until its end, unless it is larger than any answer."""
+    """Holds it to its end, unless it is larger than any answer."""
 
     def __init__(self, view: UsageView) -> None:
         self._view = view
@@ -213,7 +211,7 @@ def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
 
 
 def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
-    """The body or the event itself, or the answer within the first event of Messages and the last of Responses."""
+    """The first event of Messages and the last of Responses hold it in a member."""
     answer = as_object(value)
     for name in ("message", "response"):
         member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None

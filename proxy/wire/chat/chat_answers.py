@@ -68,7 +68,7 @@ class ChatRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        """The answer ended for a call of the proxy's own tools: the client's end is still to come."""
+        """It ended for a call of the proxy's own tools."""
         return self._calls_own and not self._is_last and self._finish is not None and self._finish not in self._CUT
 
     def _show(self, event: bytes) -> bytes:
@@ -92,7 +92,6 @@ class ChatRounds(Rounds):
         return b""
 
     def _change_usage(self, chunk: dict[str, Any]) -> bool:
-        """True if the chunk may not show its own usage."""
         usage = chunk.get("usage")
         if not isinstance(usage, dict):
             return False
@@ -142,7 +141,6 @@ class ChatRounds(Rounds):
         return is_changed
 
     def _show_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
-        """None before the name has come, none of an own tool."""
         function = as_object(piece.get("function") or piece.get("custom"))
         name, call_id, index = function.get("name"), piece.get("id"), piece.get("index")
         if not isinstance(index, int):

@@ -1,10 +1,8 @@
 """Requests of chat completions.
 
-Only the outline of a request is parsed; each message and the tools stay slices of the client's bytes, and a request is
-rendered by splicing, so that all that was not touched leaves as it came, spacing included. What the fast parser
-refuses (half surrogate pairs, `NaN`, repeated keys at the top) is read once more with the standard library; what that
-refuses, too, is not understood (None), and the caller relays it as it is.
-
+Messages and tools stay slices of the client's bytes, and a request is rendered by splicing: all that was not touched
+leaves as it came, spacing included. If the fast parser refuses it (half surrogate pairs, `NaN`, repeated keys at the
+top), the standard library reads it.
 <https://platform.openai.com/docs/api-reference/chat/create>
 """
 

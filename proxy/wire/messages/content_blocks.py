@@ -120,10 +120,7 @@ def write_blocks(raw: bytes) -> tuple[bytes, ...]:
 
 
 def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
-    """The blocks that are left, in their order; changed words come first.
-
-    Members of a call that the chat message does not hold (a caller, a cache mark, unknown keys) stay in its block.
-    """
+    """Changed words come first. Members that the chat message does not hold (a cache mark, unknown keys) stay."""
     message = read_message(json.loads(raw), raw)
     calls = {call.id: call for call in message.calls}
     words = list(_iterate_blocks(replace(message, calls=())))
@@ -197,9 +194,9 @@ def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
 
 
 def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], prefix_blocks: int) -> list[WrittenMessage]:
-    """Marks the end of the shortened part, if the client leaves some of its four.
+    """Marks the end of the shortened part, if the client leaves some of its four marks.
 
-    The API looks back over twenty blocks from a mark, and the end lies before that. First are the `prefix_blocks`.
+    From the client's own marks, the API does not look back so far. First are the `prefix_blocks`.
     """
     starts = [0]
     changed_end = shortened_end = 0
@@ -308,7 +305,7 @@ class _Writer:
         """Waiting for an answer."""
         self._role = ""
         self._container: int | None = None
-        """The client's message that the open one is, if any."""
+        """The client's message that is open, if any."""
         self._last_container: int | None = None
         """The one that the last block is from."""
         self._blocks: list[bytes] = []
@@ -317,7 +314,6 @@ class _Writer:
         self._ends_with_result = False
 
     def add(self, message: Message) -> WriteStep:
-        """Adds to the open message, or completes it and opens another."""
         piece, is_unchanged = self._request.find_origin(message)
         if is_unchanged and piece is None:
             return WriteStep()  # the system prompt, which is not in the list
@@ -380,7 +376,7 @@ class _Writer:
 
 
 def _find_blocks(piece: Piece | None, message: Message, *, is_unchanged: bool) -> Sequence[bytes]:
-    """A changed one is read from its bytes: earlier values of it are outdated."""
+    """Of a changed message, only the bytes are up to date."""
     if piece is None:
         return write_blocks(message.raw)
     if is_unchanged:

@@ -92,7 +92,7 @@ def find_thread_use(source: bytes) -> ThreadUse:
 
 
 def remove_thread(source: bytes) -> bytes:
-    """Otherwise the provider would hold messages that the client has not sent."""
+    """The provider would hold messages that the client has not sent."""
     return splice.remove_members(source, {"thread"}) if find_thread_use(source) else source
 
 
@@ -231,7 +231,7 @@ def _is_compacting(source: bytes) -> bool:
 
 
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
-    """If it is a part of the answer's bound: with thinking between calls it may be larger."""
+    """If it is a part of the answer's bound."""
     if thinking.get("type") != "enabled":
         return None
     budget = thinking.get("budget_tokens")

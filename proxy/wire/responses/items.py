@@ -21,7 +21,7 @@ from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """The member that holds the model's text."""
 ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
-"""The API itself defines these tools: the model's text is an object, and left as it is."""
+"""Of tools that the API defines: an object, left as it is."""
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
 
 
@@ -77,7 +77,7 @@ class Item(msgspec.Struct):
 
     @property
     def pairing_id(self) -> str:
-        """The output of a local shell has the id of its call as its `id`."""
+        """A local shell's output has the id of its call as its `id`."""
         return as_text(self.call_id) or as_text(self.id)
 
 
@@ -92,7 +92,7 @@ def as_user_item(text: bytes) -> bytes:
 def read_items(
     items: Sequence[bytes], first: int, known_pieces: Sequence[Piece | None]
 ) -> Iterator[tuple[Message, Piece]]:
-    """Consecutive items of the model are one response. `first`: the number of the first in the client's list."""
+    """Consecutive items of the model are one response. `first`: its number in the client's list."""
     calls = _CallIndex(known_pieces)
     response: list[tuple[bytes, Item]] = []
     for number, raw in enumerate(items, first):
@@ -109,7 +109,7 @@ def read_items(
 
 
 def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: int) -> Iterator[tuple[Message, Piece]]:
-    """From `needed` on they are a message that is never shortened, because the next item needs them."""
+    """From `needed` on they are never shortened, because the next item needs them."""
     removable, fixed_items = response[:needed], response[needed:]
     if removable:
         yield _read_answer(removable, stop - len(fixed_items))
@@ -135,11 +135,11 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
 
 
 class _CallIndex:
-    """Pairing ids by each name that outputs may use: not all agree on the name of a local shell's call."""
+    """Pairing ids by each name that outputs use: clients name a local shell's call by either id."""
 
     def __init__(self, known_pieces: Sequence[Piece | None]) -> None:
         self._known_pieces = reversed(known_pieces)
-        """Read when a name is not among the new items: hardly any output needs it."""
+        """Hardly any output needs these."""
         self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: Item) -> None:
@@ -176,7 +176,7 @@ def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
     if item.type == "message" and role:
         content = bytes(item.content)
         return Message(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
-    # The conversation depends on this item, or it is unknown: nothing folds an instruction.
+    # It is kept whole, as an instruction is.
     content = b"[" + raw + b"]"
     return Message(b'{"role":"developer","content":%b}' % content, "developer", content)
 
@@ -185,7 +185,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
     removed_keys = {"output"}
     own_id = as_text(item.call_id)
     if own_id == call_id:
-        removed_keys.add("call_id")  # one that names the call in another way stays as it came
+        removed_keys.add("call_id")  # another id stays as it came
     members = splice.remove_members(raw, removed_keys)[1:-1].strip()
     content = bytes(item.output)
     if item.type == "shell_call_output":
@@ -198,7 +198,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
 
 
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
-    """Several commands as parts of text, and how the last one ended."""
+    """A part of text for each command, and how the last one ended."""
     commands = json.loads(output)
     if not isinstance(commands, list):
         commands = []
@@ -277,7 +277,7 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
         return piece.blocks if piece is not None else ()
     if message.made == "repair":
         return [_write_missing_output(request, message)]
-    # A changed message is read from its bytes: earlier values (of a redacted call, say) are outdated.
+    # Of a changed message, only the bytes are up to date.
     changed_message = read_message(json.loads(message.raw), message.raw)
     if piece is not None and message.role == "assistant":
         return list(_change_response(piece, changed_message))

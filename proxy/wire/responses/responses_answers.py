@@ -17,9 +17,7 @@ ENDED = frozenset({"response.completed", "response.incomplete", "response.failed
 
 
 class ResponsesRounds(Rounds):
-    """The API refuses reasoning without the item after it. So reasoning is shown once the next item is known, and never
-    if it led to a call of the proxy's own tools.
-    """
+    """The API refuses reasoning without the item after it, so it is shown with that, unless the proxy answers it."""
 
     _LIST = "output"
     _FINISH = "status"
@@ -28,7 +26,7 @@ class ResponsesRounds(Rounds):
         super().__init__(own_tools, stream=stream)
         self._sequence_number = -1
         self._is_changed = False
-        """An event was left out: later events have other numbers."""
+        """Later events have other numbers."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
@@ -115,7 +113,6 @@ class ResponsesRounds(Rounds):
         return ready + self._number(event, value)
 
     def _number(self, event: bytes, value: dict[str, Any]) -> bytes:
-        """With its number among those that the client gets."""
         number = value.get("sequence_number")
         if self._is_changed and isinstance(number, int):
             self._sequence_number += 1
