@@ -23,10 +23,10 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn
 from proxy.lab.sessions.session_history import RecordedMessage, build_own_history
-from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import ApiPath
 
 Json = dict[str, Any]
-APIS = {"Chat Completions": CHAT_PATH, "Messages": MESSAGES_PATH, "Responses": RESPONSES_PATH}
+APIS = {"Chat Completions": ApiPath.CHAT, "Messages": ApiPath.MESSAGES, "Responses": ApiPath.RESPONSES}
 PRICE = "tenth"
 
 
@@ -62,15 +62,15 @@ def write_items(answer: Json) -> Iterator[Json]:
 def make_conversation(path: str, turns: int) -> Conversation:
     messages = list_messages(turns)
     conversation = Conversation("long run", "demo", tuple(messages), model=NAME)
-    if path == CHAT_PATH:
+    if path == ApiPath.CHAT:
         return replace(conversation, messages=({"role": "system", "content": SYSTEM}, *messages))
-    write = write_blocks if path == MESSAGES_PATH else write_items
+    write = write_blocks if path == ApiPath.MESSAGES else write_items
     recorded = []
     for message in messages:
         own = tuple(write(message)) if message["role"] == "assistant" else ()
         recorded.append(RecordedMessage(message, own=own))
     history = build_own_history(path, recorded)
-    name = "system" if path == MESSAGES_PATH else "instructions"
+    name = "system" if path == ApiPath.MESSAGES else "instructions"
     return replace(conversation, own=replace(history, members={**history.members, name: SYSTEM}))
 
 

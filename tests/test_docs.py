@@ -19,7 +19,7 @@ from proxy.config.defaults import as_yaml
 from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
-from proxy.wire.http_head import CHAT_PATH, COMPACTED_PATHS, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import COMPACTED_PATHS, ApiPath
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -282,7 +282,7 @@ def test_the_readme_says_the_defaults_of_the_code():
 def test_the_readme_lists_the_apis_that_are_compacted():
     listed = set(re.findall(r"`(?:POST )?/v1(/[a-z_/]+)`[^|]*\| \*\*compacted\*\*", README))
     listed |= set(re.findall(r"`/v1(/messages/count_tokens)` \| \*\*compacted", README))
-    assert listed >= {CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH}
+    assert listed >= {ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES}
     rows = [line for line in README.splitlines() if "**compacted**" in line]
     named = {path for row in rows for path in re.findall(r"/v1(/[a-z_/]+)", row)}
     assert named == set(COMPACTED_PATHS)

@@ -18,7 +18,7 @@ from proxy.access.registry import Registry, find_public_id
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.http_head import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find_header
+from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header
 
 # No public DNS has names below these, so no attacker can own one.
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
@@ -166,7 +166,7 @@ class Authenticator(Struct, frozen=True):
                 "key in `upstreams.key` if the upstream is another compaction-proxy"
             )
         if not self.access.tenant_headers:
-            return UNIDENTIFIED, headers
+            return Caller(), headers
         names = {name.lower() for name in self.access.tenant_headers}
         identity = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
         return Caller(identified_by=tuple(identity)), headers

@@ -32,7 +32,7 @@ from proxy.store.transcripts.archive import StoreFault
 from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.event_streams import read_error
-from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, Headers
+from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.refusals import BODY_MAX_BYTES
 
 MODELS = "/v1/models"
@@ -251,9 +251,9 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
             if model is not None and evidence is not None:
                 # Not by its address: a gateway may answer in either form at any address.
                 # https://docs.anthropic.com/en/api/models-list
-                path = CHAT_PATH
+                path = ApiPath.CHAT
                 if any(row.get("type") == "model" for row in evidence.models):
-                    path = MESSAGES_PATH
+                    path = ApiPath.MESSAGES
                 findings.append(await _check_stream(client, headers, model, path))
         except ProxyError as fault:
             findings = [("BAD", fault.message)]
@@ -313,7 +313,7 @@ async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, ob
 
 async def _check_stream(client: Client, headers: Headers, model: str, path: str) -> Finding:
     bound_names = ["max_tokens"]
-    if path == CHAT_PATH:
+    if path == ApiPath.CHAT:
         bound_names = sorted(BOUND_NAMES, key=lambda name: name != choose_bound_name(model))
     for bound_name in bound_names:
         body = json.dumps({"model": model, **_SHORT_STREAM, bound_name: _ANSWER_MAX_TOKENS[bound_name]}).encode()

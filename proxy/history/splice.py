@@ -13,7 +13,7 @@ from msgspec import Struct
 
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _SPACE = re.compile(rb"[ \t\n\r]*+")
-_TEXT = re.compile(_STRING, re.DOTALL)
+TEXT = re.compile(_STRING, re.DOTALL)
 _BRACKETS = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]++")
 
@@ -145,7 +145,7 @@ def _find_text_end(raw: bytes, start: int) -> int:
     end = raw.find(b'"', start + 1)
     if end > 0 and raw[end - 1] != ord("\\") and raw[start] == ord('"'):
         return end + 1
-    return _find_end(_TEXT.match(raw, start))
+    return _find_end(TEXT.match(raw, start))
 
 
 def _skip(raw: bytes, at: int) -> int:

@@ -34,8 +34,8 @@ from proxy.recall.tool import COMPACT
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import offer_own_tool
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.http_head import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, Headers
+from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 
@@ -64,7 +64,7 @@ class Compactor:
         request, focus = await run_apart(estimate_work(body), partial(read_compact_request, body), is_known=is_known)
         policy = choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
-        outgoing = OutgoingRequest(replace(call, path=CHAT_PATH), None, options)
+        outgoing = OutgoingRequest(replace(call, path=ApiPath.CHAT), None, options)
         driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client)
         decision = await driver.compact(store=False)
         return OutgoingRequest(call, decision, options, answer=render_compacted(decision))
@@ -96,7 +96,7 @@ class Compactor:
         if offers_compact:
             outgoing = replace(outgoing, call=replace(call, body=sent_body))
         make_driver = partial(RequestDriver, self._services, client=client, offers_compact=offers_compact)
-        if call.path == COUNT_TOKENS_PATH:
+        if call.path == ApiPath.COUNT_TOKENS:
             return await _prepare_count(make_driver, outgoing, request, policy)
         if may_act and policy.settings.compact_command and policy.may_act_on(sent_body):
             return await _obey(make_driver, outgoing, request, policy, prefix)
@@ -120,14 +120,14 @@ class Compactor:
             new_bytes = body[: prefix.start] + body[prefix.stop :]
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
-        if call.path in (MESSAGES_PATH, COUNT_TOKENS_PATH) and not reason:
+        if call.path in (ApiPath.MESSAGES, ApiPath.COUNT_TOKENS) and not reason:
             thread_use = find_thread_use(new_bytes)
         if not thread_use:
             if not reason:
                 return None
             return replace(outgoing, decision=Decision("none", reason))
         client = find_thread_client(call.headers)
-        if client is not None and thread_use in client.refused and may_act and call.path == MESSAGES_PATH:
+        if client is not None and thread_use in client.refused and may_act and call.path == ApiPath.MESSAGES:
             answer = LocalAnswer(JSON, render_thread_refusal(client, call.request_id), client.status)
             return replace(outgoing, decision=Decision("none", "whole-history-asked"), answer=answer)
         if client is not None and thread_use == "create":
@@ -146,7 +146,7 @@ class Compactor:
             history = await self._keep_unchanged(outgoing)
         if history is None:
             return None
-        return self._services.keeper.record_answer(history, answer, ANSWER_FORMATS[outgoing.call.path])
+        return self._services.keeper.record_answer(history, answer, REQUEST_FORMATS[outgoing.call.path].answers)
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
         body, driver, policy = outgoing.call.body, outgoing.driver, ""
@@ -168,7 +168,7 @@ class Compactor:
 
 
 def _offer_compact(call: Call, body: bytes) -> bytes:
-    answers = ANSWER_FORMATS[call.path]
+    answers = REQUEST_FORMATS[call.path].answers
     body_with_tool = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
     if body_with_tool is not body and answers.allows_rounds(body):
         return body_with_tool
@@ -203,7 +203,7 @@ async def _obey(
     outgoing = replace(outgoing, options=outgoing.options.with_force(focus))
     history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
     decision = await make_driver(outgoing, history, policy=policy).compact(store=True)
-    answers = ANSWER_FORMATS[outgoing.call.path]
+    answers = REQUEST_FORMATS[outgoing.call.path].answers
     answer = describe_compaction(decision, history, outgoing.options.focus, answers)
     return replace(outgoing, decision=decision, answer=answer)
 

@@ -32,7 +32,7 @@ from proxy.recall.tool import COMPACT, RECALL, offer_tool
 from proxy.shorten.block import LookUp
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
 from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
 
@@ -99,7 +99,7 @@ class RequestDriver:
         self._prefix = prefix
         self._offers_compact = offers_compact
         self._format = REQUEST_FORMATS[call.path]
-        self._answers = ANSWER_FORMATS[call.path]
+        self._answers = REQUEST_FORMATS[call.path].answers
         self.performer = ActionPerformer(
             services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )

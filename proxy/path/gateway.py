@@ -35,15 +35,9 @@ from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.event_streams import StreamOpening, StreamWatch, make_error_event
 from proxy.wire.http_head import (
-    CHAT_PATH,
-    COMPACT_PATH,
     COMPACTED_PATHS,
-    COUNT_TOKENS_PATH,
-    MESSAGES_PATH,
-    NOT_COMPACTED_PATHS,
     PATHS_WITH_FINISH_REASON,
-    RESPONSES_PATH,
-    TRACE_HEADER,
+    ApiPath,
     Headers,
     Trace,
     continue_trace,
@@ -214,7 +208,7 @@ class Gateway:
             path, query = request.split_target()
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
             # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
-            if path == RESPONSES_PATH and "websocket" in (find_header(request.headers, "upgrade") or "").lower():
+            if path == ApiPath.RESPONSES and "websocket" in (find_header(request.headers, "upgrade") or "").lower():
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admission = self._admit(request, query, record)
             call = await self._read(request, path, query, admission, record)
@@ -272,7 +266,7 @@ class Gateway:
     def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
         settings = self.config.otel
         if settings.endpoint:
-            parent = find_header(headers, TRACE_HEADER)
+            parent = find_header(headers, "traceparent")
             record.trace = continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
@@ -299,7 +293,7 @@ class Gateway:
         caller, client, record = call.caller, exchange.client, exchange.record
         occasion = Occasion(caller.team, caller.key_id, exchange.model or "", client.settings.name, caller.tag)
         choice = self._policies.select(occasion)
-        if call.path == COMPACT_PATH:
+        if call.path == ApiPath.COMPACT:
             return await self._compactor.compact(call, call.body, client, choice)
         fallback = OutgoingRequest(call, Decision("failed-open"), keeps_originals=False)
         prepare = self._compactor.prepare(call, call.body, client, choice)
@@ -307,12 +301,12 @@ class Gateway:
         if outgoing.driver is not None:
             record.model = outgoing.driver.model
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
-        if not record.model and call.path != COUNT_TOKENS_PATH:
+        if not record.model and call.path != ApiPath.COUNT_TOKENS:
             record.model = (exchange.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
-        if call.method != "POST" or call.path not in NOT_COMPACTED_PATHS:
+        if call.method != "POST" or call.path != ApiPath.PROVIDERS_COMPACT:
             return None
         if call.path not in self._relayed_paths:
             self._relayed_paths.add(call.path)
@@ -463,7 +457,7 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     if reply.is_good and is_event_stream(headers):
         if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
             return None
-        opening = StreamOpening(first_decides=call.path == CHAT_PATH)
+        opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
         # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
         beginning = await reply.peek(opening.is_decided, hold_seconds)
         if beginning is not None:
@@ -512,7 +506,7 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
 
 
 def _is_compacted(method: str, path: str) -> bool:
-    return method == "POST" and (path in COMPACTED_PATHS or path == COMPACT_PATH)
+    return method == "POST" and (path in COMPACTED_PATHS or path == ApiPath.COMPACT)
 
 
 def _keep_or_open(settings: Upstream, kept_clients: Mapping[str, Client], emit: events.Listener) -> Client:
@@ -527,7 +521,7 @@ def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
     if call.method == "HEAD" or not is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
-    names_events, flat_errors = call.path == MESSAGES_PATH, call.path == RESPONSES_PATH
+    names_events, flat_errors = call.path == ApiPath.MESSAGES, call.path == ApiPath.RESPONSES
     return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 

@@ -33,7 +33,7 @@ from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.pending import SummaryOrder
 from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
 from proxy.wire.token_counts import read_usage
 
@@ -99,7 +99,7 @@ class ActionPerformer:
         mode = "auto" if options.mode == "bypass" else options.mode
         if policy.mode == "observe" and mode == "auto":
             mode = "observe"
-        recall_tool, answers = b"", ANSWER_FORMATS[self._call.path]
+        recall_tool, answers = b"", REQUEST_FORMATS[self._call.path].answers
         if policy.recall == "on" and answers.allows_rounds(request.source):
             recall_tool = answers.RECALL_TOOL
         rules = replace(

@@ -14,11 +14,11 @@ from proxy.events import RequestFinished
 from proxy.path.gateway import Gateway
 from proxy.server.connection import REQUEST_ID, SERVER_NAME, ClientRequest, find_path, new_request_id, render_error
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
-from proxy.wire.http_head import COMPACT_PATH, COMPACTED_PATHS, below_v1
+from proxy.wire.http_head import COMPACTED_PATHS, ApiPath, below_v1
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-_LABELLED_PATHS = frozenset({*COMPACTED_PATHS, COMPACT_PATH, "/completions", "/embeddings", "/models"})
+_LABELLED_PATHS = frozenset({*COMPACTED_PATHS, ApiPath.COMPACT, "/completions", "/embeddings", "/models"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 

@@ -21,7 +21,7 @@ from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.api_format import RequestFormat
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
@@ -196,7 +196,7 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[An
         if not reply.is_good:
             refusal = await classify_refusal(reply)
         kind = find_header(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
+        assembly = Assembly(kind, find_encoding(reply.headers), reader=REQUEST_FORMATS[call.path].answers)
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return assembly.answer(ended=True), refusal

@@ -1,7 +1,6 @@
-"""Connections to a model's API: connect, send, stream the reply; retry only while nothing was sent.
+"""Connections to a model's API. Requests are retried only while nothing was sent.
 
-aiohttp's client costs a third of the alternatives (docs/decisions.md, 0002). Bodies are not read, no redirect is
-followed and no cookie kept. Faults of the library become the errors of `proxy.errors`.
+aiohttp's client costs a third of the alternatives (docs/decisions.md, 0002). No redirect is followed, no cookie kept.
 
     Call --Client.open--> URL, headers,  connection --> Reply.headers, Reply.chunks()
                                         |  ^                          |

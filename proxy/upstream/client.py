@@ -1,7 +1,7 @@
 """The client of one upstream: its calls, retries and replies.
 
-aiohttp's `sock_read` serves until the headers are in. After that it would set a timer for each chunk, a tenth of what a
-chunk costs. So one timer per upstream looks after all of its replies (`IdleTimeout`).
+aiohttp's `sock_read` serves until the headers are in. After that its timer would cost a tenth of each chunk, so one
+timer per upstream watches all of its replies (`IdleTimeout`).
 """
 
 import asyncio
@@ -29,10 +29,7 @@ from proxy.lifetime import Lease, Leases
 from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
 from proxy.wire.http_head import (
-    ACCOUNTS,
-    CREDENTIALS,
-    TRACE_HEADER,
-    UNIDENTIFIED,
+    ACCOUNT_HEADERS,
     Caller,
     Headers,
     Trace,
@@ -54,16 +51,12 @@ class Call(Struct, frozen=True):
     query: str
     headers: Headers
     body: Body
-    caller: Caller = UNIDENTIFIED
+    caller: Caller = Caller()
     credential: Secret | None = None
-    """Of the caller's team, instead of the upstream's own."""
+    """Of the caller's team."""
     request_id: str = ""
-    """For events about work on its behalf."""
     trace: Trace | None = None
     """None: a client's `traceparent` is forwarded as it came."""
-
-
-_ACCOUNT_HEADERS = CREDENTIALS | ACCOUNTS
 
 
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
@@ -85,8 +78,7 @@ def _quote_model(model: str | None) -> str:
     return quote(model, safe="", errors="replace")
 
 
-# Parsing a URL costs as much as the rest of the header work, and most requests have one of a few. A client's query may
-# hold its key, which is not to stay here.
+# Parsing a URL costs as much as all other work on headers. A client's query may hold its key, and is not cached.
 _build_plain_url = lru_cache(maxsize=256)(_build_url)
 
 
@@ -109,7 +101,7 @@ def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
 
 
 def _find_proxy(url: str) -> str | None:
-    """From HTTPS_PROXY and the like. aiohttp's `trust_env` would also read `.netrc`."""
+    """Not by `trust_env` of aiohttp, which would also read `.netrc`."""
     parts = urlsplit(url)
     if proxy_bypass(parts.hostname or ""):
         return None
@@ -129,7 +121,7 @@ class IdleTimeout:
     def watch(self, response: aiohttp.ClientResponse) -> None:
         loop = asyncio.get_running_loop()
         self.silent_since[response.content] = loop.time()
-        # A response that came whole with its headers has given its connection back: nothing is waited for.
+        # A response that came whole has given its connection back.
         if response.connection is not None and response.connection.protocol is not None:
             response.connection.protocol.read_timeout = None
             self._timer = self._timer or loop.call_later(self._check_seconds, self._check)
@@ -147,7 +139,7 @@ class IdleTimeout:
 
 
 class Reply:
-    """Its headers are in, its body is still to come. Closing does not await anything."""
+    """Its headers are in, its body is still to come."""
 
     def __init__(
         self,
@@ -167,7 +159,7 @@ class Reply:
         self.is_good = response.status == HTTPStatus.OK
         self.reason = response.reason or ""
         if not self.reason.replace("\t", "").isprintable():
-            self.reason = ""  # it could not be written again
+            self.reason = ""
         # No page of another site may read an answer that the proxy's own key paid for.
         cross_origin = not settings.holds_secret
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
@@ -179,7 +171,6 @@ class Reply:
         """
         read = bytearray()
         try:
-            # If the time is up, received bytes stay in the buffer of the response.
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds), aclosing(self.chunks()) as chunks:
                     async for chunk in chunks:
@@ -240,20 +231,13 @@ class Reply:
             connection.protocol.force_close()
 
     def close(self) -> None:
-        """A reply that was read whole has given its connection back already."""
         self._response.close()
 
 
-_ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-_RETRY_WAIT_MAX_SECONDS = 5.0
-# A body up to this size is sent in one packet with its headers.
-_ONE_PACKET_BYTES = 16 * 1024
-
-
 class Client:
-    """All connections to one upstream; they are closed after the last lease.
+    """All connections to one upstream, shared by configurations, requests and calls for summaries.
 
-    Configurations, requests under them, and calls for summaries share a client. `async with` holds a lease.
+    They are closed after the last lease. `async with` holds one.
     """
 
     def __init__(self, settings: Upstream, emit: events.Listener) -> None:
@@ -266,14 +250,13 @@ class Client:
         self._leases = Leases(self._begin_closing)
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
-        # Some servers close the connection after a stream without announcing it (llama.cpp's does), and the next
-        # request would fail. So a stream is the last reply on its connection if a new connection is cheap (plain
-        # HTTP), or if this has happened once.
+        # Some servers (llama.cpp's) close the connection after a stream without announcing it, and the next request
+        # would fail. So a stream is the last reply on its connection over plain HTTP, or if this has happened once.
         self._closes_after_streams = settings.base_url.startswith("http:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=settings.max_connections,
-                # Servers close idle connections, and a request on one that is just closing fails.
+                # A request on a connection that its server is just closing fails.
                 keepalive_timeout=15,
                 ssl=_tls_context(settings),
             ),
@@ -287,7 +270,6 @@ class Client:
         )
 
     def lease(self) -> Lease:
-        """Keeps the connections open until it is released."""
         return self._leases.take()
 
     async def __aenter__(self) -> Self:
@@ -299,7 +281,6 @@ class Client:
         await self.wait_closed()
 
     async def wait_closed(self) -> None:
-        """Wait until the last lease is released and all connections are closed."""
         await self._closed.wait()
 
     def _begin_closing(self) -> None:
@@ -321,8 +302,8 @@ class Client:
     async def open(self, call: Call, model: str | None, *, at_server_root: bool = False) -> Reply:
         """For a caller that holds a lease and closes the reply.
 
-        A body that is a stream is sent once. `at_server_root`: the path is outside the API's base path. A cancellation
-        leaves no reply behind: aiohttp closes a request that is cancelled, and nothing is awaited after it.
+        `at_server_root`: the path is outside the API's base path. A cancellation leaves no reply behind: aiohttp closes
+        a request that is cancelled, and nothing is awaited after it.
         """
         base = self.settings.base_url
         if at_server_root:
@@ -338,14 +319,14 @@ class Client:
     def _build_headers(self, call: Call) -> CIMultiDict[str]:
         removed_names: frozenset[str] = frozenset()
         if self.settings.key is not None or call.credential is not None:
-            removed_names = _ACCOUNT_HEADERS
+            removed_names = ACCOUNT_HEADERS
         headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
         headers.update(self._added_headers)
         if call.credential is not None:
             headers.update(_make_key_header(self.settings, call.credential))
         if call.trace is not None:
-            headers[TRACE_HEADER] = call.trace.traceparent
-        # A body that is streamed keeps its framing: the client's length if there is one, else chunks.
+            headers["traceparent"] = call.trace.traceparent
+        # A streamed body keeps the client's length; without one, it is sent in chunks.
         if not isinstance(call.body, bytes):
             length = find_header(call.headers, "content-length")
             if length:
@@ -365,7 +346,7 @@ class Client:
             wait = self._retry_wait_seconds(reply)
             if wait is None:
                 return reply
-            reply.close()  # it is not lent yet, so no other code will
+            reply.close()
             await self._wait_before_retry(str(reply.status), attempt, wait)
         return await self._send_once(method, url, headers, body)
 
@@ -375,7 +356,8 @@ class Client:
                 method,
                 url,
                 headers=headers,
-                skip_auto_headers=[name for name in _ADDED_BY_AIOHTTP if name not in headers] or None,
+                skip_auto_headers=[name for name in ("User-Agent", "Accept", "Content-Type") if name not in headers]
+                or None,
                 data=_BytesPayload(body) if isinstance(body, bytes) else body,
                 allow_redirects=False,
                 proxy=self._proxy,
@@ -386,7 +368,6 @@ class Client:
             )
             raise as_proxy_error(fault, self.settings) from None
         if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
-            # No call asks for it, and a client would wait for the answer after it.
             response.close()
             raise UpstreamBroke(f'upstream "{self.settings.name}" switched to another protocol instead of answering')
         return Reply(response, self.settings, self._idle_timeout, is_last=self._closes_after_streams)
@@ -403,7 +384,7 @@ class Client:
                     wait = max(0.0, float(value) * unit)
                 except ValueError:
                     wait = inf  # a date, or nonsense
-        if wait > _RETRY_WAIT_MAX_SECONDS:
+        if wait > 5:  # noqa: PLR2004 (seconds)
             return None
         return wait
 
@@ -425,7 +406,7 @@ class _BytesPayload(Payload):
         return bytes(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        if len(self._value) > _ONE_PACKET_BYTES:
+        if len(self._value) > 16 * 1024:  # a smaller one is sent in one packet with its headers
             writer.send_headers()  # otherwise aiohttp copies a megabyte to put the headers in front of it
         await writer.write(self._value)
 

@@ -5,19 +5,19 @@
 
 1. Only the outline of a body is read: messages stay slices of the client's bytes, so untouched ones leave as they came.
 2. The core knows chat messages only. Requests of the other APIs are read as the chat messages that say the same; each
-   remembers the blocks that it came from (`pieces`), and is written back as blocks only if it was changed.
+   remembers its blocks (`pieces`), and is written back from them only if it was changed.
 3. A client repeats its history in every request: if a body begins with a known request, only the rest is read.
-4. An answer is relayed as it comes, watched for its end, errors and usage. If something is to be recorded or recalled,
-   its events are read as chat answers as well.
+4. An answer is relayed as it comes, watched for its end, errors and usage. To be recorded or to recall, its events are
+   read as chat answers as well.
 
-To add a fourth API: a folder with a `RequestFormat` and an `AnswerFormat`, their entries in `formats`, its path in
-`http_head`. What must be kept in sync: `find_cut` of a request and the places at which its list can be continued.
+To add a fourth API: a folder with a `RequestFormat` and its `AnswerFormat`, an entry in `formats`, a path in
+`http_head`. Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
 chat/             OpenAI chat completions: the form that the core works on
 messages/         Anthropic Messages
 responses/        OpenAI Responses
 api_format        the classes of an API: its requests, its answers, several answers as one
-formats           which path has which of them
+formats           the API of each path
 pieces            requests of another API as chat messages, each with the bytes that it came from
 marks             cache marks for clients that set none
 json_body         JSON: values, structs, the outline of a body, known first messages

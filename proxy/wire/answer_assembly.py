@@ -1,7 +1,7 @@
 """A model's answer, assembled from the events of a stream or read from one body.
 
-Servers send an answer in many dialects: reasoning under three names, tool calls by index, without one, or all at
-index 0, several choices interleaved, unknown keys. So nothing here knows a dialect:
+Servers have many dialects: reasoning under three names, tool calls by index, without one, or all at index 0,
+several choices interleaved, unknown keys. So nothing here knows a dialect:
 
     {"content": "Hel"}  {"content": "lo"}                 -> {"content": "Hello"}
     {"tool_calls": [{"index": 0, "id": "a", ...}]}        members of a list with the same index are joined
@@ -52,7 +52,7 @@ class Assembly:
         self._encoding = encoding
         self._max_bytes = room
         self._room = room
-        """Bytes that may still be added; below 0, a stream is read for its usage and end only."""
+        """Bytes that may be added; below 0, a stream is read for its usage and end only."""
         self._is_stream = content_type.strip().lower().startswith("text/event-stream")
         self._body = bytearray()
         self._lost = False
@@ -63,7 +63,6 @@ class Assembly:
         self._error: Any = None
 
     def feed(self, data: bytes) -> None:
-        """Compressed bytes and whole bodies wait for the end."""
         if self._is_stream and not self._encoding:
             self._feed_events(data)
         elif len(self._body) + len(data) <= self._max_bytes:
@@ -114,7 +113,7 @@ class Assembly:
         self._model = self._model or as_text(event.get("model"))
         usage = event.get("usage")
         if isinstance(usage, dict):
-            # Messages tells at the beginning what it has read, and at the end what it has written.
+            # Messages counts the prompt at the beginning, the answer at the end.
             self._usage = {**(self._usage or {}), **usage}
         self._error = event.get("error") or self._error
         listed_choices = event.get("choices")
@@ -211,7 +210,7 @@ def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a serv
 
 
 def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any JSON a server sends
-    """Add pieces of elements to a list; a text that turns into parts is the first of them."""
+    """A text that turns into parts is the first of them."""
     elements: list[Any] = []
     if isinstance(grown, list):
         elements = grown
@@ -243,7 +242,7 @@ def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  
 
 
 def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
-    """True if a piece without an index continues the last: a part of the same kind, or a call without a name."""
+    """Of a piece without an index: a part of the same kind, or a call without a name."""
     if "function" in piece and not piece.get("id"):
         return not as_object(piece["function"]).get("name")
     return (

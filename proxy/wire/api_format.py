@@ -1,8 +1,7 @@
 """The classes of each API: for its requests, its answers, and the rounds of a request.
 
-A model may call a tool of `recall.tool`, which the proxy answers itself: the upstream is asked again, with what
-the model said and the result behind the history. The client gets the words of all rounds as one message, and never
-sees the tool. An answer without such a call keeps its bytes.
+If a model calls a tool of `recall.tool`, the proxy answers it and asks the upstream again. The client gets the words of
+all rounds as one message, and never sees the tool. An answer without such a call keeps its bytes.
 """
 
 import json
@@ -34,25 +33,21 @@ from proxy.wire.json_body import (
 
 
 class RequestFormat(ABC):
-    """`source` is always the body of a request: a method replaces the bytes that it changes, all others stay."""
+    """Methods get the body of a request as `source` and change only the bytes that they must."""
 
     NAME: ClassVar[str]
     LIST: ClassVar[str]
     BOUNDS: ClassVar[tuple[str, ...]]
-    """The members that bound an answer; the last of them is set if a request has none."""
+    """Members that bound an answer; the last is set if a request has none."""
     ASKS_FOR_MORE: ClassVar[frozenset[str]]
-    """Members that make a model answer with anything but one text, or the provider do more than answer."""
+    """Members that ask for more than one text."""
     TOOLS: ClassVar[frozenset[str]]
     """Members that a question without the client's history does not need."""
     KEYS_FOR_OTHER_UPSTREAMS: ClassVar[frozenset[str]]
-    FIRST_MESSAGE: ClassVar[re.Pattern[bytes]]
-
-    def __init_subclass__(cls) -> None:
-        if hasattr(cls, "LIST"):
-            cls.FIRST_MESSAGE = re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % cls.LIST.encode())
+    answers: ClassVar["AnswerFormat"]
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
-        """The request, or None if it cannot be understood. The messages of a known prefix are not read again."""
+        """None: it cannot be understood. The messages of a known prefix are not read again."""
         try:
             if prefix is not None:
                 request = self._read_after(prefix, source)
@@ -64,7 +59,7 @@ class RequestFormat(ABC):
             return None
 
     def _read_after(self, prefix: Prefix, source: bytes) -> Request | None:
-        """None: it does not begin so after all."""
+        """None: it does not begin with that prefix."""
         rest = source[: prefix.start] + source[prefix.stop :]
         rest.decode()
         places = find_values(rest)
@@ -83,10 +78,9 @@ class RequestFormat(ABC):
 
     @abstractmethod
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
-        """With a prefix, the list in `source` holds the elements after it."""
+        """With a prefix, `source` lists the elements after it."""
 
     def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
-        """The fields of a request that all APIs have."""
         tools, tools_at = None, 0
         if "tools" in places:
             tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
@@ -109,21 +103,18 @@ class RequestFormat(ABC):
 
     @abstractmethod
     def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
-        """The fields with places, if so many bytes stand before the new elements."""
+        """The fields with places."""
 
     @abstractmethod
     def render(
         self, request: Request, view: Sequence[Message], tools: bytes | None = None, prefix_size: int = 0, /
     ) -> bytes:
-        """With `view` for its messages; the first `prefix_size` of them are those that the upstream read last."""
+        """With the messages of `view`; the upstream has read the first `prefix_size` of them before."""
 
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
-        """The request with other messages, asking for a text and nothing else.
-
-        `bounds`: the tokens of the answer, by member. `foreign`: another upstream gets no member that names an account.
-        """
+        """`bounds`: the tokens of the answer, by member. `foreign`: another upstream learns no account."""
         source = self._replace_history(request, question)
         removed_keys = self.ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
         removed_keys |= self._list_unwanted(source, request, question)
@@ -140,12 +131,11 @@ class RequestFormat(ABC):
         return self.render(request, question.messages, question.tools)
 
     def _list_unwanted(self, _source: bytes, _request: Request, _question: Try, /) -> AbstractSet[str]:
-        """More members that this question must not have."""
         return frozenset()
 
     def find_first_message(self, source: bytes) -> int:
         """The probable place, or -1; another list may have this name as well."""
-        match = self.FIRST_MESSAGE.search(source)
+        match = re.search(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % self.LIST.encode(), source)
         if match is None:
             return -1
         return match.end()
@@ -158,7 +148,7 @@ class RequestFormat(ABC):
         return self.BOUNDS
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        """Its bounds are no larger than `max_tokens`; the last is set if there is none."""
+        """The last of the bounds is set if there is none."""
         changes: list[tuple[int, int, bytes]] = []
         is_bounded = False
         for member in splice.iterate_members(source):
@@ -186,20 +176,20 @@ class RequestFormat(ABC):
 
 class Round(Struct, frozen=True):
     elements: tuple[bytes, ...]
-    """For the next request's history, word for word: reasoning and signatures too."""
+    """With reasoning and signatures."""
     calls: tuple[ToolCall, ...]
-    """Those of the client's tools too: each needs a result."""
+    """Those of the client's tools too."""
 
 
 class Rounds(ABC):
-    """The answers of a request, on their way to the client."""
-
     _LIST: ClassVar[str] = ""
     _FINISH: ClassVar[str] = ""
+    _CUT: ClassVar[frozenset[str]] = frozenset()
+    """Finish reasons after which the last call may be truncated."""
 
     def __init__(self, own: Collection[str], *, stream: bool) -> None:
         self._own = frozenset(own)
-        """Names of the proxy's own tools that this request may call."""
+        """Names of the proxy's own tools."""
         self._stream = stream
         self._is_first = True
         self._usage: dict[str, Any] | None = None
@@ -207,16 +197,15 @@ class Rounds(ABC):
         self._next_index = 0
         """Of the client's items."""
         self._client_calls = 0
-        """Calls of its own tools that the client has got."""
         self._shown: list[dict[str, Any]] = []
-        """Blocks, items or messages of the rounds that are over: the client gets them in whole bodies."""
+        """Blocks, items or messages of the rounds that are over."""
         self._reset(is_last=False)
 
     def _reset(self, *, is_last: bool) -> None:
         self._is_last = is_last
         self._events = EventReader(16 * 1024 * 1024)
         self._unshown: list[bytes] = []
-        """Events that are being shown; if that fails, they are still held."""
+        """If showing fails, they are still held."""
         self._rest = b""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
@@ -234,17 +223,17 @@ class Rounds(ABC):
         return usages[number] if number < len(usages) else None
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the bytes for the client now; none of a whole body."""
+        """Return the bytes for the client; a whole body is held until its end."""
         if not self._stream:
             self._body += chunk
             return b""
         self._unshown = self._events.feed(chunk)
-        output = b"".join([self._show(event) for event in self._unshown])
+        output = b"".join(map(self._show, self._unshown))
         self._unshown = []
         return output
 
     def end_round(self) -> Round | None:
-        """None: it is the last. Else it waits for results, and nothing of its end was shown."""
+        """None: it is the last. Otherwise nothing of its end was shown."""
         if not self._stream:
             self._read_body()
         elif rest := self.held:  # some servers end a stream without the blank line
@@ -254,7 +243,7 @@ class Rounds(ABC):
         return self._find_round()
 
     def begin_round(self, *, is_last: bool) -> None:
-        """`is_last`: no other follows, whatever it calls."""
+        """`is_last`: no other follows, even if it calls."""
         if not self._stream:
             self._shown += self._choose_shown()
         self._usage = add_usage(self._usage, self._round_usage)
@@ -267,7 +256,7 @@ class Rounds(ABC):
 
     @abstractmethod
     def _show(self, event: bytes) -> bytes:
-        """Nothing: the client does not get it."""
+        """Empty: the client does not get it."""
 
     @abstractmethod
     def _find_round(self) -> Round | None: ...
@@ -287,7 +276,6 @@ class Rounds(ABC):
         self._finish = as_text(body.get(self._FINISH)) or None
 
     def _join_bodies(self) -> bytes | None:
-        """None: it names none of the proxy's own tools."""
         body = read_object(self._body)
         if body is None or self._LIST not in body or (self._is_first and not self._names_own(self._body)):
             return None
@@ -300,7 +288,7 @@ class Rounds(ABC):
 
 
 def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Figures are added up; any other value is that of the second."""
+    """Any value but a number is that of the second."""
     if usage is None or other_usage is None:
         return dict(usage or other_usage or {}) or None
     total = dict(usage)
@@ -325,7 +313,7 @@ def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> by
 
 
 def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
-    """*source* itself if that cannot be (see `offer_tool`)."""
+    """*source* itself if `offer_tool` refuses."""
     try:
         places = find_values(source)
         if "tools" not in places:
@@ -361,12 +349,11 @@ def make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, An
 
 
 class AnswerFormat(ABC):
-    """Reads answers of one API as chat answers, and writes them."""
+    """Reads answers of an API as chat answers, and writes them."""
 
     ROUNDS: ClassVar[type[Rounds]]
     RECALL_TOOL: ClassVar[bytes]
     COMPACT_TOOL: ClassVar[bytes]
-    """As this API has the tools of `recall.tool`."""
 
     def __init_subclass__(cls) -> None:
         cls.RECALL_TOOL = cls.define_tool(RECALL)
@@ -384,7 +371,7 @@ class AnswerFormat(ABC):
 
     @abstractmethod
     def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
-        """One body, or a stream of events."""
+        """A body, or a stream of events."""
 
     @abstractmethod
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...

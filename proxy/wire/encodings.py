@@ -1,7 +1,7 @@
 """Compressed bodies (RFC 9110, section 8.4), opened under a limit.
 
-Whether an upstream could have opened what a client compresses must not depend on whether there was something to
-shorten, so a chat request always leaves opened. A small body that grows without end (a bomb) is stopped while it grows.
+A chat request always leaves opened, even if there was nothing to shorten: not every upstream opens what clients
+compress. A small body that grows without end (a bomb) is stopped while it grows.
 """
 
 import sys
@@ -19,20 +19,16 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# 200 to 1 is far beyond text; 64 KiB may always come out, however small the body was.
-MOST_GROWTH_RATIO = 200
-ALWAYS_ALLOWED_BYTES = 64 * 1024
 # Encoders that write in members (bgzip, pigz: RFC 1952, section 2.2) or frames (zstd: RFC 8878, section 3) write some
-# KiB into each. An empty one is 2 to 20 bytes long and still needs a decompressor of its own, so the number is bounded.
+# KiB into each. An empty one has 2 to 20 bytes and needs a decompressor, so the number is bounded.
 MEMBERS_MAX = 10_000
 _PIECE_MAX_BYTES = 64 * 1024
-# Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
-# once would be copied for every piece that comes out.
+# Compressed bytes given to a decompressor at once: for every piece that comes out, it copies the unused ones.
 _FEED_BYTES = 512
 
 
 class DecodedTooLarge(ValueError):
-    """A body that grew beyond its limit."""
+    pass
 
 
 class UndecodableBody(ValueError):
@@ -43,8 +39,8 @@ def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
     """The last encoding is opened first. KeyError: it is unknown."""
     for name in reversed(list_codings(encoding)):
         if name and name != "identity":
-            max_bytes = min(limit, max(len(body) * MOST_GROWTH_RATIO, ALWAYS_ALLOWED_BYTES))
-            body = _join_within(_OPENERS[name](body), max_bytes)
+            growth_limit = max(len(body) * 200, 64 * 1024)  # 200 to 1 is far beyond text
+            body = _join_within(_OPENERS[name](body), min(limit, growth_limit))
     return body
 
 
@@ -91,7 +87,7 @@ def _gzip(body: bytes) -> Iterator[bytes]:
 
 def _deflate(body: bytes) -> Iterator[bytes]:
     """Some clients send it without zlib's header, which all servers accept."""
-    # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
+    # RFC 1950, section 2.2: the method is DEFLATED, and both bytes together are a multiple of 31.
     has_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
     window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
     return _read_members(body, partial(zlib.decompressobj, window))

@@ -1,12 +1,12 @@
 """The head of a request or an answer: headers, path, credentials, trace context.
 
-Headers are tuples of pairs, in the order and spelling they came in. Paths are normalised before anything is decided
-about them, and the normal form is forwarded: a list of allowed paths that looks at one spelling while the upstream
-reads another protects nothing. <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>
+Headers keep their order and spelling: <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>. Paths are forwarded in
+the normal form by which they are allowed or refused.
 """
 
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
@@ -31,7 +31,6 @@ HOP_BY_HOP = frozenset(
     }
 )
 OWN_HEADERS = frozenset({"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"})
-# None of these is sent beside a key of the proxy: it would name another account than the key does.
 CREDENTIALS = frozenset(
     {
         "authorization",
@@ -46,16 +45,16 @@ CREDENTIALS = frozenset(
         "helicone-auth",
     }
 )
-# Nor are these: <https://platform.openai.com/docs/api-reference/authentication>.
-ACCOUNTS = frozenset({"openai-organization", "openai-project"})
+# None of these is sent with a key of the proxy: it would name another account than the key does.
+# <https://platform.openai.com/docs/api-reference/authentication>
+ACCOUNT_HEADERS = CREDENTIALS | {"openai-organization", "openai-project"}
 
 TOO_MANY_HEADERS = "Too many headers received"
-"""aiohttp's error for more headers than `max_headers` has no class of its own."""
-# Control characters, tabs aside, are forbidden (RFC 9110, section 5.5). aiohttp writes none, but reads them.
+"""aiohttp's error for them has no class."""
+# Control characters but tabs are forbidden (RFC 9110, section 5.5). aiohttp reads them, and refuses to write them.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
-# Set by this proxy: the host is another, the length is counted again, `Expect` was answered here, and the proxy must be
-# able to read the answer, whatever the client could unpack.
+# The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
 _NOT_FOR_UPSTREAM = HOP_BY_HOP | OWN_HEADERS | {"host", "content-length", "expect", "accept-encoding"}
 # An Alt-Svc (RFC 7838) would lead the client past the proxy.
 _NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
@@ -92,8 +91,8 @@ def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset
 
 
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
-    """`cross_origin`: whether pages of other sites may read the answer. Drops headers that cannot be written."""
-    # Of the proxy's own answers only: those of an upstream would come before them.
+    """`cross_origin`: pages of other sites may read the answer. Drops headers that cannot be written."""
+    # Only the proxy itself may set these.
     prefixes: tuple[str, ...] = ("x-compaction",)
     if not cross_origin:
         prefixes = ("x-compaction", "access-control-")
@@ -109,10 +108,10 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
         removed_names = removed_names.union(refused_names)
     forwarded_headers = _drop(headers, names, removed_names)
     if "transfer-encoding" in names:
-        # A body stays as it came, so its reader must know its codings beside the chunks.
-        codings = [name for name in _list_options(headers, "transfer-encoding") if name not in _NO_CODING]
+        # The body stays as it came: its reader must know its codings other than the chunks.
+        codings = find_encoding(headers, "transfer-encoding")
         if codings:
-            forwarded_headers = (*forwarded_headers, ("Content-Encoding", ", ".join(codings)))
+            forwarded_headers = (*forwarded_headers, ("Content-Encoding", codings.replace(",", ", ")))
     if are_writable(forwarded_headers):
         return forwarded_headers
     return tuple(filter(_is_writable, forwarded_headers))
@@ -135,19 +134,16 @@ def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> 
 
 
 def _unify_spelling(headers: Headers) -> Headers:
-    """A name that repeats keeps its first spelling: aiohttp takes another for a correction."""
+    """Of a name that repeats: aiohttp takes another spelling for a correction."""
     first_spelling: dict[str, str] = {}
     for name, _ in headers:
         first_spelling.setdefault(name.lower(), name)
     return tuple((first_spelling[name.lower()], value) for name, value in headers)
 
 
-def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
-    """In the order they were applied; `identity` is none."""
-    codings: list[str] = []
-    for name, value in headers:
-        if name.lower() == "content-encoding":
-            codings += list_codings(value)
+def find_encoding(headers: Iterable[tuple[str, str]], name: str = "content-encoding") -> str:
+    """The codings in the order they were applied; `identity` is none."""
+    codings = _list_options(headers, name)
     if not codings:
         return ""
     return ",".join([coding for coding in codings if coding not in _NO_CODING])
@@ -170,34 +166,31 @@ def is_event_stream(headers: Headers) -> bool:
     return kind.startswith("text/event-stream") and not find_encoding(headers)
 
 
-CHAT_PATH = "/chat/completions"
-RESPONSES_PATH = "/responses"
-MESSAGES_PATH = "/messages"
-COUNT_TOKENS_PATH = "/messages/count_tokens"
-COMPACTED_PATHS = frozenset({CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH, COUNT_TOKENS_PATH})
-# Ours: the shortened messages themselves.
-COMPACT_PATH = "/chat/completions/compact"
-# Known histories that pass through as they are; a client should learn that they were not compacted.
-NOT_COMPACTED_PATHS = frozenset({"/responses/compact"})
+class ApiPath(StrEnum):
+    """The paths of requests with a history."""
 
-_WITH_HISTORY = COMPACTED_PATHS | NOT_COMPACTED_PATHS | {COMPACT_PATH}
+    CHAT = "/chat/completions"
+    RESPONSES = "/responses"
+    MESSAGES = "/messages"
+    COUNT_TOKENS = "/messages/count_tokens"
+    COMPACT = "/chat/completions/compact"
+    """Ours: the shortened messages themselves."""
+    PROVIDERS_COMPACT = "/responses/compact"
+    """Its client should learn that the history was not compacted."""
 
+
+_WITH_HISTORY = frozenset(ApiPath)
+COMPACTED_PATHS = frozenset({ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES, ApiPath.COUNT_TOKENS})
 # Streams of these say when they are finished, in every dialect.
-PATHS_WITH_FINISH_REASON = frozenset({CHAT_PATH, "/completions", RESPONSES_PATH, MESSAGES_PATH})
+PATHS_WITH_FINISH_REASON = frozenset({ApiPath.CHAT, "/completions", ApiPath.RESPONSES, ApiPath.MESSAGES})
 
-# An injected key may be used to ask a model, and to see which models there are. Files, batches,
-# fine-tuning, administration, what was stored of earlier answers: all that acts on the account of the owner of
-# the key, and is refused unless the configuration lists it.
+# An injected key may be used to ask a model, and to list models. Files, batches, fine-tuning, administration and stored
+# answers act on the account of the key's owner, and are refused unless the configuration lists them.
 INFERENCE_PATHS = (
-    CHAT_PATH,
-    COMPACT_PATH,
+    *ApiPath,
     "/completions",
     "/embeddings",
-    RESPONSES_PATH,
-    "/responses/compact",
     "/responses/input_tokens",
-    MESSAGES_PATH,
-    COUNT_TOKENS_PATH,
     "/audio/speech",
     "/audio/transcriptions",
     "/audio/translations",
@@ -210,7 +203,6 @@ INFERENCE_PATHS = (
     "/tokenize",
     "/detokenize",
 )
-MODEL_PATHS = ("/models", "/models/*")
 
 
 def remove_origin(target: str) -> str:
@@ -223,7 +215,7 @@ def remove_origin(target: str) -> str:
 @lru_cache(maxsize=256)
 def normalize_path(path: str) -> str | None:
     """Dots resolved, slashes single, needless escapes undone. None: no path at all."""
-    # A percent sign without its two digits could become part of another escape once that is undone.
+    # A percent sign without its two digits could become part of another escape.
     if not path.startswith("/") or re.search(r"[^\x21-\x7e]|\\|%(?![0-9A-Fa-f]{2})", path):
         return None
     result_segments: list[str] = []
@@ -242,7 +234,9 @@ def below_v1(path: str) -> str | None:
     if not path.startswith("/v1/"):
         return None
     below = path[3:]
-    return below[:-1] if below[:-1] in _WITH_HISTORY and below.endswith("/") else below
+    if below.endswith("/") and below[:-1] in _WITH_HISTORY:
+        return below[:-1]
+    return below
 
 
 def has_v1_twice(below: str) -> bool:
@@ -251,12 +245,15 @@ def has_v1_twice(below: str) -> bool:
 
 
 def is_inference(method: str, path: str, allowed_paths: tuple[str, ...]) -> bool:
-    """May be called with a key that the client does not own; never if it is escaped twice."""
+    """It may be called with a key that the client does not own; never if it is escaped twice."""
     unescaped_path = unquote(path).rstrip("/")
     if ".." in unescaped_path or "%" in unescaped_path:
         return False
-    paths = {"POST": INFERENCE_PATHS, "GET": MODEL_PATHS, "HEAD": MODEL_PATHS}.get(method, ())
-    return any(fnmatchcase(unescaped_path, pattern) for pattern in (*paths, *allowed_paths))
+    if method == "POST":
+        allowed_paths += INFERENCE_PATHS
+    elif method in ("GET", "HEAD"):
+        allowed_paths += ("/models", "/models/*")
+    return any(fnmatchcase(unescaped_path, pattern) for pattern in allowed_paths)
 
 
 def _undo_needless(escape: re.Match[str]) -> str:
@@ -265,17 +262,17 @@ def _undo_needless(escape: re.Match[str]) -> str:
     return character if is_needless else escape[0].upper()
 
 
-# The names that upstreams and gateways in use today read, beside those of `CREDENTIALS`, all end in one of these words.
-_CREDENTIAL_WORDS = (
-    *("api-key", "apikey", "authorization", "auth", "bearer", "token", "secret", "password", "credential"),
-    *("credentials", "jwt", "jwt-assertion", "access-key", "client-key", "subscription-key", "virtual-key"),
-    *("functions-key", "rapidapi-key", "private-key", "service-key", "user-key", "team-key", "project-key"),
+# The names that upstreams and gateways read, other than `CREDENTIALS`, end in one of these words.
+_CREDENTIAL_ENDS = tuple(
+    separator + word
+    for separator in "-."
+    for word in (
+        *("api-key", "apikey", "authorization", "auth", "bearer", "token", "secret", "password", "credential"),
+        *("credentials", "jwt", "jwt-assertion", "access-key", "client-key", "subscription-key", "virtual-key"),
+        *("functions-key", "rapidapi-key", "private-key", "service-key", "user-key", "team-key", "project-key"),
+    )
 )
-_CREDENTIAL_ENDS = tuple(separator + word for separator in "-." for word in _CREDENTIAL_WORDS)
-# These protect a form against another site, and change with every page or request.
-_FORM_TOKENS = ("-csrf-token", "-xsrf-token", "-continuation-token", "-next-token", "-page-token", "-sync-token")
-# Set by balancers, bot checks and statistics, some with every answer: they name a connection, not a client. If one of
-# them counted, a client that stores cookies would be another tenant with each request.
+# Set by balancers, bot checks and statistics, some with every answer: a client must stay the same tenant.
 _INFRASTRUCTURE_COOKIE = re.compile(
     r"__cf_bm|_cfuvid|cf_clearance|__cflb|awsalb\w*|awselb\w*|arraffinity\w*|applicationgatewayaffinity\w*"
     r"|bigipserver.*|serverid|route|incap_ses_\w+|visid_incap_\w+|nlbi_\w+|ts[0-9a-f]{6,}|ak_bmsc|bm_\w+|_abck"
@@ -292,7 +289,12 @@ def is_credential(name: str) -> bool:
     if len(name) > 64:  # noqa: PLR2004 (no name in use is longer)
         return False
     name = "-" + name.replace("_", "-")
-    return name.endswith(_CREDENTIAL_ENDS) and not name.endswith(_FORM_TOKENS)
+    # They protect a form, and change with every page or request.
+    if name.endswith(
+        ("-csrf-token", "-xsrf-token", "-continuation-token", "-next-token", "-page-token", "-sync-token")
+    ):
+        return False
+    return name.endswith(_CREDENTIAL_ENDS)
 
 
 def find_credentials(headers: Headers, query: str = "") -> Headers:
@@ -309,7 +311,6 @@ def find_credentials(headers: Headers, query: str = "") -> Headers:
 
 
 def _find_significant(name: str, value: str) -> str:
-    """Of cookies, those about the client."""
     if name.lower() != "cookie":
         return value
     cookies: list[str] = []
@@ -338,16 +339,10 @@ class Caller(Struct, frozen=True):
         return f"team.{self.team}" if self.team else ""
 
 
-UNIDENTIFIED = Caller()
-
-
-TRACE_HEADER = "traceparent"
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
 
 class Trace(Struct, frozen=True):
-    """The spans of a request: its own, and the one of its call to the upstream."""
-
     trace_id: str
     parent_id: str
     span_id: str

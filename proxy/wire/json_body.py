@@ -1,8 +1,8 @@
 """JSON as clients and servers send it: values, structs, the outline of a body, and its known first messages.
 
-Clients send all their messages again with every request. Comparing a megabyte with the one before takes fifty
-microseconds, reading it takes ten milliseconds. JSON with whole elements of an array removed is valid if, and only if,
-it is valid with them; so the rest is read by the same parser, as a request with fewer messages.
+Clients send their whole history with every request. Comparing a megabyte takes fifty microseconds, reading it ten
+milliseconds. JSON without some elements of an array is valid if, and only if, it is valid with them; so the rest is
+read by the same parser, as a request with fewer messages.
 """
 
 import json
@@ -51,7 +51,6 @@ def as_text(value: object) -> str:
 
 
 def write_json(value: object) -> bytes:
-    """Even if a text holds half a surrogate pair."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -63,18 +62,16 @@ BETWEEN = re.compile(rb"[ \t\n\r,]*+")
 _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
-_COMMA = re.compile(rb"[ \t\n\r]*+[,}]")
 _KINDS = {
     **dict.fromkeys(("model", "user", "safety_identifier", "prompt_cache_key"), str),
     **dict.fromkeys(("max_completion_tokens", "max_tokens", "max_output_tokens"), int),
     **dict.fromkeys(("tool_choice", "function_call", "stream_options", "thinking", "metadata"), dict),
     "stream": bool,
 }
-"""Small members of the three APIs, and the meaning of each."""
 
 
 def find_values(source: bytes) -> dict[str, tuple[int, int]]:
-    """Start and end of each top-level value. Raises ValueError if it is no JSON object."""
+    """Of each top-level value. ValueError: it is no JSON object."""
     try:
         places = _walk(source, _outline.decode(source))
     except msgspec.MsgspecError:
@@ -85,12 +82,12 @@ def find_values(source: bytes) -> dict[str, tuple[int, int]]:
 
 
 def find_raw(source: bytes, places: Places, key: str) -> bytes:
-    """The value of this member as it came; empty if there is none."""
+    """Empty if there is no such member."""
     return source[slice(*places.get(key, (0, 0)))]
 
 
 def read_members(source: bytes, places: Places) -> dict[str, Any]:
-    """The values of `_KINDS` that the body has, if they are of their kind."""
+    """Those of `_KINDS` that are of their kind."""
     values: dict[str, Any] = {}
     for key, place in places.items():
         if key in _KINDS:
@@ -122,8 +119,8 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
             return None
         stop = member.end() + len(raw)
         places[key] = member.end(), stop
-        start = skip(_COMMA, source, stop)
-    if source[start - 1 : start] != b"}":
+        start = skip(BETWEEN, source, stop)
+    if source[start : start + 1] != b"}":
         return None
     return places
 
@@ -141,10 +138,9 @@ def _scan(source: bytes) -> dict[str, tuple[int, int]]:
 
 
 def read_elements(raw: bytes) -> list[bytes]:
-    """By the slow parser if a string holds half a surrogate pair."""
     try:
         return list(map(bytes, _array.decode(raw)))
-    except msgspec.MsgspecError:
+    except msgspec.MsgspecError:  # a string holds half a surrogate pair
         return [raw[start:stop] for start, stop in splice.iterate_elements(raw)]
 
 
@@ -159,7 +155,6 @@ def locate(source: bytes, first_start: int, elements: Iterable[bytes]) -> list[t
 
 
 def skip(pattern: re.Pattern[bytes], source: bytes, start: int) -> int:
-    """The end of the pattern if it is at `start`, else `start`."""
     match = pattern.match(source, start)
     if match is None:
         return start
@@ -174,7 +169,7 @@ _model_decoder = msgspec.json.Decoder(_ModelMember)
 
 
 def find_model(body: bytes) -> str | None:
-    """It decides which upstream a request goes to. An empty name is none."""
+    """An empty name is none."""
     try:
         return _model_decoder.decode(body).model or None
     except (msgspec.DecodeError, RecursionError):  # clients send lone surrogates, NaN and byte order marks
@@ -186,7 +181,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def build_reader(struct: type[S]) -> Callable[[bytes], S]:
-    """The slow reader takes half of a surrogate pair, which clients in JavaScript send if they cut a text in two."""
+    """Clients in JavaScript send half of a surrogate pair if they cut a text in two."""
     decoder = msgspec.json.Decoder(struct)
 
     def read(raw: bytes) -> S:
@@ -215,12 +210,12 @@ def _read_fields(struct: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str
 
 
 CHANGING_MESSAGES = 8
-"""Clients change the newest from turn to turn: cache marks move, reminders are taken out."""
+"""Clients change the newest: cache marks move, reminders are taken out."""
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
 
 
 class Prefix(Struct, frozen=True):
-    """The first `count` messages of another request, found in a body that is still to be read."""
+    """The first `count` messages of another request, found in a body."""
 
     request: Request
     count: int
@@ -237,7 +232,7 @@ class Prefix(Struct, frozen=True):
 
 
 def count_stable(request: Request) -> int:
-    """Another must begin with so many of its messages at least; 0: none will do."""
+    """The fewest messages that another request must share; 0: none will do."""
     count = max(request.head_size + 1, len(request.messages) - CHANGING_MESSAGES)
     if count > len(request.messages):
         return 0
@@ -249,13 +244,13 @@ def count_stable(request: Request) -> int:
 
 
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
-    """All but the newest messages, or more, that other bytes have at `start` as well."""
+    """All but the newest messages, or more, if `source` has them at `start`."""
     count = count_stable(request)
     if not count:
         return None
     own, first = memoryview(request.source), request.offsets[0]
     moved_bytes, stop = start - first, request.find_cut(count)
-    # Most candidates are other conversations, which a few bytes tell apart.
+    # A few bytes tell most other conversations apart.
     for sample in (max(first, stop - 64), first):
         if not source.startswith(own[sample:stop], sample + moved_bytes):
             return None

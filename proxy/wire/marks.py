@@ -1,8 +1,8 @@
 """Cache marks for clients that set none, before an upstream that caches only up to a mark.
 
-Anthropic's API is one, directly or behind a gateway. It takes four marks in a request and looks back over twenty blocks
-from each: <https://platform.claude.com/docs/en/build-with-claude/prompt-caching>. So one is at the end of the
-instructions, one at the end of the request, and two before that, where a rewrite leaves the request unchanged.
+Anthropic's API takes four in a request and looks back over twenty blocks from each:
+<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>. One is at the end of the instructions, one at
+the end of the request, and two before that, because a rewrite leaves the request unchanged there.
 """
 
 import json
@@ -49,7 +49,7 @@ def mark_messages(messages: bytes, head_size: int, max_marks: int) -> bytes:
         blocks = _count_blocks(elements[place])
         if passed_blocks >= next_mark_at and _mark_element(elements, place):
             max_marks -= 1
-            next_mark_at = passed_blocks + 18  # less than twenty, because a message is marked at its end only
+            next_mark_at = passed_blocks + 18  # less than twenty: a message is marked at its end
         passed_blocks += blocks
     return b"[" + b",".join(elements) + b"]"
 

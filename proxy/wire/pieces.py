@@ -42,14 +42,13 @@ class PiecedRequest(Request, frozen=True):
     """None for a message outside of the list."""
 
     def find_end(self, count: int) -> int:
-        """Of the element that the last of `count` messages came from."""
         piece = self.pieces[count - 1]
         if piece is None:
             return self.list_at[0]
         return self.spans[piece.container][1]
 
     def find_cut(self, count: int) -> int:
-        """The same if another history may continue there, else 0: never after the assistant, whose items may go on."""
+        """Their end if another history may continue there, else 0: never after the assistant, who may say more."""
         piece = self.pieces[count - 1]
         if piece is None or piece.role == "assistant":
             return 0
@@ -66,10 +65,7 @@ class PiecedRequest(Request, frozen=True):
         return sum(len(piece.blocks) for piece in self.pieces[start:stop] if piece is not None)
 
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
-        """Its piece, None if the proxy wrote it, and whether its bytes are unchanged.
-
-        Its other members (an observation, say) do not matter.
-        """
+        """Its piece, None if the proxy wrote it, and whether its bytes are unchanged."""
         place = self._find_place(message)
         if place is None:
             return None, False
@@ -95,7 +91,6 @@ def _get_container(piece: Piece | None) -> int:
 
 
 def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_calls: Sequence[bytes]) -> Message:
-    """One message of the assistant with these parts and calls."""
     content, tool_calls = b"null", b""
     if parts:
         content = b"[" + b",".join(parts) + b"]"
@@ -113,17 +108,13 @@ def replace_list(
     assert isinstance(request, PiecedRequest)  # noqa: S101 - `read_list` made it
     changes: list[tuple[int, int, bytes]] = []
     if request.is_changed_by(view):
-        # With its brackets: the client may have sent a text instead of the list.
+        # With brackets: the client may have sent a text instead.
         changes.append((*request.list_at, b"[%b]" % b",".join(write_list(request, view))))
     if tools is not None and request.tools is not None and tools != request.tools:
         changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
     if not changes:
         return request.source
     return splice.replace_spans(request.source, sorted(changes))
-
-
-Split = Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]]
-"""Chat messages of the elements from this number on, after the known pieces."""
 
 
 class PiecedFormat(RequestFormat):
@@ -147,17 +138,17 @@ def read_list(
     source: bytes,
     places: Places,
     key: str,
-    split: Split,
+    split: Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]],
     fields: Mapping[str, Any],
     *,
     system: bytes,
     prefix: Prefix | None,
     as_element: Callable[[bytes], bytes] | None = None,
 ) -> PiecedRequest | None:
-    """None: there is no history.
+    """None: there is no history. With a prefix, `source` lists the elements after the known ones.
 
-    `system`: content outside of the list. With a prefix, `source` lists the elements after the known ones.
-    `as_element`: makes the only element of a text that stands instead of the list.
+    `split` reads elements from a number on, after known pieces. `system` is the content outside of the list.
+    `as_element`: a text may stand in the list's place.
     """
     start, stop = places.get(key, (0, 0))
     if source[start : start + 1] == b"[":
@@ -211,13 +202,12 @@ def _move(spans: Sequence[tuple[int, int]], moved_bytes: int) -> Sequence[tuple[
 
 
 def list_elements(raw: bytes, word: bytes) -> list[bytes]:
-    """Those that hold the word; none if it is no list."""
+    """Those with the word; none if it is no list."""
     if raw[:1] != b"[":
         return []
     return [element for element in read_elements(raw) if word in element]
 
 
-def has_type(raw: bytes, word: bytes, is_type: Callable[[str], bool]) -> bool:
-    """Of the element itself: data within it may look alike. `word`: begins each such type."""
-    types = [as_text(as_object(read_json(element)).get("type")) for element in list_elements(raw, word)]
-    return any(map(is_type, types))
+def find_types(raw: bytes, word: bytes) -> set[str]:
+    """Of the elements themselves: data within them may look alike."""
+    return {as_text(as_object(read_json(element)).get("type")) for element in list_elements(raw, word)}

@@ -1,8 +1,7 @@
 """Secrets inside messages: recognised by their form and removed before anything is written down. Best effort.
 
-Every rule has a mark, a few letters that such a secret begins with (`ghp_`, `://`). The rule's pattern is tried only
-after a mark, and over a bounded stretch, so the time grows with the length of any text, and one without marks costs a
-few searches. A secret within a JSON string is replaced there; every other byte of the message stays.
+Every rule has marks, a few letters that such a secret begins with (`ghp_`, `://`). Its pattern is tried only at a mark,
+over a bounded stretch, so the time grows with the length of any text. Every byte of a message but its secrets stays.
 """
 
 import json
@@ -15,11 +14,9 @@ from msgspec import Struct
 
 from proxy.history import pins, splice
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
 _ESCAPED_MARK = re.compile(rb"\\(?:/|u00[2-7])")
-_REACH_CHARACTERS = 512
-# Before a key there is no letter, but for that of an escape in nested JSON (`\nghp_`) or in a URL (`%20ghp_`), or of a
+# Before a key there is no letter but that of an escape in nested JSON (`\nghp_`) or in a URL (`%20ghp_`), or of a
 # colour (`ESC[32m`).
 _ALONE = (
     r"(?:(?<![A-Za-z0-9])"
@@ -35,7 +32,8 @@ class Rule(Struct, frozen=True):
     name: str
     marks: tuple[str, ...]
     pattern: re.Pattern[str]
-    reach: int = _REACH_CHARACTERS
+    reach: int = 512
+    """Characters from a mark on."""
 
     def iterate_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         for mark in self.marks:
@@ -56,7 +54,7 @@ class Redaction(Struct, frozen=True, dict=True):
 
     @cached_property
     def _marks(self) -> dict[str, list[tuple[str, Rule]]]:
-        """As JSON has them, by the `_` or `-` that most end in."""
+        """As JSON has them, by the `_` or `-` at their end."""
         marks: dict[str, list[tuple[str, Rule]]] = {"_": [], "-": [], "": []}
         for rule in self.rules:
             for mark in rule.marks:
@@ -66,7 +64,7 @@ class Redaction(Struct, frozen=True, dict=True):
 
     @cached_property
     def _stems(self) -> dict[str, tuple[str, ...]]:
-        """The letters before that, from the one before it on."""
+        """The letters before that."""
         return {sign: tuple(mark.split(sign)[-2] for mark, _ in self._marks[sign]) for sign in ("_", "-")}
 
     def _find_rules(self, text: str) -> tuple[Rule, ...]:
@@ -92,12 +90,11 @@ class Redaction(Struct, frozen=True, dict=True):
             if start >= end:
                 pieces += [text[end:start], f"[redacted: {name}]"]
                 names.append(name)
-            end = max(end, stop)  # of secrets that overlap, as the rules see them, nothing stays
+            end = max(end, stop)  # of secrets that overlap, nothing stays
         pieces.append(text[end:])
         return "".join(pieces), tuple(dict.fromkeys(names))
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
-        """String by string, and which kinds there were."""
         rules = self.rules
         if _ESCAPED_MARK.search(raw) is None:  # else JSON may have written a mark in another way
             rules = self._find_rules(raw.decode("utf-8", "replace"))
@@ -106,7 +103,7 @@ class Redaction(Struct, frozen=True, dict=True):
         redaction_here = Redaction(rules)
         changes: list[tuple[int, int, bytes]] = []
         names: list[str] = []
-        for token in _STRING.finditer(raw):
+        for token in splice.TEXT.finditer(raw):
             if len(token[0]) < 12 or _MEDIA.match(token[0]):  # noqa: PLR2004 (no secret is shorter)
                 continue
             clean, kinds = redaction_here.of_text(_read_string(token[0]))
@@ -123,7 +120,6 @@ def redaction(patterns: Iterable[str] = ()) -> Redaction:
 
 
 def fault(pattern: str) -> str | None:
-    """Why a pattern is not taken, or None."""
     if pins.find_pin_fault(pattern):
         return "a pattern may hold one of * + {n,} only, repeat no group, not look around and not refer back"
     outer_pattern, removals = pattern, 1
@@ -142,11 +138,8 @@ def _read_string(token: bytes) -> str:
     return token[1:-1].decode("utf-8", "replace")
 
 
-_PLAIN = re.compile(r"(?:[A-Za-z0-9_ :=/@#,;<>\"'-]|\\[.+/$*-])*")
-
-
 def _literal(pattern: str) -> str:
-    plain = _PLAIN.match(pattern)
+    plain = re.match(r"(?:[A-Za-z0-9_ :=/@#,;<>\"'-]|\\[.+/$*-])*", pattern)
     assert plain is not None  # noqa: S101 - it matches the empty text, too
     text = re.sub(r"\\(.)", r"\1", plain[0])
     if pattern.startswith(("*", "?", "{", "+"), plain.end()):
@@ -154,20 +147,19 @@ def _literal(pattern: str) -> str:
     return text
 
 
-def _rule(name: str, marks: str, rest: str, reach: int = _REACH_CHARACTERS) -> Rule:
+def _rule(name: str, marks: str, rest: str, reach: int = 512) -> Rule:
     """Secrets that begin with one of these marks (separated by spaces)."""
-    words = tuple(marks.split())
-    return Rule(name, words, re.compile(f"{_ALONE}(?:{'|'.join(map(re.escape, words))}){rest}"), reach)
+    return _rule_after_label(name, tuple(marks.split()), rest, reach, before=_ALONE)
 
 
-def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int = _REACH_CHARACTERS) -> Rule:
+def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int = 512, before: str = "") -> Rule:
     """Secrets after a label such as `AccountKey=`, which stays if the rest has a group."""
-    return Rule(name, marks, re.compile(f"(?:{'|'.join(map(re.escape, marks))}){rest}"), reach)
+    return Rule(name, marks, re.compile(f"{before}(?:{'|'.join(map(re.escape, marks))}){rest}"), reach)
 
 
 _QUOTED = r"[\"'\\]{0,2}\s{0,2}[:=]\s{0,2}[\"'\\]{0,2}"
 _NO_VARIABLE = r"(?![${<%]|\*\*)"
-"""No name of a place (`$PASSWORD`, `<password>`), and none that is hidden already."""
+"""Neither `$PASSWORD` nor `<password>`, and none that is hidden already."""
 
 
 SHIPPED = (

@@ -1,7 +1,7 @@
 """Refusals of an upstream, classified: prompt too long, answer too long, rate limit, body too large, bad signature.
 
-Every server words its errors differently. Weighed are the figures, each by the words around it (`ROLES`), words about a
-full context window (`IDEA`), and words of other errors that sound similar. If in doubt, it is no overflow: a
+Every server words its errors differently. Figures are read by the words around them (`ROLES`); words about a full
+context window, and about other errors that sound similar, have weights (`IDEA`). If in doubt, it is no overflow: a
 missed one costs an error that the client can read, a false alarm costs history.
 Real refusals of each kind are in tests/support/overflow_replies.py.
 """
@@ -25,27 +25,23 @@ Role = Literal["limit", "size", "prompt", "answer", "longest answer", "other"]
 NUMBER = re.compile(r"(?<![a-z0-9.])(?:\d{1,3}(?:[,_]\d{3}){1,3}|\d{1,10})(?![a-z0-9]|\.\d)")
 _LIMIT = (
     r"(?:\b(?:limit|max\w*|most|only|exceed\w*|than|over\b|beyond|window|capacity|allowance|n_ctx)"
-    r"|<=|>|上限|最大|超过|超出)[^,;.\n]{0,40}$"
+    r"|<=|>|上限|最大|超过|超出)[^,;.\n]{0,40}"
 )
-_ROWS: tuple[tuple[Role, str, str], ...] = (  # the text right before a figure, and right after it
-    ("other", r"", r"^ ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)"),
-    ("other", r"\b(?:by|used:?) (?:\w+ )?$", r""),
-    ("longest answer", _LIMIT, r"^ (?:completion|output) tokens"),
-    ("answer", rf"{MAX_TOKENS}`?(?: is too \w+| of| \()?[=: ]*$|\+ ?$", r""),
+_ROWS: tuple[tuple[Role, str], ...] = (  # N is the figure, all other words are in lower case
+    ("other", r"N ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)|\b(?:by|used:?) (?:\w+ )?N"),
+    ("longest answer", rf"{_LIMIT}N (?:completion|output) tokens"),
+    ("answer", rf"(?:{MAX_TOKENS}`?(?: is too \w+| of| \()?[=: ]*|\+ ?)N"),
     (
         "answer",
-        r"",
-        r"^ (?:tokens )?(?:(?:in|for) the (?:completion|output)|(?:completion|output) tokens|`?max_new_tokens)",
+        r"N (?:tokens )?(?:(?:in|for) the (?:completion|output)|(?:completion|output) tokens|`?max_new_tokens)",
     ),
-    ("prompt", r"", r"^ (?:tokens )?(?:(?:in|from) the (?:messages|functions|input)|of (?:text|tool) input)"),
-    ("prompt", r"", r"^ (?:tokens )?(?:`?inputs?`? tokens|\+)"),
-    ("limit", r"", r"^ (?:tokens )?(?:maximum|max\b|allowed|available)"),
-    ("limit", rf"{_LIMIT}|\[\d+, ?$", r""),
-    ("prompt", r"(?:prompt|input)(?: tokens)? \($|n_prompt_tokens=$", r""),
-    ("prompt", r"", r"^ prompt tokens"),
-    ("size", r"", r""),
+    ("prompt", r"N (?:tokens )?(?:(?:in|from) the (?:messages|functions|input)|of (?:text|tool) input)"),
+    ("prompt", r"N (?:tokens )?(?:`?inputs?`? tokens|\+)"),
+    ("limit", rf"N (?:tokens )?(?:maximum|max\b|allowed|available)|(?:{_LIMIT}|\[\d+, ?)N"),
+    ("prompt", r"(?:prompt|input)(?: tokens)? \(N|n_prompt_tokens=N|N prompt tokens"),
+    ("size", r"N"),
 )
-ROLES = tuple((role, re.compile(before), re.compile(after)) for role, before, after in _ROWS)
+ROLES = tuple([(role, re.compile(words)) for role, words in _ROWS])
 
 
 class Figures(Struct, frozen=True):
@@ -57,8 +53,11 @@ class Figures(Struct, frozen=True):
 
     @property
     def limit(self) -> int | None:
-        """Some servers name the prompt's share of the window beside the window itself, some an error code of theirs."""
-        return max((limit for limit in self.limits if limit >= 2_048), default=None)  # noqa: PLR2004
+        """Some servers name the prompt's share of the window as well, some an error code of theirs."""
+        largest = max(self.limits, default=0)
+        if largest < 2_048:  # noqa: PLR2004
+            return None
+        return largest
 
     @property
     def stopped(self) -> bool:
@@ -123,9 +122,9 @@ def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
             start = numbers[place - 1].end()
         if place + 1 < len(numbers):
             stop = numbers[place + 1].start()
-        before, after = text[start : number.start()][-60:], text[number.end() : stop][:60]
-        for role, words_before, words_after in ROLES:
-            if words_before.search(before) and words_after.search(after):
+        words = text[start : number.start()][-60:] + "N" + text[number.end() : stop][:60]
+        for role, pattern in ROLES:
+            if pattern.search(words):
                 yield role, _read_number(number)
                 break
 
@@ -137,24 +136,23 @@ def _read_number(number: re.Match[str]) -> int:
 BODY_MAX_BYTES = 64 * 1024
 """A longer body is no error message."""
 RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", "usage-option"})
-OK, TOO_LARGE, TOO_MANY = 200, 413, 429
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
     """None: no refusal, or a changed request cannot help."""
     # 200 and 502 are answers of routers that wrap another server's error.
-    if status not in {OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502} or len(body) > BODY_MAX_BYTES:
+    if status not in {200, 400, 413, 422, 429, 500, 502} or len(body) > BODY_MAX_BYTES:
         return None
     if not body:
         # Cerebras answers so to a prompt that is too long: tests/support/overflow_replies.py.
-        return Refusal("input") if status in (400, TOO_LARGE) else None
+        return Refusal("input") if status in (400, 413) else None
     text = extract_text(status, headers, body)
     if text is None:
         return None
     refusal = _classify_text(status, text, find_figures(text))
-    if refusal is not None or status in (OK, TOO_LARGE, TOO_MANY):
+    if refusal is not None or status in (200, 413, 429):
         return refusal
-    # Validators name an option outside of the message, so the whole body is searched.
+    # Validators name an option outside of the message.
     decoded_body = decode_body(body, find_encoding(headers), BODY_MAX_BYTES)
     if b"stream_options" in decoded_body or b"include_usage" in decoded_body:
         return Refusal("usage-option")
@@ -162,21 +160,35 @@ def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
 
 
 def _classify_text(status: int, text: str, figures: Figures) -> Refusal | None:
-    if all(any(word in text for word in words) for words in SIGNATURE_WORDS):
+    if _blames_signature(text):
         return Refusal("signature")
-    if status == TOO_MANY or RATE.search(text):
+    if status == 429 or RATE.search(text):  # noqa: PLR2004
         if figures.over and "token" in text:
             return Refusal("tpm-hard", figures.limit, figures.total)
         return Refusal("rate")
     if weigh_overflow(text, figures) >= 5:  # noqa: PLR2004 (tests/support/overflow_sentences.py is read right by it)
         return _read_overflow(text, figures)
-    if status == TOO_LARGE or BYTES.search(text):
+    if status == 413 or BYTES.search(text):  # noqa: PLR2004
         return Refusal("bytes")
     return None
 
 
+def _blames_signature(text: str) -> bool:
+    for words in (
+        ("thinking", "thought", "reasoning", "encrypted"),
+        ("signature", "encrypted", "blocks"),
+        (
+            *("invalid", "not valid", "corrupt", "mismatch", "tamper"),
+            *("not be verified", "not be decrypted", "not be modified"),
+        ),
+    ):
+        if not any(map(text.__contains__, words)):
+            return False
+    return True
+
+
 def _read_overflow(text: str, figures: Figures) -> Refusal:
-    """By the remedy: a shorter history (`input`) or a shorter answer (`output`)."""
+    """`input` asks for a shorter history, `output` for a shorter answer."""
     limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _find_covers(text)
     if figures.stopped:
         return Refusal("input", limit, covers=covers)
@@ -225,7 +237,7 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
         (1, r"length|\bsize|count\b|\blong\b|长度"),
         (1, r"max|limit|at most|\bonly\b|allowed|available|上限|最大"),
         (1, r"reduce|short|truncat|trim|fewer|smaller"),
-        # turns of phrase that are hardly ever about anything else
+        # hardly ever about anything else
         (3, rf"(?:{_TALK}|chat)s? (?:\w+ ){{0,3}}(?:is|are|was|were|become|grown) (?:too|longer|larger)"),
         (3, r"context (?:window |limit )?(?:is |was )?(?:full|exhausted|exceeded|used up)|out of context"),
         (3, rf"(?:reduce|shorten) (?:the (?:length|size) of )?(?:the|your) (?:{_TALK})"),
@@ -237,7 +249,10 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
 
 
 def weigh_overflow(text: str, figures: Figures) -> int:
-    weight = sum(word_weight for word_weight, words in IDEA if words.search(text))
+    weight = 0
+    for word_weight, words in IDEA:
+        if words.search(text):
+            weight += word_weight
     if figures.over:
         weight += 2
     return weight
@@ -248,14 +263,6 @@ RATE = re.compile(
     r"|too many requests|(?:try again|retry) (?:in|after|later)|concurren|credit|billing|balance|overloaded"
 )
 BYTES = re.compile(r"(?:request|payload|body|entity)(?: \w+)? too large|\d ?(?:bytes|[km]i?b)\b")
-SIGNATURE_WORDS = (
-    ("thinking", "thought", "reasoning", "encrypted"),
-    ("signature", "encrypted", "blocks"),
-    ("invalid", "not valid", "corrupt", "mismatch", "tamper", "not be verified", "not be decrypted", "not be modified"),
-)
-
-
-NESTING_MAX_LEVELS = 8
 
 
 def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
@@ -264,7 +271,7 @@ def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
         text = decode_body(body, find_encoding(headers), BODY_MAX_BYTES).decode(errors="replace")
     except (KeyError, ValueError):
         return None
-    if status == OK and not begins_as_error(text.encode()):
+    if status == 200 and not begins_as_error(text.encode()):  # noqa: PLR2004
         return None
     return "\n".join(_iterate_sentences(_parse_json(text))).lower()[:4_096]
 
@@ -275,7 +282,6 @@ def begins_as_error(body: bytes | bytearray) -> bool:
 
 
 def may_begin_as_error(body: bytes | bytearray) -> bool:
-    """True also if it is still so short that it may."""
     start = _compact_beginning(body)
     is_cut = bool(start) and (b'{"error"'.startswith(start) or b'{"object":"error"'.startswith(start))
     return is_cut or begins_as_error(body)
@@ -287,6 +293,8 @@ def _compact_beginning(body: bytes | bytearray) -> bytes:
 
 def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON
     """`name`: of the member that holds the value."""
+    if level > 8:  # noqa: PLR2004 (no server nests its errors deeper)
+        return
     match value:
         case str() if name in {"code", "type", "error_type", "status"}:
             yield value.replace("_", " ")
@@ -295,11 +303,11 @@ def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Ite
             "msg",
             "detail",
             "error",
+            "error_msg",
             "reason",
             "description",
             "title",
             "raw",
-            "error_msg",
         }:
             inner = _parse_json(value)
             if isinstance(inner, str):
@@ -308,16 +316,16 @@ def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Ite
                 yield from _iterate_sentences(inner, name, level + 1)
         case int() if "token" in name or "ctx" in name:
             yield f"{name}={value}"
-        case list() if level < NESTING_MAX_LEVELS:
+        case list():
             for element in value:
                 yield from _iterate_sentences(element, name, level + 1)
-        case dict() if level < NESTING_MAX_LEVELS:
+        case dict():
             for key, member in value.items():
                 yield from _iterate_sentences(member, key, level + 1)
 
 
 def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Routers wrap another server's error; other text is returned as it is."""
+    """Routers wrap another server's error in text."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:

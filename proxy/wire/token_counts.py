@@ -1,7 +1,7 @@
-"""Token counts of an answer: the last `usage` object in it, and the one that its client is to see.
+"""Token counts of an answer: the last `usage` object in it, and the one that its client sees.
 
-The proxy asks for usage if a client did not, and takes the figures out of the stream again. Clients that compact by
-themselves when `usage` is full see the tokens of the history as they sent it, if the policy says `client_view`.
+If a client did not ask for usage, the proxy does, and removes it from the stream. If the policy says `client_view`,
+clients that compact by themselves see the tokens of the history as they sent it.
 """
 
 import json
@@ -14,14 +14,13 @@ from msgspec import Struct
 
 from proxy.history import splice
 from proxy.shorten.economics import LARGEST_COUNT, Usage
-from proxy.wire.event_streams import DATA, LineReader
+from proxy.wire.event_streams import LineReader, find_data
 from proxy.wire.json_body import as_object
 
 TAIL_BYTES = 64 * 1024
 FIRST_BYTES = 4 * 1024
-# `null` does not match: a stream may repeat it in each of its events.
+# `null`, which a stream may repeat in each event, does not match.
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
-_CONTEXT_EXCEEDED = re.compile(rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"')
 
 
 class Tail:
@@ -50,7 +49,6 @@ class Tail:
         return b"".join(self._pieces)
 
     def usage(self) -> dict[str, Any] | None:
-        """A name within a text is escaped there, and so never taken for one."""
         last = _find_usage(self.end, last=True)
         if last is None or "output_tokens" not in last:
             return last
@@ -73,7 +71,7 @@ def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
 
 
 def _read_object_at(text: bytes, start: int) -> dict[str, Any] | None:
-    try:  # an object, because the expression ends before its brace
+    try:
         value, _ = json.JSONDecoder().raw_decode(text[start : start + 16 * 1024].decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
@@ -108,11 +106,8 @@ def read_count(value: object) -> int | None:
 
 def says_truncated(tail: bytes) -> bool:
     """Its prompt was cut silently: by its finish reason, or a stream without choices."""
-    return _CONTEXT_EXCEEDED.search(tail) is not None or (b"[DONE]" in tail and b'"choices"' not in tail)
-
-
-_USAGE_KEY = b'"usage"'
-BODY_MAX_BYTES = 16 * 1024 * 1024
+    # Within a text, the quotes would be escaped.
+    return b'"model_context_window_exceeded"' in tail or (b"[DONE]" in tail and b'"choices"' not in tail)
 
 
 class UsageView(Struct, frozen=True):
@@ -120,7 +115,7 @@ class UsageView(Struct, frozen=True):
     extra_tokens: int = 0
     """By which the client's own history is longer than the forwarded one."""
     find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
-    """Of several rounds: the sum of their prompts is no size of a history."""
+    """Of several rounds: the sum of their prompts is not the size of a history."""
 
 
 class StreamRewriter:
@@ -128,7 +123,6 @@ class StreamRewriter:
         self._view = view
         self._lines = LineReader(1024 * 1024)  # no server writes a usage object in a longer line
         self._hides_event = False
-        """The empty line that ends it goes, too."""
 
     def feed(self, data: bytes) -> bytes:
         return self._rewrite(self._lines.feed(data))
@@ -137,7 +131,7 @@ class StreamRewriter:
         return self._rewrite(self._lines.close())
 
     def _rewrite(self, block: bytes) -> bytes:
-        if not self._hides_event and _USAGE_KEY not in block:
+        if not self._hides_event and b'"usage"' not in block:
             return block
         lines = block.splitlines(keepends=True)
         rewritten: list[bytes] = []
@@ -150,19 +144,19 @@ class StreamRewriter:
         if self._hides_event and not line.strip():
             self._hides_event = False
             return b""
-        data = DATA.match(line)
-        if _USAGE_KEY not in line or data is None:
+        data = find_data(line)
+        if b'"usage"' not in line or data is None:
             return line
-        start, end = data.end(), len(line.rstrip(b"\r\n"))
-        rewritten = rewrite_usage(line[start:end], self._view)
+        event = data.rstrip(b"\r\n")
+        rewritten = rewrite_usage(event, self._view)
         if rewritten is None:
             self._hides_event = True
             return b""
-        return line[:start] + rewritten + line[end:]
+        return line.removesuffix(data) + rewritten + data.removeprefix(event)
 
 
 class BodyRewriter:
-    """Held until its end, unless it is larger than any answer."""
+    """Holds it to its end, unless it is larger than any answer."""
 
     def __init__(self, view: UsageView) -> None:
         self._view = view
@@ -173,7 +167,7 @@ class BodyRewriter:
         if self._is_too_large:
             return data
         self._held += data
-        self._is_too_large = len(self._held) > BODY_MAX_BYTES
+        self._is_too_large = len(self._held) > 16 * 1024 * 1024
         if self._is_too_large:
             return bytes(self._held)
         return b""
@@ -217,7 +211,7 @@ def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
 
 
 def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
-    """The body or the event itself, or the answer within the first event of Messages and the last of Responses."""
+    """The first event of Messages and the last of Responses hold it in a member."""
     answer = as_object(value)
     for name in ("message", "response"):
         member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None

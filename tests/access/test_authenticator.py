@@ -6,7 +6,7 @@ from proxy.access.authentication import Authenticator
 from proxy.access.registry import EVERYBODY, Registry, create_team_key
 from proxy.config import Access, Team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.http_head import UNIDENTIFIED, Caller
+from proxy.wire.http_head import Caller
 
 NOW = 1_800_000_000.0
 HERE, AWAY = "127.0.0.1", "203.0.113.9"
@@ -27,9 +27,9 @@ def admit(door, headers, registry=KNOWN, peer=HERE, now=NOW, *, query=""):
 
 def test_without_teams_every_caller_passes_with_its_own_credential():
     admitted = admit(OPEN, bearer("sk-any"))
-    assert admitted.caller == UNIDENTIFIED
+    assert admitted.caller == Caller()
     assert admitted.headers == bearer("sk-any")
-    assert admit(OPEN, (("x-team", "blue"),)).caller == UNIDENTIFIED
+    assert admit(OPEN, (("x-team", "blue"),)).caller == Caller()
 
 
 def test_headers_named_by_the_operator_separate_callers_without_a_key():
@@ -37,7 +37,7 @@ def test_headers_named_by_the_operator_separate_callers_without_a_key():
     admitted = admit(door, (*bearer("sk-any"), ("x-forwarded-user", "alice")))
     assert admitted.caller.identified_by == (("x-forwarded-user", "alice"),)
     assert admitted.headers == (*bearer("sk-any"), ("x-forwarded-user", "alice"))
-    assert admit(door, bearer("sk-any")).caller == UNIDENTIFIED
+    assert admit(door, bearer("sk-any")).caller == Caller()
 
 
 @pytest.mark.parametrize(

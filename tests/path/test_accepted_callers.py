@@ -4,7 +4,9 @@ from proxy.lru import ENTRY_BYTES
 from proxy.path import request_context
 from proxy.path.request_context import AcceptedCallers, compute_fingerprint
 from proxy.upstream.client import Call
-from proxy.wire.http_head import UNIDENTIFIED, Caller
+from proxy.wire.http_head import Caller
+
+UNIDENTIFIED = Caller()
 
 
 def call(key="sk-a", caller=UNIDENTIFIED):

@@ -32,12 +32,14 @@ from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.upstream.client import Call, Client
 from proxy.wire.chat import chat_format
-from proxy.wire.http_head import UNIDENTIFIED, Caller, find_header
+from proxy.wire.http_head import Caller, find_header
 from proxy.wire.redaction import redaction
 from proxy.wire.token_counts import Tail
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.messages import assistant, body, call, history, system, user
+
+UNIDENTIFIED = Caller()
 
 SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
 WORK = reading(16)

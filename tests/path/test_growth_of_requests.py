@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from proxy.upstream.client import Call
-from proxy.wire.http_head import COMPACT_PATH
+from proxy.wire.http_head import ApiPath
 from tests.support.cost_growth import assert_served_in_proportion
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.growing_requests import MARKER, MOST, OF_MESSAGES_ONLY, PATHS, SHAPES, write
@@ -137,10 +137,10 @@ async def test_all_shapes_of_a_refused_request(up, served, shape):
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", QUICK)
 async def test_the_work_to_compact_on_request_grows_with_the_length_of_a_history(served, shape):
-    await assert_in_proportion(served, "chat", shape, COMPACT_PATH)
+    await assert_in_proportion(served, "chat", shape, ApiPath.COMPACT)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("shape", OF_CHAT)
 async def test_all_shapes_that_are_compacted_on_request(served, shape):
-    await assert_in_proportion(served, "chat", shape, COMPACT_PATH)
+    await assert_in_proportion(served, "chat", shape, ApiPath.COMPACT)

@@ -11,10 +11,12 @@ from proxy.shorten.economics import Calibration, PriceCliff, Prices, Window, com
 from proxy.shorten.economics import TokenPrices as Dollars
 from proxy.shorten.rules import Anchor
 from proxy.upstream.client import Call
-from proxy.wire.http_head import UNIDENTIFIED, Caller
+from proxy.wire.http_head import Caller
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 LINKS = (b"\x00" * 20, b"\xab" * 20, b"\xcd" * 20)
+
+UNIDENTIFIED = Caller()
 
 
 def bearer(key):

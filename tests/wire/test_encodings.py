@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.wire import encodings
 from proxy.wire.encodings import (
-    ALWAYS_ALLOWED_BYTES,
     MEMBERS_MAX,
-    MOST_GROWTH_RATIO,
     DecodedTooLarge,
     UndecodableBody,
     decode_body,
@@ -116,13 +114,13 @@ def test_a_bomb_is_stopped_while_it_grows(name):
 @pytest.mark.parametrize("name", ["gzip", "br", "zstd"])
 def test_a_small_body_may_not_unpack_to_two_hundred_times_its_size(name):
     packed = PACKERS[name](bytes(8 * MIB))
-    assert len(packed) * MOST_GROWTH_RATIO < 8 * MIB
+    assert len(packed) * 200 < 8 * MIB
     with pytest.raises(DecodedTooLarge):
         decode_body(packed, name, limit=64 * MIB)
 
 
 def test_a_very_small_body_may_still_be_a_plausible_one():
-    assert decode_body(PACKERS["zstd"](bytes(ALWAYS_ALLOWED_BYTES)), "zstd", limit=MIB) == bytes(ALWAYS_ALLOWED_BYTES)
+    assert decode_body(PACKERS["zstd"](bytes(64 * 1024)), "zstd", limit=MIB) == bytes(64 * 1024)
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])

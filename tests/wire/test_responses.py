@@ -8,7 +8,6 @@ from proxy.history.messages import make_literal
 from proxy.wire.event_streams import StreamOpening
 from proxy.wire.json_body import find_values
 from proxy.wire.responses import responses_format
-from proxy.wire.responses.responses_answers import RESPONSES_ANSWERS
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.messages import history, user
 from tests.support.responses_api import request
@@ -90,9 +89,12 @@ def test_an_event_of_no_known_type_is_no_trap(kind):
     assert (
         StreamOpening().find_refusal(b"data: " + json.dumps({"type": kind, "choices": []}).encode() + b"\n\n") is None
     )
-    assert RESPONSES_ANSWERS.read_event({"type": kind, "choices": []})["choices"] == []
+    assert RESPONSES_FORMAT.answers.read_event({"type": kind, "choices": []})["choices"] == []
     text = {"object": "response", "output": [{"type": "message", "content": kind}]}
-    assert json.loads(RESPONSES_ANSWERS.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []
+    assert (
+        json.loads(RESPONSES_FORMAT.answers.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"]
+        == []
+    )
 
 
 def items_request(*items):

@@ -10,14 +10,16 @@ from proxy.history.messages import extract_text
 from proxy.recall.tool import RECALL
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import add_usage
-from proxy.wire.chat.chat_answers import CHAT_ANSWERS
-from proxy.wire.messages.messages_answers import MESSAGES_ANSWERS
-from proxy.wire.responses.responses_answers import RESPONSES_ANSWERS
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from proxy.wire.token_counts import read_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn
 from tests.support.proxy_client import data_of
 
+CHAT_ANSWERS, MESSAGES_ANSWERS = CHAT_FORMAT.answers, MESSAGES_FORMAT.answers
+RESPONSES_ANSWERS = RESPONSES_FORMAT.answers
 USED = {"id": "call_1", "function": {"name": RECALL.name, "arguments": json.dumps({"messages": "3"})}}
 PLAIN = {"id": "call_0", "function": {"name": "Read", "arguments": json.dumps({"path": "a.py"})}}
 STREAMS = {

@@ -24,7 +24,7 @@ from proxy.path.actions import Owner
 from proxy.shorten.pipeline import Count
 from proxy.summary.question import Try
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import ApiPath
 from proxy.wire.pieces import PiecedRequest
 
 
@@ -106,7 +106,7 @@ class ReplayHistory:
     def __init__(self, conversation: Conversation) -> None:
         own = conversation.own
         self.conversation = conversation
-        self.path = CHAT_PATH if own is None else own.path
+        self.path = ApiPath.CHAT if own is None else own.path
         self.format = REQUEST_FORMATS[self.path]
         self.pieces = tuple(map(encode, conversation.messages if own is None else own.elements))
         self.tools = encode(list(conversation.tools)) if conversation.tools else None
@@ -127,8 +127,8 @@ class ReplayHistory:
         key = b"messages"
         if own is not None:
             members += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
-            key = b"input" if own.path == RESPONSES_PATH else key
-            if own.path == MESSAGES_PATH and pieces:
+            key = b"input" if own.path == ApiPath.RESPONSES else key
+            if own.path == ApiPath.MESSAGES and pieces:
                 pieces = (*pieces[:-1], encode(_mark(own.elements[stop - 1])))
         tools = b'"tools": ' + self.tools + b", " if self.tools else b""
         model = encode(self.conversation.model)

@@ -22,7 +22,7 @@ from proxy.lab.replay.truth import find_documents, is_whole, judge_outcomes, mea
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.models.windows import resolve_window
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH
+from proxy.wire.http_head import ApiPath
 
 UNPINNED = Pins()
 
@@ -57,7 +57,7 @@ class ReplayCase:
     @property
     def habit(self) -> Habit:
         """An agent that sets marks has a provider that reads them."""
-        is_marked = self.history.path == MESSAGES_PATH and self.upstream.habit is PROVIDER
+        is_marked = self.history.path == ApiPath.MESSAGES and self.upstream.habit is PROVIDER
         return MARKS if is_marked else self.upstream.habit
 
     def render_unchanged(self, turn: RequestTurn) -> Forwarded:
@@ -182,7 +182,7 @@ class Judge:
             return {}
         shapes = [shape_of(message.raw) for message in view]
         # Chat templates are for chat completions: the other APIs take two messages of a user in a row.
-        dialects = [name for name in BY_DIALECT if name != "alternating" or self._case.history.path == CHAT_PATH]
+        dialects = [name for name in BY_DIALECT if name != "alternating" or self._case.history.path == ApiPath.CHAT]
         worse = (name for name in dialects if self._is_worse(turn, name, BY_DIALECT[name](shapes)))
         return dict.fromkeys(worse, 1)
 

@@ -42,8 +42,8 @@ from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.summary.question import Question
-from proxy.wire.chat.chat_answers import CHAT_ANSWERS
-from proxy.wire.formats import ANSWER_FORMATS
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.formats import REQUEST_FORMATS
 
 WAIT_SECONDS = 8.0
 """The default of policies."""
@@ -120,7 +120,7 @@ read_block = lru_cache(maxsize=16)(Block.from_bytes)
 def build_rules(policy: Policy, name: str) -> Rules:
     """Offer the recall tool in the form of chat completions."""
     rules = policy.rules(name)
-    return replace(rules, recall_tool=CHAT_ANSWERS.RECALL_TOOL) if policy.recall == "on" else rules
+    return replace(rules, recall_tool=CHAT_FORMAT.answers.RECALL_TOOL) if policy.recall == "on" else rules
 
 
 def drive_until(
@@ -141,7 +141,7 @@ class Simulation:
     def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
         rules = trial.rules
         if rules.recall_tool:
-            trial = replace(trial, rules=replace(rules, recall_tool=ANSWER_FORMATS[history.path].RECALL_TOOL))
+            trial = replace(trial, rules=replace(rules, recall_tool=REQUEST_FORMATS[history.path].answers.RECALL_TOOL))
         self._trial = trial
         self._history = history
         self._prices = trial.prices or prices

@@ -26,7 +26,7 @@ from proxy.summary.call import SummaryCall, SummaryCost
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import CHAT_PATH, Headers
+from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.redaction import Redaction
 
 LABEL = "stand-in (extractive, no model)"
@@ -186,7 +186,9 @@ class ModelSummarizer(Struct, frozen=True):
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
         return asyncio.run(self._answer(question, history.body(turn.place), room, history.path))
 
-    async def _answer(self, question: Question, body: bytes, room: int | None, path: str = CHAT_PATH) -> SummaryAnswer:
+    async def _answer(
+        self, question: Question, body: bytes, room: int | None, path: str = ApiPath.CHAT
+    ) -> SummaryAnswer:
         request, began = REQUEST_FORMATS[path].parse(body), perf_counter()
         if request is None:
             raise ValueError("a history that was read cannot be read again")

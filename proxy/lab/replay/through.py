@@ -31,7 +31,7 @@ from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream.client import Call, Client
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.http_head import CHAT_PATH, find_encoding
+from proxy.wire.http_head import ApiPath, find_encoding
 
 SETTLE_SECONDS = 0.02
 """Between two turns, for a proxy's work after an answer."""
@@ -188,7 +188,7 @@ async def _replay_case(client: Client, door: ProxyTarget, recorder: Recorder, ca
 
 async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Json | None:
     headers = (("content-type", "application/json"), ("authorization", f"Bearer {door.key}"))
-    async with client.send(Call("POST", CHAT_PATH, "", headers, body), model) as reply:
+    async with client.send(Call("POST", ApiPath.CHAT, "", headers, body), model) as reply:
         raw = b"".join([chunk async for chunk in reply.chunks()])
     if not reply.is_good or find_encoding(reply.headers):
         return None

@@ -33,7 +33,7 @@ from proxy.lab.sessions.session_history import (
     read_usage,
     simplify_content,
 )
-from proxy.wire.http_head import MESSAGES_PATH
+from proxy.wire.http_head import ApiPath
 
 _ATTACHED = {
     "hook_additional_context": "content",
@@ -66,7 +66,7 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
         name = kind
         if number:
             name = f"{kind or 'history'} {number + 1}"
-        yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes, path=MESSAGES_PATH)
+        yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes, path=ApiPath.MESSAGES)
         notes = {}
 
 

@@ -33,7 +33,7 @@ from proxy.lab.sessions.session_history import (
     read_usage,
     simplify_content,
 )
-from proxy.wire.http_head import RESPONSES_PATH
+from proxy.wire.http_head import ApiPath
 
 CALLS = {
     "function_call": "arguments",
@@ -181,7 +181,7 @@ class _Rollout:
 
     def chapter(self) -> Chapter:
         name = f"{self._why} {self._chapters}" if self._chapters else ""
-        return Chapter(self._items.messages, name, self._model, notes=dict(self._items.notes), path=RESPONSES_PATH)
+        return Chapter(self._items.messages, name, self._model, notes=dict(self._items.notes), path=ApiPath.RESPONSES)
 
     def _turn_over(self, why: str, messages: list[RecordedMessage]) -> Iterator[Chapter]:
         yield self.chapter()

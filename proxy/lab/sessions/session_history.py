@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from proxy.lab.replay.replay_values import Conversation, Json, OwnHistory, RecordedUsage
 from proxy.lab.sessions.session_files import ParsedFile
-from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import ApiPath
 
 _MILLISECONDS = 1e11
 """Seconds reach this number in the year 5138, milliseconds did in 1973."""
@@ -176,7 +176,7 @@ class Chapter(Struct, frozen=True):
     tools: tuple[Json, ...] = ()
     source: str = ""
     """More exact than the format; the conversation is named after it, too."""
-    path: str = CHAT_PATH
+    path: str = ApiPath.CHAT
     """Of the API that the agent speaks."""
     notes: Mapping[str, int] = field(default_factory=dict)
     """Omissions, with counts."""
@@ -234,7 +234,7 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
         model=chapter.model,
         recorded=recorded,
         begins=begins,
-        own=None if chapter.path == CHAT_PATH else build_own_history(chapter.path, messages),
+        own=None if chapter.path == ApiPath.CHAT else build_own_history(chapter.path, messages),
     ), notes
 
 
@@ -287,7 +287,7 @@ _MAX_TOKENS = 32_000
 
 def build_own_history(path: str, messages: Sequence[RecordedMessage]) -> OwnHistory:
     """Write messages of a reader's own in the form of that API."""
-    return _build_messages(messages) if path == MESSAGES_PATH else _build_items(messages)
+    return _build_messages(messages) if path == ApiPath.MESSAGES else _build_items(messages)
 
 
 def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
@@ -306,7 +306,7 @@ def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
     members: Json = {"max_tokens": _MAX_TOKENS}
     if any(block.get("type") == "thinking" for element in elements for block in element["content"]):
         members["thinking"] = {"type": "adaptive"}
-    return OwnHistory(MESSAGES_PATH, members, tuple(elements), tuple(starts))
+    return OwnHistory(ApiPath.MESSAGES, members, tuple(elements), tuple(starts))
 
 
 def _write_block(recorded_message: RecordedMessage) -> Json:
@@ -326,7 +326,7 @@ def _build_items(messages: Sequence[RecordedMessage]) -> OwnHistory:
             members["instructions"] = message.message["content"]
         else:
             elements += message.own or [_write_item(message, elements)]
-    return OwnHistory(RESPONSES_PATH, members, tuple(elements), tuple(starts))
+    return OwnHistory(ApiPath.RESPONSES, members, tuple(elements), tuple(starts))
 
 
 def _write_item(recorded_message: RecordedMessage, before: Sequence[Json]) -> Json:

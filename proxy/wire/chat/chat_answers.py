@@ -18,20 +18,20 @@ from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend
 from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import as_object, find_raw, find_values, read_object, write_json
 
-_CUT = frozenset({"length", "content_filter"})
-"""The last call may be truncated."""
 _TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
 SIGNED_MEMBER = "reasoning_details"
 """Left out of later rounds: it is signed for a history that the client never sends."""
 
 
 class _OpenCall(Struct):
-    id: object
-    client_index: int | None
+    id: object = None
+    client_index: int | None = None
     """None: a call of the proxy's own tools."""
 
 
 class ChatRounds(Rounds):
+    _CUT = frozenset({"length", "content_filter"})
+
     def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
         super().__init__(own_tools, stream=stream)
         self._identity: dict[str, Any] = {}
@@ -58,7 +58,7 @@ class ChatRounds(Rounds):
 
     def _find_round(self) -> Round | None:
         choices = self._assembly.answer(ended=True).choices
-        if self._is_last or not choices or self._finish is None or self._finish in _CUT:
+        if self._is_last or not choices or self._finish is None or self._finish in self._CUT:
             return None
         raw = choices[0].message
         message = read_message(json.loads(raw), raw)
@@ -68,8 +68,8 @@ class ChatRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        """The answer ended for a call of the proxy's own tools: the client's end is still to come."""
-        return self._calls_own and not self._is_last and self._finish is not None and self._finish not in _CUT
+        """It ended for a call of the proxy's own tools."""
+        return self._calls_own and not self._is_last and self._finish is not None and self._finish not in self._CUT
 
     def _show(self, event: bytes) -> bytes:
         chunk = read_event(event)
@@ -92,7 +92,6 @@ class ChatRounds(Rounds):
         return b""
 
     def _change_usage(self, chunk: dict[str, Any]) -> bool:
-        """True if the chunk may not show its own usage."""
         usage = chunk.get("usage")
         if not isinstance(usage, dict):
             return False
@@ -142,7 +141,6 @@ class ChatRounds(Rounds):
         return is_changed
 
     def _show_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
-        """None before the name has come, none of an own tool."""
         function = as_object(piece.get("function") or piece.get("custom"))
         name, call_id, index = function.get("name"), piece.get("id"), piece.get("index")
         if not isinstance(index, int):
@@ -168,8 +166,9 @@ class ChatRounds(Rounds):
         return pieces
 
     def _open_call(self, name: str, pieces: list[dict[str, Any]]) -> _OpenCall:
-        ids = [piece["id"] for piece in pieces if piece.get("id")]
-        call = _OpenCall(ids[0] if ids else None, None)
+        call = _OpenCall()
+        for piece in pieces:
+            call.id = call.id or piece.get("id")
         if name in self._own:
             self._calls_own = True
         else:
@@ -186,7 +185,7 @@ class ChatRounds(Rounds):
                 self._endings[member] = text[-1:]
 
     def _name_finish(self, finish: str) -> str:
-        if finish in _CUT or (self._is_first and not self._calls_own):
+        if finish in self._CUT or (self._is_first and not self._calls_own):
             return finish
         if self._client_calls:
             return finish if self._is_first else "tool_calls"
@@ -265,8 +264,10 @@ class ChatAnswers(AnswerFormat):
             {"index": 0, "delta": message, "finish_reason": None},
             {"index": 0, "delta": {}, "finish_reason": "stop"},
         ]
-        events = [write_event({**answer, "choices": [choice]}) for choice in choices]
-        return b"".join([*events, b"data: [DONE]\n\n"])
+        events = b""
+        for choice in choices:
+            events += write_event({**answer, "choices": [choice]})
+        return events + b"data: [DONE]\n\n"
 
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
         tool_messages: list[bytes] = []
@@ -280,10 +281,7 @@ class ChatAnswers(AnswerFormat):
         return find_raw(source, find_values(source), "n") in (b"", b"1", b"null")
 
     def remove_reasoning(self, answer: Round) -> Round:
-        messages = [json.loads(raw) for raw in answer.elements]
-        for message in messages:
-            message.pop(SIGNED_MEMBER, None)
-        return replace(answer, elements=tuple(map(write_json, messages)))
-
-
-CHAT_ANSWERS = ChatAnswers()
+        [raw] = answer.elements
+        message = json.loads(raw)
+        message.pop(SIGNED_MEMBER, None)
+        return replace(answer, elements=(write_json(message),))

@@ -1,10 +1,8 @@
 """Requests of chat completions.
 
-Only the outline of a request is parsed; each message and the tools stay slices of the client's bytes, and a request is
-rendered by splicing, so that all that was not touched leaves as it came, spacing included. What the fast parser
-refuses (half surrogate pairs, `NaN`, repeated keys at the top) is read once more with the standard library; what that
-refuses, too, is not understood (None), and the caller relays it as it is.
-
+Messages and tools stay slices of the client's bytes, and a request is rendered by splicing: all that was not touched
+leaves as it came, spacing included. If the fast parser refuses it (half surrogate pairs, `NaN`, repeated keys at the
+top), the standard library reads it.
 <https://platform.openai.com/docs/api-reference/chat/create>
 """
 
@@ -19,6 +17,7 @@ from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
 from proxy.wire import marks
 from proxy.wire.api_format import RequestFormat
+from proxy.wire.chat.chat_answers import ChatAnswers
 from proxy.wire.json_body import NULL, Places, Prefix, find_values, list_members, locate, read_elements, read_members
 
 
@@ -64,6 +63,7 @@ class ChatFormat(RequestFormat):
             *TOOLS,
         }
     )
+    answers = ChatAnswers()
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
         start, stop = places.get("messages", (0, 0))
@@ -152,34 +152,32 @@ CHAT_FORMAT = ChatFormat()
 
 
 def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
-    source, count = request.source, len(request.messages)
+    """Untouched neighbours are one slice, with the spacing between them."""
     if not request.is_changed_by(view):
-        return source
-    comma = b","
+        return request.source
+    messages, offsets, count = request.messages, request.offsets, len(request.messages)
+    source = memoryview(request.source)  # so that only the last `join` copies
+    comma: bytes | memoryview = b","
     if count > 1:
-        comma = source[request.find_end(1) : request.offsets[1]]
-    stretches = comma.join(_cut_stretches(request, view))
-    return b"".join((source[: request.offsets[0]], stretches, source[request.find_end(count) :]))
-
-
-def _cut_stretches(request: Request, view: Sequence[Message]) -> list[bytes]:
-    """Untouched neighbours in one piece, with the spacing between them, and each other message."""
-    source, messages, offsets = request.source, request.messages, request.offsets
-    pieces: list[bytes] = []
+        comma = source[request.find_end(1) : offsets[1]]
+    pieces: list[bytes | memoryview] = [source[: offsets[0]]]
     number = 0
     while number < len(view):
         first = number
         if view[number].stop:
             first = request.head_size + view[number].start
-        length, longest = 0, min(len(view) - number, len(messages) - first)
+        length, longest = 0, min(len(view) - number, count - first)
         while length < longest and view[number + length] is messages[first + length]:
             length += 1
+        if number:
+            pieces.append(comma)
         if length:
             pieces.append(source[offsets[first] : request.find_end(first + length)])
         else:
             pieces.append(view[number].raw)
         number += max(length, 1)
-    return pieces
+    pieces.append(source[request.find_end(count) :])
+    return b"".join(pieces)
 
 
 def _read_history(

@@ -9,7 +9,7 @@
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice
+from itertools import islice
 from operator import is_
 from typing import Any
 
@@ -120,10 +120,7 @@ def write_blocks(raw: bytes) -> tuple[bytes, ...]:
 
 
 def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
-    """The blocks that are left, in their order; changed words come first.
-
-    Members of a call that the chat message does not hold (a caller, a cache mark, unknown keys) stay in its block.
-    """
+    """Changed words come first. Members that the chat message does not hold (a cache mark, unknown keys) stay."""
     message = read_message(json.loads(raw), raw)
     calls = {call.id: call for call in message.calls}
     words = list(_iterate_blocks(replace(message, calls=())))
@@ -197,28 +194,27 @@ def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
 
 
 def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], prefix_blocks: int) -> list[WrittenMessage]:
-    """Marks the end of the shortened part, if the client leaves some of its four.
+    """Marks the end of the shortened part, if the client leaves some of its four marks.
 
-    The API looks back over twenty blocks from a mark, and the end lies before that. First are the `prefix_blocks`.
+    From the client's own marks, the API does not look back so far. First are the `prefix_blocks`.
     """
-    starts = [0, *accumulate(len(message.blocks) for message in messages)]
-    end = _find_end(starts, [message.shortened_blocks for message in messages])
-    end = end or _find_end(starts, [message.changed_blocks for message in messages])
+    starts = [0]
+    changed_end = shortened_end = 0
+    for message in messages:
+        if message.changed_blocks:
+            changed_end = starts[-1] + message.changed_blocks
+        if message.shortened_blocks:
+            shortened_end = starts[-1] + message.shortened_blocks
+        starts.append(starts[-1] + len(message.blocks))
+    end = shortened_end or changed_end
     client_marks = request.source.count(marks.KEY)
     if not end or not 0 < client_marks < marks.MARKS_MAX:
         return messages
-    ends = [number for number in (prefix_blocks, *range(end, 0, -20)) if number]
-    for number in islice(dict.fromkeys(ends), marks.MARKS_MAX - client_marks):
+    ends = filter(None, dict.fromkeys((prefix_blocks, *range(end, 0, -20))))
+    for number in islice(ends, marks.MARKS_MAX - client_marks):
         place = bisect_right(starts, number - 1) - 1
         _mark_block(messages, place, number - 1 - starts[place])
     return messages
-
-
-def _find_end(starts: Sequence[int], counts: Sequence[int]) -> int:
-    for place in reversed(range(len(counts))):
-        if counts[place]:
-            return starts[place] + counts[place]
-    return 0
 
 
 def _mark_block(messages: list[WrittenMessage], place: int, block_number: int) -> None:
@@ -267,7 +263,10 @@ def write_list(request: PiecedRequest, view: Sequence[Message], prefix_size: int
     writer = _start_writer(request, head)
     for message in body[_find_checkpoint(steps) :]:
         writer.add(message)
-    messages = [*chain.from_iterable(step.complete for step in steps), *writer.close()]
+    messages: list[WrittenMessage] = []
+    for step in steps:
+        messages += step.complete
+    messages += writer.close()
     prefix_blocks = _count_blocks(request, head, view[request.head_size : prefix_size])
     for written_message in mark_fold(request, messages, prefix_blocks):
         yield written_message.raw
@@ -284,10 +283,10 @@ def _count_blocks(request: PiecedRequest, head: Sequence[Message], messages: Seq
     if not messages:
         return 0
     writer = _start_writer(request, head)
-    blocks = 0
+    written_messages: list[WrittenMessage] = []
     for message in messages:
-        blocks += sum(len(written_message.blocks) for written_message in writer.add(message).complete)
-    return blocks + sum(len(written_message.blocks) for written_message in writer.close())
+        written_messages += writer.add(message).complete
+    return sum(len(message.blocks) for message in (*written_messages, *writer.close()))
 
 
 def _find_checkpoint(steps: Sequence[WriteStep]) -> int:
@@ -306,7 +305,7 @@ class _Writer:
         """Waiting for an answer."""
         self._role = ""
         self._container: int | None = None
-        """The client's message that the open one is, if any."""
+        """The client's message that is open, if any."""
         self._last_container: int | None = None
         """The one that the last block is from."""
         self._blocks: list[bytes] = []
@@ -315,7 +314,6 @@ class _Writer:
         self._ends_with_result = False
 
     def add(self, message: Message) -> WriteStep:
-        """Adds to the open message, or completes it and opens another."""
         piece, is_unchanged = self._request.find_origin(message)
         if is_unchanged and piece is None:
             return WriteStep()  # the system prompt, which is not in the list
@@ -378,7 +376,7 @@ class _Writer:
 
 
 def _find_blocks(piece: Piece | None, message: Message, *, is_unchanged: bool) -> Sequence[bytes]:
-    """A changed one is read from its bytes: earlier values of it are outdated."""
+    """Of a changed message, only the bytes are up to date."""
     if piece is None:
         return write_blocks(message.raw)
     if is_unchanged:

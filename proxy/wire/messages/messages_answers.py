@@ -10,14 +10,11 @@ from proxy.history import splice
 from proxy.history.messages import ToolCall
 from proxy.recall.tool import OwnTool
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
-from proxy.wire.event_streams import read_event, write_event
+from proxy.wire.event_streams import read_event, write_event, write_named_events
 from proxy.wire.json_body import as_object, read_object, write_json
 from proxy.wire.marks import REASONING
 
-_CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-
-Block = dict[str, Any]
 
 
 class MessagesRounds(Rounds):
@@ -25,6 +22,7 @@ class MessagesRounds(Rounds):
 
     _LIST = "content"
     _FINISH = "stop_reason"
+    _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
@@ -33,7 +31,7 @@ class MessagesRounds(Rounds):
     def _find_round(self) -> Round | None:
         if self._finish is None or not self._waits:
             return None
-        blocks: list[Block] = []
+        blocks: list[dict[str, Any]] = []
         calls: list[ToolCall] = []
         for index in sorted(self._items):
             block = self._close_block(index)
@@ -46,7 +44,7 @@ class MessagesRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        return not self._is_last and self._finish not in _CUT and any(map(self._is_own, self._items.values()))
+        return not self._is_last and self._finish not in self._CUT and any(map(self._is_own, self._items.values()))
 
     def _show(self, event: bytes) -> bytes:
         value = read_event(event) or {}
@@ -93,7 +91,7 @@ class MessagesRounds(Rounds):
         elif kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
 
-    def _close_block(self, index: int) -> Block:
+    def _close_block(self, index: int) -> dict[str, Any]:
         """As it is sent back."""
         block = dict(self._items[index])
         for name, pieces in self._growing.get(index, {}).items():
@@ -104,10 +102,10 @@ class MessagesRounds(Rounds):
                 block[name] = text
         return block
 
-    def _is_own(self, block: Block) -> bool:
+    def _is_own(self, block: dict[str, Any]) -> bool:
         return block.get("type") == "tool_use" and block.get("name") in self._own
 
-    def _is_shown(self, block: Block) -> bool:
+    def _is_shown(self, block: dict[str, Any]) -> bool:
         return not self._is_own(block) and (self._is_first or block.get("type") not in REASONING)
 
     def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
@@ -128,7 +126,7 @@ class MessagesRounds(Rounds):
         return write_event({**value, "delta": delta, "usage": add_usage(self._usage, usage)}, named=True)
 
     def _name_stop(self, stop_reason: object) -> object:
-        if stop_reason in _CUT or stop_reason is None:
+        if stop_reason in self._CUT or stop_reason is None:
             return stop_reason
         if self._client_calls and not self._is_first:
             return "tool_use"
@@ -136,9 +134,10 @@ class MessagesRounds(Rounds):
             return "end_turn"
         return stop_reason
 
-    def _choose_shown(self) -> list[Block]:
+    def _choose_shown(self) -> list[dict[str, Any]]:
         blocks = [block for block in self._items.values() if self._is_shown(block)]
-        self._client_calls += sum(block.get("type") == "tool_use" for block in blocks)
+        for block in blocks:
+            self._client_calls += block.get("type") == "tool_use"
         return blocks
 
     def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -151,16 +150,6 @@ def _get_index(event: Mapping[str, Any]) -> int:
     if isinstance(index, int):
         return index
     return -1
-
-
-_FINISH_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
 
 
 class MessagesAnswers(AnswerFormat):
@@ -219,7 +208,7 @@ class MessagesAnswers(AnswerFormat):
             {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
             {"type": "message_stop"},
         ]
-        return b"".join(write_event(event, named=True) for event in events)
+        return write_named_events(events)
 
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
         results_by_call: list[bytes] = []
@@ -230,13 +219,10 @@ class MessagesAnswers(AnswerFormat):
         return extend_request(source, "messages", (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))
 
     def remove_reasoning(self, answer: Round) -> Round:
-        messages = [json.loads(raw) for raw in answer.elements]
-        for message in messages:
-            message["content"] = [block for block in message["content"] if block.get("type") not in REASONING]
-        return replace(answer, elements=tuple(map(write_json, messages)))
-
-
-MESSAGES_ANSWERS = MessagesAnswers()
+        [raw] = answer.elements
+        message = json.loads(raw)
+        message["content"] = [block for block in message["content"] if block.get("type") not in REASONING]
+        return replace(answer, elements=(write_json(message),))
 
 
 def _read_block_start(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,4 +248,12 @@ def _make_call(block: Mapping[str, Any], arguments: str) -> dict[str, Any]:
 def _name_finish(stop_reason: object) -> str | None:
     if not isinstance(stop_reason, str):
         return None
-    return _FINISH_REASONS.get(stop_reason, stop_reason)
+    finish_reasons = {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "tool_use": "tool_calls",
+        "refusal": "content_filter",
+    }
+    return finish_reasons.get(stop_reason, stop_reason)

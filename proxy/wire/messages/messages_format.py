@@ -1,7 +1,7 @@
 """Requests of Messages: <https://platform.claude.com/docs/en/api/messages>.
 
-A thread is a history that the provider holds, so that a client sends only what is new. It cannot be shortened here, but
-it may be lost at any time; clients that then send the whole history are told that it is lost:
+A thread is a history that the provider holds, so that a client sends only new messages. It cannot be shortened here.
+Clients that send the whole history when it is lost are told that it is:
 <https://platform.claude.com/docs/en/build-with-claude/message-threads>.
 """
 
@@ -22,10 +22,11 @@ from proxy.wire import marks
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, read_members
 from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
+from proxy.wire.messages.messages_answers import MessagesAnswers
 from proxy.wire.pieces import (
     PiecedFormat,
     PiecedRequest,
-    has_type,
+    find_types,
     list_elements,
     read_list,
     replace_list,
@@ -47,8 +48,7 @@ class ThreadClient(Struct, frozen=True):
 
 
 THREAD_CLIENTS = (
-    # Anthropic's libraries, for threads and tool runners. By default a thread of theirs raises an exception at
-    # `thread_unsupported_request`, and only a tool runner goes on. At `thread_not_found` all of them go on.
+    # Anthropic's libraries. At `thread_unsupported_request`, only their tool runners would continue.
     ThreadClient(
         header="x-stainless-helper",
         word="message-thread",
@@ -57,7 +57,7 @@ THREAD_CLIENTS = (
         error_type="not_found_error",
         error_code="thread_not_found",
     ),
-    # Sends this turn again without a thread, and no more threads in its session.
+    # It uses no more threads in its session.
     ThreadClient(
         header="user-agent",
         word="claude-cli/",
@@ -78,7 +78,7 @@ def find_thread_client(headers: Headers) -> ThreadClient | None:
 
 
 def find_thread_use(source: bytes) -> ThreadUse:
-    """Empty: it uses no thread, or cannot be understood."""
+    """Empty: none, or it cannot be understood."""
     if b'"thread"' not in source:
         return ""
     try:
@@ -97,7 +97,6 @@ def remove_thread(source: bytes) -> bytes:
 
 
 def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
-    """At this answer the client sends its whole history."""
     error = {
         "type": client.error_type,
         "message": "The compaction proxy needs the whole history of this conversation: send it without a thread.",
@@ -106,8 +105,8 @@ def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
     return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
 
 
+_COMPACTION = re.compile(rb'"compact(?:ion|_\d+)"')  # a text that mentions one has no such quote behind it
 _LEAST_BUDGET_TOKENS = 1_024
-_COMPACTION = re.compile(rb'"compact(?:ion|_\d+)"')  # with both quotes, which a text that mentions one has not
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
 
 
@@ -120,6 +119,7 @@ class MessagesFormat(PiecedFormat):
     KEYS_FOR_OTHER_UPSTREAMS = frozenset(
         {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
     )
+    answers = MessagesAnswers()
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
         members = read_members(source, places)
@@ -133,7 +133,6 @@ class MessagesFormat(PiecedFormat):
         return read_list(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
 
     def why_relayed(self, source: bytes, /) -> str:
-        """It asks for a compaction by the provider, or comes after one."""
         # First by its bytes, which is quick. The arguments of a tool call may hold such a type, too.
         if b'"compact' in source and _COMPACTION.search(source) is not None and _is_compacting(source):
             return "provider-compacts"
@@ -214,30 +213,25 @@ def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _is_compacting(source: bytes) -> bool:
-    """A compaction is asked for, or an edit or a block of the history is of such a type."""
+    """A compaction is asked for, or an edit or a block is of such a type."""
     word = b'"compact'
+    types: set[str] = set()
     try:
         places = find_values(source)
         if find_raw(source, places, "compaction") not in (b"", b"null"):
             return True
         management = find_raw(source, places, "context_management")
-        lists = [
-            bytes(decode_message(raw).content) for raw in list_elements(find_raw(source, places, "messages"), word)
-        ]
         if management[:1] == b"{":
-            lists.append(find_raw(management, find_values(management), "edits"))
-        return any(has_type(raw, word, _is_compaction) for raw in lists)
+            types |= find_types(find_raw(management, find_values(management), "edits"), word)
+        for message in list_elements(find_raw(source, places, "messages"), word):
+            types |= find_types(bytes(decode_message(message).content), word)
     except UNREADABLE:
         return False  # it cannot be understood
-
-
-def _is_compaction(kind: str) -> bool:
-    """Of an edit that is asked for, or of a block that the provider sent before."""
-    return kind == "compaction" or (kind.startswith("compact_") and kind[8:].isdecimal())
+    return any(kind == "compaction" or (kind.startswith("compact_") and kind[8:].isdecimal()) for kind in types)
 
 
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
-    """If it is a part of the answer's bound; with thinking between calls it may be larger."""
+    """If it is a part of the answer's bound."""
     if thinking.get("type") != "enabled":
         return None
     budget = thinking.get("budget_tokens")
@@ -247,7 +241,7 @@ def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
 
 
 def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
-    """Less thinking, in proportion: the API refuses a budget that is not below the bound."""
+    """The API refuses a budget that is not below the bound."""
     places = find_values(source)
     members = read_members(source, places)
     budget = _find_budget(members.get("thinking", {}), members.get("max_tokens"))

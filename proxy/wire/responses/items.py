@@ -21,8 +21,7 @@ from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """The member that holds the model's text."""
 ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
-"""The API itself defines these tools: the model's text is an object, and left as it is."""
-LOCAL_SHELL = "local_shell_call"
+"""Of tools that the API defines: an object, left as it is."""
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
 
 
@@ -33,7 +32,7 @@ def is_call(kind: str) -> bool:
 def write_output(call: str, id_: str, text: str) -> bytes:
     """The answer to a call which has not come to an end."""
     quoted_id, output = splice.quote(id_), splice.quote(text)
-    if call == LOCAL_SHELL:  # it names its call by `id`, and has no `call_id`
+    if call == "local_shell_call":  # it names its call by `id`, and has no `call_id`
         return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted_id, output)
     other_members = b""
     if call == "shell_call":
@@ -78,7 +77,7 @@ class Item(msgspec.Struct):
 
     @property
     def pairing_id(self) -> str:
-        """The output of a local shell has the id of its call as its `id`."""
+        """A local shell's output has the id of its call as its `id`."""
         return as_text(self.call_id) or as_text(self.id)
 
 
@@ -93,7 +92,7 @@ def as_user_item(text: bytes) -> bytes:
 def read_items(
     items: Sequence[bytes], first: int, known_pieces: Sequence[Piece | None]
 ) -> Iterator[tuple[Message, Piece]]:
-    """Consecutive items of the model are one response. `first`: the number of the first in the client's list."""
+    """Consecutive items of the model are one response. `first`: its number in the client's list."""
     calls = _CallIndex(known_pieces)
     response: list[tuple[bytes, Item]] = []
     for number, raw in enumerate(items, first):
@@ -110,14 +109,13 @@ def read_items(
 
 
 def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: int) -> Iterator[tuple[Message, Piece]]:
-    """From `needed` on they are a message that is never shortened, because the next item needs them."""
+    """From `needed` on they are never shortened, because the next item needs them."""
     removable, fixed_items = response[:needed], response[needed:]
     if removable:
-        piece = Piece(stop - len(fixed_items) - 1, "assistant", tuple(raw for raw, _ in removable))
-        yield _read_answer(removable), piece
+        yield _read_answer(removable, stop - len(fixed_items))
     if fixed_items:
-        piece = Piece(stop - 1, "assistant", tuple(raw for raw, _ in fixed_items))
-        yield replace(_read_answer(fixed_items), is_fixed=True), piece
+        message, piece = _read_answer(fixed_items, stop)
+        yield replace(message, is_fixed=True), piece
 
 
 def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int:
@@ -137,15 +135,16 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
 
 
 class _CallIndex:
-    """Pairing ids by each name that outputs may use: not all agree on the name of a local shell's call."""
+    """Pairing ids by each name that outputs use: clients name a local shell's call by either id."""
 
     def __init__(self, known_pieces: Sequence[Piece | None]) -> None:
         self._known_pieces = reversed(known_pieces)
-        """Read when a name is not among the new items: hardly any output needs it."""
+        """Hardly any output needs these."""
         self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: Item) -> None:
-        self._pairing_ids.update((name, item.pairing_id) for name in self._list_names(item))
+        for name in self._list_names(item):
+            self._pairing_ids[name] = item.pairing_id
 
     def find(self, name: str) -> str:
         """Of the newest call of this name; the name itself if there is none."""
@@ -164,7 +163,7 @@ class _CallIndex:
 
     @staticmethod
     def _list_names(item: Item) -> Iterator[str]:
-        if item.type == LOCAL_SHELL:
+        if item.type == "local_shell_call":
             yield as_text(item.id)
         if is_call(item.type):
             yield item.pairing_id
@@ -177,7 +176,7 @@ def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
     if item.type == "message" and role:
         content = bytes(item.content)
         return Message(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
-    # The conversation depends on this item, or it is unknown: nothing folds an instruction.
+    # It is kept whole, as an instruction is.
     content = b"[" + raw + b"]"
     return Message(b'{"role":"developer","content":%b}' % content, "developer", content)
 
@@ -186,7 +185,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
     removed_keys = {"output"}
     own_id = as_text(item.call_id)
     if own_id == call_id:
-        removed_keys.add("call_id")  # one that names the call in another way stays as it came
+        removed_keys.add("call_id")  # another id stays as it came
     members = splice.remove_members(raw, removed_keys)[1:-1].strip()
     content = bytes(item.output)
     if item.type == "shell_call_output":
@@ -199,7 +198,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
 
 
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
-    """Several commands as parts of text, and how the last one ended."""
+    """A part of text for each command, and how the last one ended."""
     commands = json.loads(output)
     if not isinstance(commands, list):
         commands = []
@@ -215,17 +214,20 @@ def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
     return b"[" + b",".join(parts) + b"]", json.dumps(outcome or {"type": "exit", "exit_code": 0}).encode()
 
 
-def _read_answer(items: Sequence[tuple[bytes, Item]]) -> Message:
+def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int) -> tuple[Message, Piece]:
+    blocks: list[bytes] = []
     parts: list[bytes] = []
     calls: list[ToolCall] = []
     for raw, item in items:
-        if item.type in CALLS or item.type in ACTIONS:
+        blocks.append(raw)
+        if is_call(item.type):
             calls.append(_read_call(item))
         elif item.type == "message":
             parts += _read_parts(bytes(item.content))
         else:
             parts.append(raw)
-    return build_answer(parts, calls, list(map(_write_call, calls)))
+    message = build_answer(parts, calls, list(map(_write_call, calls)))
+    return message, Piece(stop - 1, "assistant", tuple(blocks))
 
 
 def _read_call(item: Item) -> ToolCall:
@@ -275,7 +277,7 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
         return piece.blocks if piece is not None else ()
     if message.made == "repair":
         return [_write_missing_output(request, message)]
-    # A changed message is read from its bytes: earlier values (of a redacted call, say) are outdated.
+    # Of a changed message, only the bytes are up to date.
     changed_message = read_message(json.loads(message.raw), message.raw)
     if piece is not None and message.role == "assistant":
         return list(_change_response(piece, changed_message))

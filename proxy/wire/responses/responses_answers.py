@@ -2,25 +2,22 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 from proxy.history.messages import ToolCall
 from proxy.recall.tool import OwnTool
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
-from proxy.wire.event_streams import has_name, read_event, write_event
+from proxy.wire.event_streams import has_name, read_event, write_event, write_named_events
 from proxy.wire.json_body import as_object, find_raw, find_values, read_object, write_json
 from proxy.wire.responses.items import CALLS, is_call, write_output
 
 _BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
 ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
-Item = dict[str, Any]
-
 
 class ResponsesRounds(Rounds):
-    """The API refuses reasoning without the item after it. So reasoning is shown once the next item is known, and never
-    if it led to a call of the proxy's own tools.
-    """
+    """The API refuses reasoning without the item after it, so it is shown with that, unless the proxy answers it."""
 
     _LIST = "output"
     _FINISH = "status"
@@ -29,7 +26,7 @@ class ResponsesRounds(Rounds):
         super().__init__(own_tools, stream=stream)
         self._sequence_number = -1
         self._is_changed = False
-        """An event was left out: later events have other numbers."""
+        """Later events have other numbers."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
@@ -42,9 +39,13 @@ class ResponsesRounds(Rounds):
     def _find_round(self) -> Round | None:
         if not self._waits:
             return None
-        items = [item for _, item in sorted(self._items.items())]
-        calls = [_as_tool_call(item) for item in items if is_call(str(item.get("type")))]
-        return Round(tuple(map(write_json, items)), tuple(calls))
+        elements: list[bytes] = []
+        calls: list[ToolCall] = []
+        for _, item in sorted(self._items.items()):
+            elements.append(write_json(item))
+            if is_call(str(item.get("type"))):
+                calls.append(_as_tool_call(item))
+        return Round(tuple(elements), tuple(calls))
 
     @property
     def _waits(self) -> bool:
@@ -78,7 +79,7 @@ class ResponsesRounds(Rounds):
             return ready
         return ready + self._show_item_event(event, value)
 
-    def _open_item(self, index: int, item: Item) -> bytes:
+    def _open_item(self, index: int, item: dict[str, Any]) -> bytes:
         self._items[index] = item
         if not self._is_own(item):
             return self._show_reasoning()
@@ -89,7 +90,7 @@ class ResponsesRounds(Rounds):
 
     def _show_reasoning(self) -> bytes:
         reasoning, self._reasoning = self._reasoning, []
-        return b"".join([self._show_item_event(event, value) for event, value in reasoning])
+        return b"".join(starmap(self._show_item_event, reasoning))
 
     def _show_item_event(self, event: bytes, value: dict[str, Any]) -> bytes:
         index = value["output_index"]
@@ -112,7 +113,6 @@ class ResponsesRounds(Rounds):
         return ready + self._number(event, value)
 
     def _number(self, event: bytes, value: dict[str, Any]) -> bytes:
-        """With its number among those that the client gets."""
         number = value.get("sequence_number")
         if self._is_changed and isinstance(number, int):
             self._sequence_number += 1
@@ -130,8 +130,8 @@ class ResponsesRounds(Rounds):
     def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._remove_own_tools(body)
 
-    def _choose_shown(self) -> list[Item]:
-        items: list[Item] = []
+    def _choose_shown(self) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
         for item in self._items.values():
             if not self._is_own(item):
                 items.append(item)
@@ -147,7 +147,7 @@ class ResponsesRounds(Rounds):
         return value
 
 
-def _as_tool_call(item: Item) -> ToolCall:
+def _as_tool_call(item: dict[str, Any]) -> ToolCall:
     call_id, name = str(item.get("call_id") or item.get("id")), str(item.get("name") or item["type"])
     arguments = str(item.get(CALLS.get(item["type"], "")) or "")
     if item["type"] == "custom_tool_call":
@@ -231,15 +231,15 @@ class ResponsesAnswers(AnswerFormat):
         ]
         for number, event in enumerate(events):
             event["sequence_number"] = number
-        return b"".join(write_event(event, named=True) for event in events)
+        return write_named_events(events)
 
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
         items = [json.loads(raw) for raw in answer.elements]
-        call_types = [str(item.get("type")) for item in items if is_call(str(item.get("type")))]
-        outputs = [
-            write_output(call_type, call.id, text)
-            for call_type, call, text in zip(call_types, answer.calls, results, strict=True)
-        ]
+        outputs: list[bytes] = []
+        for item in items:
+            call_type, number = str(item.get("type")), len(outputs)
+            if is_call(call_type):
+                outputs.append(write_output(call_type, answer.calls[number].id, results[number]))
         elements = answer.elements
         if find_raw(source, find_values(source), "store") == b"false":
             elements = _make_sendable(elements, items)
@@ -250,18 +250,19 @@ class ResponsesAnswers(AnswerFormat):
         return find_raw(source, find_values(source), "background") in (b"", b"false", b"null")
 
 
-RESPONSES_ANSWERS = ResponsesAnswers()
-
-
 def _make_sendable(elements: tuple[bytes, ...], items: Sequence[dict[str, Any]]) -> tuple[bytes, ...]:
     """If it is not stored, the API does not know the ids, nor reasoning in plain text."""
-    reasoning = [item for item in items if item.get("type") == "reasoning"]
-    if all(item.get("encrypted_content") for item in reasoning):
-        return elements
-    sendable = [item for item in items if item not in reasoning]
-    for item in sendable:
-        item.pop("id", None)
-    return tuple(map(write_json, sendable))
+    must_change = False
+    sendable: list[bytes] = []
+    for item in items:
+        if item.get("type") != "reasoning":
+            item.pop("id", None)
+            sendable.append(write_json(item))
+        elif not item.get("encrypted_content"):
+            must_change = True
+    if must_change:
+        return tuple(sendable)
+    return elements
 
 
 def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:

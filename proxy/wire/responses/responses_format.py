@@ -8,14 +8,9 @@ from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
-from proxy.wire.pieces import PiecedFormat, PiecedRequest, has_type, read_list, replace_list
+from proxy.wire.pieces import PiecedFormat, PiecedRequest, find_types, read_list, replace_list
 from proxy.wire.responses.items import as_user_item, read_items, write_items
-
-_HISTORIES_ELSEWHERE = frozenset({"previous_response_id", "conversation"})
-"""At the provider: <https://platform.openai.com/docs/guides/conversation-state>."""
-_COMPACTIONS = tuple(
-    prefix + kind for prefix in ("", "context_") for kind in ("compaction", "compaction_summary", "compaction_trigger")
-)
+from proxy.wire.responses.responses_answers import ResponsesAnswers
 
 
 class ResponsesFormat(PiecedFormat):
@@ -35,6 +30,7 @@ class ResponsesFormat(PiecedFormat):
             *("max_output_tokens", "tools", "parallel_tool_calls"),
         }
     )
+    answers = ResponsesAnswers()
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
         system = find_raw(source, places, "instructions")
@@ -46,18 +42,23 @@ class ResponsesFormat(PiecedFormat):
         )
 
     def why_relayed(self, source: bytes, /) -> str:
-        members: set[str] = set()
         # First by its bytes, which is quick; a tool may have a parameter of such a name.
-        if any(f'"{key}"'.encode() in source for key in (*_HISTORIES_ELSEWHERE, "context_management")):
-            members = list_members(source)
-        if members & _HISTORIES_ELSEWHERE:
+        members: set[str] = set()
+        for key in (b'"previous_response_id"', b'"conversation"', b'"context_management"'):
+            if key in source:
+                members = list_members(source)
+        # At the provider: <https://platform.openai.com/docs/guides/conversation-state>.
+        if not members.isdisjoint({"previous_response_id", "conversation"}):
             return "history-elsewhere"
-        if _has_item(source, "item_reference"):
+        if "item_reference" in _find_types(source, b'"item_reference"'):
             return "history-elsewhere"
         if "context_management" in members:
             return "provider-compacts"
-        if b"compaction" in source and any(_has_item(source, kind) for kind in _COMPACTIONS):
-            return "provider-compacts"
+        if b"compaction" in source:
+            for kind in ("compaction", "compaction_summary", "compaction_trigger"):
+                types = _find_types(source, f'{kind}"'.encode())
+                if kind in types or f"context_{kind}" in types:
+                    return "provider-compacts"
         return ""
 
     def render(
@@ -79,12 +80,11 @@ class ResponsesFormat(PiecedFormat):
 RESPONSES_FORMAT = ResponsesFormat()
 
 
-def _has_item(source: bytes, kind: str) -> bool:
-    """A tool's schema or an item's data may hold such a type as well."""
-    word = f'"{kind}"'.encode()
-    if word not in source:  # with both quotes, which a text that mentions it has not
-        return False
+def _find_types(source: bytes, word: bytes) -> set[str]:
+    """Of items. `word` ends in a quote: a text that mentions it has none there, because it is escaped."""
+    if word not in source:
+        return set()
     try:
-        return has_type(find_raw(source, find_values(source), "input"), word, kind.__eq__)
+        return find_types(find_raw(source, find_values(source), "input"), word)
     except UNREADABLE:
-        return False
+        return set()
