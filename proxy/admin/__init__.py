@@ -12,11 +12,11 @@
 3. Figures are SQL on the activity log of this machine.
 4. Policies are never written here: the configuration file is their one source. A trial replays originals.
 
-dispatch        every request below /admin: authentication, routing, bodies, files, log in and out, errors
+dispatch        every request below /admin: authentication, the table of routes, bodies, files, log in and out, errors
 guard           authentication: the admin key, sessions, host names, page origins
 routes          the declaration of a route, its arguments and errors
 
-Routes, a page in each module, with a list `ROUTES`:
+Pages, the functions of the routes:
 
 figures         totals, spend, savings and tokens over time, by team, model and more
 request_list    every request, its outcome and duration; latency and errors over time

@@ -18,7 +18,7 @@ from proxy.admin.conversation_branch import cut_title, open_branch
 from proxy.admin.events_page import INCIDENT_COLUMNS, read_incident
 from proxy.admin.figures import OPEN_SECONDS
 from proxy.admin.request_list import list_names
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Json, run_in_admin_thread
 from proxy.config import Config
 from proxy.errors import NotFound, Overloaded
 from proxy.recall.tool import Finder, find_text
@@ -258,11 +258,3 @@ def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
             "found": match.text[match.start : match.stop],
             "after": match.text[match.stop : match.stop + CONTEXT_CHARACTERS],
         }
-
-
-ROUTES = (
-    Route("GET", "/conversations", list_conversations, ConversationsQuery, for_teams=True),
-    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, for_teams=True),
-    Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery, for_teams=True),
-    Route("GET", "/search", search, SearchQuery, for_teams=True),
-)

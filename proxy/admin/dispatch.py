@@ -22,6 +22,7 @@ from aiohttp import web
 from proxy import errors
 from proxy.access.records import RegistryUnreadable
 from proxy.admin import conversations, events_page, figures, guard, policy_pages, request_list, teams
+from proxy.admin.conversations import ConversationQuery
 from proxy.admin.guard import NeedsAdminKey, Visitor
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable, run_in_admin_thread
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
@@ -102,12 +103,34 @@ def render_login_page(status: int, alert: str = "") -> web.Response:
 
 
 ROUTES = (
-    *figures.ROUTES,
-    *request_list.ROUTES,
-    *conversations.ROUTES,
-    *policy_pages.ROUTES,
-    *teams.ROUTES,
-    *events_page.ROUTES,
+    Route("GET", "/overview", figures.show_overview, figures.OverviewQuery, for_teams=True),
+    Route("GET", "/usage", figures.show_usage, figures.UsageQuery, for_teams=True),
+    Route("GET", "/requests", request_list.list_requests, request_list.RequestsQuery, for_teams=True),
+    Route("GET", "/requests/{request}", request_list.show_request, for_teams=True),
+    Route("GET", "/traffic", request_list.show_traffic, request_list.RequestsQuery, for_teams=True),
+    Route("GET", "/conversations", conversations.list_conversations, conversations.ConversationsQuery, for_teams=True),
+    Route("GET", "/conversations/{conversation}", conversations.show_conversation, ConversationQuery, for_teams=True),
+    Route(
+        "GET",
+        "/conversations/{conversation}/messages/{place}",
+        conversations.show_message,
+        ConversationQuery,
+        for_teams=True,
+    ),
+    Route("GET", "/search", conversations.search, conversations.SearchQuery, for_teams=True),
+    Route("GET", "/policies", policy_pages.list_policies, for_teams=True),
+    Route("GET", "/policies/{policy}", policy_pages.show_policy, for_teams=True),
+    Route("POST", "/what-if", policy_pages.try_policy, body=policy_pages.NewTrial, for_teams=True, only_reads=True),
+    Route("GET", "/teams", teams.list_teams, for_teams=True),
+    Route("GET", "/keys", teams.list_keys, for_teams=True),
+    Route("POST", "/keys", teams.create_key, body=teams.NewKey, for_teams=True),
+    Route("DELETE", "/keys/{key}", teams.revoke_key, for_teams=True),
+    Route("GET", "/switches", teams.list_switches, for_teams=True),
+    Route("PUT", "/switches", teams.set_switch, body=teams.NewSwitch, for_teams=True),
+    Route("GET", "/events", events_page.list_events, events_page.EventsQuery),
+    Route("GET", "/audit", events_page.list_acts, events_page.AuditQuery),
+    Route("GET", "/me", events_page.show_visitor, for_teams=True),
+    Route("GET", "/configuration", events_page.show_configuration),
 )
 PREFIX = "/admin/api"
 SECURITY_HEADERS = {

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from proxy import __version__
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
+from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import Config, InvalidConfig
 from proxy.telemetry import audit
 
@@ -89,11 +89,3 @@ def _find_refused_reload(context: AdminContext) -> Json | None:
 def show_visitor(_: AdminContext, request: AdminRequest) -> Json:
     visitor = request.visitor
     return {"who": visitor.who, "role": visitor.role, "team": visitor.team, "release": __version__}
-
-
-ROUTES = (
-    Route("GET", "/events", list_events, EventsQuery),
-    Route("GET", "/audit", list_acts, AuditQuery),
-    Route("GET", "/me", show_visitor, for_teams=True),
-    Route("GET", "/configuration", show_configuration),
-)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
+from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.store.activity_log import DAY_SECONDS, MINUTE_SECONDS, ActivityLog
 from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
 
@@ -234,9 +234,3 @@ def _describe(figures: Figures) -> Json:
         "saved": figures["plain"] - cost,
         "cached_share": _divide(figures["tokens_cached"], figures["tokens_read"]),
     }
-
-
-ROUTES = (
-    Route("GET", "/overview", show_overview, OverviewQuery, for_teams=True),
-    Route("GET", "/usage", show_usage, UsageQuery, for_teams=True),
-)

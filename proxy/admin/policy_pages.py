@@ -17,7 +17,7 @@ from typing import IO, Annotated
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Json, run_in_admin_thread
 from proxy.config import InvalidConfig, Loaded, find_origins
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
@@ -173,10 +173,3 @@ async def _run(job: IO[bytes], seconds: float) -> Json:
     if process.returncode:
         raise Overloaded("the trial failed: ask for fewer conversations")
     return msgspec.json.decode(answer, type=Json)
-
-
-ROUTES = (
-    Route("GET", "/policies", list_policies, for_teams=True),
-    Route("GET", "/policies/{policy}", show_policy, for_teams=True),
-    Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, only_reads=True),
-)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from proxy.admin.figures import HOUR_SECONDS, choose_step, list_moments
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
+from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 
@@ -147,10 +147,3 @@ def _read_filter(request: AdminRequest) -> dict[str, Any]:
 def list_names(log: ActivityLog, table: str, column: str, team: str = "") -> list[str]:
     query = f"select distinct {column} as name from {table} where ? in ('', team) order by 1 limit 500"  # noqa: S608
     return [row["name"] for row in log.query(query, [team]) if row["name"]]
-
-
-ROUTES = (
-    Route("GET", "/requests", list_requests, RequestsQuery, for_teams=True),
-    Route("GET", "/requests/{request}", show_request, for_teams=True),
-    Route("GET", "/traffic", show_traffic, RequestsQuery, for_teams=True),
-)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from proxy.access.records import DOCUMENT, decode_uses
 from proxy.access.registry import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.guard import OtherTeam
-from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, Route, write_audit
+from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, write_audit
 from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.errors import NotFound
@@ -153,13 +153,3 @@ def _describe_key(key: TeamKey, now: float) -> Json:
 def _unknown_team(config: Config) -> Invalid:
     teams = ", ".join(config.teams) or "none"
     return Invalid("unknown team", "team", f"add it to `teams` in the configuration (known: {teams})")
-
-
-ROUTES = (
-    Route("GET", "/teams", list_teams, for_teams=True),
-    Route("GET", "/keys", list_keys, for_teams=True),
-    Route("POST", "/keys", create_key, body=NewKey, for_teams=True),
-    Route("DELETE", "/keys/{key}", revoke_key, for_teams=True),
-    Route("GET", "/switches", list_switches, for_teams=True),
-    Route("PUT", "/switches", set_switch, body=NewSwitch, for_teams=True),
-)
