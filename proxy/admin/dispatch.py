@@ -29,8 +29,6 @@ from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, N
 from proxy.events import AdminActed, StoreFailed
 from proxy.store.contract import StoreUnavailable
 
-JSON = "application/json"
-
 
 def read_query(route: Route, query: Mapping[str, str]) -> object:
     try:
@@ -44,7 +42,7 @@ async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN
         return None
     # Also a defence: a form of another site cannot send this content type without asking first.
     content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if content_type != JSON:
+    if content_type != "application/json":
         raise NotJson("send the body as JSON, with `content-type: application/json`")
     data = await _read_body(request, max_bytes=1024 * 1024)
     try:
@@ -148,7 +146,6 @@ SECURITY_HEADERS = {
     "Server": "compaction-proxy",
 }
 LOGIN = "/admin/login"
-WITHOUT_KEY = frozenset({LOGIN, "/admin/static/style.css", "/admin/static/mark.svg"})
 _VISITOR = web.RequestKey("visitor", Visitor)
 _NAMES = web.RequestKey("names", dict[str, str])
 
@@ -189,7 +186,7 @@ class Admin:
         guard.check_host(request, config)
         match_info = await self._router.resolve(cast("web.Request", request))
         # Without the key an unknown path is 401 as well: a caller without it does not learn which paths exist.
-        if request.path not in WITHOUT_KEY:
+        if request.path not in (LOGIN, "/admin/static/style.css", "/admin/static/mark.svg"):
             request[_VISITOR] = await guard.admit(request, config, self._context.records.current)
         match match_info.http_exception:
             case None:

@@ -86,7 +86,7 @@ def list_keyholders(config: Config) -> list[Keyholder]:
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
     """Refuse a host name that an attacker's DNS points here."""
-    hosts = {"localhost", "127.0.0.1", "::1", *(host.lower() for host in config.admin.hosts)}
+    hosts = {"localhost", "127.0.0.1", "::1", *map(str.lower, config.admin.hosts)}
     if config.listen.host not in ("0.0.0.0", "::"):  # noqa: S104 (compared with, not bound to)
         hosts.add(config.listen.host.lower())
     if request.transport is not None:
@@ -109,7 +109,7 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
     except ValueError:
         netloc = ""
     is_own = netloc.lower() == request.headers.get("Host", "").lower()
-    is_listed = find_host(netloc) in {host.lower() for host in config.admin.hosts}
+    is_listed = find_host(netloc) in set(map(str.lower, config.admin.hosts))
     if not netloc or not (is_own or is_listed):
         raise ForeignOrigin("cross-origin write rejected: use the dashboard or send the admin key")
 

@@ -34,7 +34,10 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
     config = context.config()
     registry = context.records.current
     now = time.time()
-    valid_keys = Counter(key.team for key in registry.keys.values() if not key.why_invalid(now))
+    valid_keys = Counter[str]()
+    for key in registry.keys.values():
+        if not key.why_invalid(now):
+            valid_keys[key.team] += 1
     teams = []
     for name, team in sorted(config.teams.items()):
         if request.visitor.may_see(name):
@@ -60,12 +63,12 @@ async def list_keys(context: AdminContext, request: AdminRequest) -> Json:
         scope = "this replica"
     last_uses = context.records.uses.merge(stored_uses)
     now = time.time()
-    keys = [key for key in context.records.current.keys.values() if request.visitor.may_see(key.team)]
-    keys.sort(key=lambda key: (key.team, -key.created))
-    return {
-        "keys": [{**_describe_key(key, now), "last_used": last_uses.get(key.id)} for key in keys],
-        "last_used_of": scope,
-    }
+    keys = []
+    for key in sorted(context.records.current.keys.values(), key=lambda key: (key.team, -key.created)):
+        if not request.visitor.may_see(key.team):
+            continue
+        keys.append({**_describe_key(key, now), "last_used": last_uses.get(key.id)})
+    return {"keys": keys, "last_used_of": scope}
 
 
 async def create_key(context: AdminContext, request: AdminRequest) -> Json:
