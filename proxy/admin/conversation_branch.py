@@ -35,7 +35,7 @@ class MessageStatus(Struct, frozen=True):
     status: Literal["kept", "pinned", "cleared", "folded", "summarised"]
     step: str = ""
     instead: tuple[Message, ...] = ()
-    """Several messages that are replaced by one note have the same."""
+    """The same for all messages that one note replaces."""
 
 
 class View(Struct, frozen=True):
@@ -163,7 +163,7 @@ class ConversationBranch(Struct, frozen=True, dict=True):
         preview = " ".join(text[:400].split())[:200]
         return {
             "place": index,
-            "link": self.lines[index].at,  # its name in the originals and in search results
+            "link": self.lines[index].at,  # as in search results
             "role": role,
             "tool": tool,
             "bytes": len(message.raw),
@@ -266,7 +266,7 @@ def find_transcript(archive: Archive, conversation: str, tenant: str) -> Transcr
 
 
 def find_title(lines: Iterable[object]) -> str:
-    """Return the beginning of the first message of the user. Lines that are no messages are passed over."""
+    """Return the beginning of the user's first message. Other lines are passed over."""
     for line in lines:
         if isinstance(line, MessageLine):
             role, text = role_and_text(line.message)

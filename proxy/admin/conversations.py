@@ -1,6 +1,6 @@
-"""Conversations: a list, the requests of each, the status of each message; and a search in the saved originals.
+"""Conversations, their requests and messages, and a search in the originals.
 
-The queries name their columns as the API does, so that a row of the activity log is an answer without changes.
+Queries name their columns as the API does, so that a row is an answer.
 """
 
 import threading
@@ -163,7 +163,7 @@ async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[J
 
 
 def _describe_sessions(turns: Sequence[Json]) -> list[Json]:
-    """The one with the newest request first."""
+    """Newest first."""
     sessions: dict[str, Json] = {}
     for turn in reversed(turns):
         name = turn["session"]
@@ -202,21 +202,12 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def search(context: AdminContext, request: AdminRequest) -> Json:
-    """Search the originals, one search at a time. It ends after some hits or seconds, or if the client leaves."""
+    """One search at a time. It ends after some hits or seconds, or if the client leaves."""
     client_left = threading.Event()
     try:
-        return await run_in_admin_thread(_search_alone, context, request, client_left)
+        return await run_in_admin_thread(_search, context, request, client_left)
     finally:
         client_left.set()
-
-
-def _search_alone(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
-    if not _SEARCHING.acquire(blocking=False):
-        raise Overloaded("another search is running: retry later", headers=(("retry-after", "10"),))
-    try:
-        return _search(context, request, client_left)
-    finally:
-        _SEARCHING.release()
 
 
 def _search(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
@@ -224,15 +215,20 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
     hits: list[Json] = []
     if not query.text:
         return {"hits": hits, "whole": True}
-    find = find_text(query.text)
-    end = time.monotonic() + 10.0
-    for saved_conversation in context.archive.newest_first(Caller(request.visitor.team).tenant):
-        for hit in _find_hits(read_transcript(saved_conversation), find):
-            if len(hits) >= query.limit:
+    if not _SEARCHING.acquire(blocking=False):
+        raise Overloaded("another search is running: retry later", headers=(("retry-after", "10"),))
+    try:
+        find = find_text(query.text)
+        end = time.monotonic() + 10.0
+        for saved_conversation in context.archive.newest_first(Caller(request.visitor.team).tenant):
+            for hit in _find_hits(read_transcript(saved_conversation), find):
+                if len(hits) >= query.limit:
+                    return {"hits": hits, "whole": False}
+                hits.append(hit)
+            if time.monotonic() > end or client_left.is_set():
                 return {"hits": hits, "whole": False}
-            hits.append(hit)
-        if time.monotonic() > end or client_left.is_set():
-            return {"hits": hits, "whole": False}
+    finally:
+        _SEARCHING.release()
     return {"hits": hits, "whole": True}
 
 

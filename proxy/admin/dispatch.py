@@ -1,7 +1,6 @@
 """Every request below /admin: authentication, then the dashboard's files or the API, its bodies as JSON.
 
-aiohttp's router finds the route. Each answer carries headers that keep a browser from doing more with it than showing
-it: https://owasp.org/www-project-secure-headers/
+Headers keep a browser from doing more with an answer than showing it: https://owasp.org/www-project-secure-headers/
 """
 
 import asyncio
@@ -40,7 +39,7 @@ def read_query(route: Route, query: Mapping[str, str]) -> object:
 async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN401 (the type that the route names)
     if route.body is None:
         return None
-    # Also a defence: a form of another site cannot send this content type without asking first.
+    # A form of another site cannot send this content type without asking first.
     content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise NotJson("send the body as JSON, with `content-type: application/json`")
@@ -81,7 +80,7 @@ _CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css
 
 @cache
 def read_files() -> Mapping[str, bytes]:
-    """Return the dashboard's files by path. No other file can be asked for."""
+    """Return the dashboard's files by path. No other can be asked for."""
     files = {}
     for file in resources.files("proxy.admin").joinpath("static").iterdir():
         if file.name.rpartition(".")[2] in _CONTENT_TYPES:
@@ -185,7 +184,7 @@ class Admin:
             raise NotFound("the admin pages are disabled: set `admin.enabled` to true")
         guard.check_host(request, config)
         match_info = await self._router.resolve(cast("web.Request", request))
-        # Without the key an unknown path is 401 as well: a caller without it does not learn which paths exist.
+        # Before unknown paths are answered, so as not to tell which exist.
         if request.path not in (LOGIN, "/admin/static/style.css", "/admin/static/mark.svg"):
             request[_VISITOR] = await guard.admit(request, config, self._context.records.current)
         match match_info.http_exception:
@@ -219,7 +218,7 @@ class Admin:
     async def _log_out(self, request: web.BaseRequest) -> web.Response:
         visitor = request[_VISITOR]
         session = request.cookies.get(guard.COOKIE, "")
-        # Only a signed session is recorded: the registry keeps a limited number, and made-up ones would fill it.
+        # Made-up ones would fill the registry, which keeps a limited number.
         keyholders = guard.list_keyholders(self._context.config())
         if guard.find_holder_of_session(keyholders, session, time.time()):
             session_id = guard.session_id(session)  # on every worker and replica: copies of the cookie open nothing
@@ -240,7 +239,7 @@ class Admin:
             answer = await route.answer(self._context, admin_request)
         else:
             answer = await run_in_admin_thread(route.answer, self._context, admin_request)
-        # Also in a thread: writing a long list takes a while, and requests would wait for the event loop.
+        # In a thread, because it takes a while to write a long list.
         return await run_in_admin_thread(web.json_response, answer)
 
 

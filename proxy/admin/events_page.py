@@ -1,4 +1,4 @@
-"""The page of events: the configuration in force, warnings and faults of this machine, its audit log."""
+"""The configuration in force, warnings and faults of this machine, its audit log."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def list_events(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def query_incidents(log: ActivityLog, condition: str, values: Sequence[Any]) -> list[Json]:
-    """Return the incidents of a condition in SQL, which may go on with an order and a limit."""
+    """*condition* is SQL, with an order and a limit."""
     query = f"select at, severity, name, conversation, details, dollars from incidents where {condition}"  # noqa: S608
     return [{**row, "details": json.loads(row["details"])} for row in log.query(query, values)]
 
@@ -61,7 +61,7 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
 
 
 def compute_version(config: Config) -> str:
-    """Return a hash of all values, the same on any machine. It holds no secrets."""
+    """Hash all values, but no secrets: the same on any machine."""
     values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
     return blake2b(values.encode(), digest_size=6).hexdigest()
 

@@ -1,7 +1,7 @@
-"""Figures over time: the overview, and usage by team, model, policy, key, upstream, tag, user or session.
+"""Figures over time: the overview, and usage by team, model and more.
 
-Money is in dollars, of requests whose upstream reported its usage and whose model's prices are known. The cost of a
-summary belongs to the group of that request of its conversation in which it was made, or for which.
+Money is in dollars, of requests whose usage was reported and whose model's prices are known. The cost of a summary
+belongs to the group of the request in which it was made, or for which.
 """
 
 import time

@@ -1,7 +1,6 @@
 """Policies: those in force, and trials of them on stored conversations.
 
-A trial replays stored conversations with one policy and another, in a process of its own (`proxy.lab.what_if`), because
-replay is pure Python and would hold up every request of this worker.
+A trial replays them with two policies in another process (`proxy.lab.what_if`): here it would hold up every request.
 """
 
 import asyncio

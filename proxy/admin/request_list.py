@@ -1,7 +1,6 @@
-"""Requests: a list with filters; latency, errors and requests over time; one request with its cost.
+"""Requests: a list with filters, figures over time, and one request with its cost.
 
-The rows are those of the activity log, the newest 100,000 of each machine. SQLite adds up and ranks them, so that a
-long span costs a scan of one table in a thread, and not a loop over rows here.
+The rows are the newest 100,000 of this machine's activity log. SQLite adds up and ranks them.
 """
 
 import time
@@ -94,7 +93,7 @@ def list_requests(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
-    """Return totals and moments of the requests that pass a filter, and the names that it may take."""
+    """Return totals and moments of the requests that pass a filter, and its choices."""
     log = context.activity_log
     team = request.visitor.team
     step = choose_step(request.query.hours * HOUR_SECONDS)

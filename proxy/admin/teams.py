@@ -54,7 +54,7 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
 
 
 async def list_keys(context: AdminContext, request: AdminRequest) -> Json:
-    """Return all keys, each with its last use: by any replica if they share a state that answers."""
+    """Their last use is by any replica if the state that these share answers."""
     scope = "all replicas" if context.config().state.url else "this replica"
     stored_uses: dict[str, float] = {}
     try:
@@ -89,8 +89,7 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     now = time.time()
 
     def revoke(registry: Registry) -> Registry:
-        # Checked in the newest registry: this worker may not have read yet whose key it is. A key of another team gets
-        # the same answer as one that does not exist.
+        # Checked in the newest registry. A key of another team is answered as a missing one.
         key = registry.keys.get(key_id)
         if key is None or not request.visitor.may_see(key.team):
             raise KeyError(key_id)
