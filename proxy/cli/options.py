@@ -45,7 +45,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     epilog = None
     if examples:
-        epilog = "examples:\n" + "".join(f"  compaction-proxy {example}\n" for example in examples)
+        epilog = "examples:\n  compaction-proxy " + "\n  compaction-proxy ".join(examples)
     return commands.add_parser(
         name,
         help=summary,
@@ -151,7 +151,9 @@ def load_configuration(
 
 
 def read_environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
+    environ = dict(os.environ)  # noqa: TID251 (the one place)
+    environ.pop(CONFIG_VARIABLE, None)
+    return environ
 
 
 def read_config(args: argparse.Namespace) -> Config:
@@ -203,8 +205,9 @@ def print_error(why: str) -> int:
 
 def is_anthropic(settings: Upstream) -> bool:
     host = urlsplit(settings.base_url).hostname or ""
-    names = {name.lower() for name in settings.headers}
-    return f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key" or "anthropic-version" in names
+    if f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key":
+        return True
+    return "anthropic-version" in map(str.lower, settings.headers)
 
 
 def name_key_variable(settings: Upstream) -> str:
@@ -231,14 +234,14 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     columns = []
     for title, *values in zip(head, *rows, strict=True):
         texts = [title]
+        align = str.rjust if values else str.ljust
         for value in values:
             text = str(value).replace("\n", "\\n")
             if isinstance(value, int):
                 text = f"{value:,}"
+            elif not isinstance(value, Decimal) and value != "-":
+                align = str.ljust
             texts.append(text)
-        align = str.ljust
-        if values and all(isinstance(value, int | Decimal) or value == "-" for value in values):
-            align = str.rjust
         width = max(map(len, texts))
         columns.append([align(text, width) for text in texts])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
