@@ -1,4 +1,4 @@
-"""`check` and `explain`: is a configuration valid, and which settings apply to a request, each with its origin."""
+"""`check` and `explain`: is a configuration valid, and which settings apply to a request."""
 
 import argparse
 import json

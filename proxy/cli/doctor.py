@@ -1,7 +1,7 @@
 """`doctor`: check the upstreams, the state and the transcripts as they are now.
 
-It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too. A server is
-recognised by signs that no other one shows; gateways come first in the table, for they pass on signs of others.
+It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too. Gateways come
+first in the table of servers, because they pass on signs of others.
 """
 
 import argparse
@@ -141,7 +141,7 @@ def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
 
 Label = Literal["ok", "WARN", "BAD"]
 Finding = tuple[Label, str]
-"""A label and a sentence. `WARN` leaves the exit code at 0: it works, and something should be looked at."""
+"""`WARN`: it works, and the exit code is 0."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -292,7 +292,7 @@ def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[F
 
 
 async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
-    """Fetch a page and its JSON: None for an error status, and for a body that is not JSON."""
+    """The JSON is None if the status is an error or the body is something else."""
     call = Call("GET", path.removeprefix("/v1"), "", headers, None)
     async with client.send(call, None, at_server_root=not path.startswith("/v1/")) as reply:
         body = b"".join([chunk async for chunk in reply.chunks()])
@@ -334,11 +334,7 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
 
 
 def _judge_stream(arrivals: Sequence[float]) -> Finding:
-    """Judge by the seconds from the request to each chunk.
-
-    Buffered chunks arrive together at the end. A stream shorter than `telling_seconds` does not show it: a tiny model
-    writes all its words in one go.
-    """
+    """*arrivals*: seconds from the request to each chunk. A tiny model writes all its words in one go."""
     telling_seconds, spread_share, min_chunks = 0.25, 0.2, 3
     first, last = arrivals[0], arrivals[-1]
     is_spread = last - first >= min(telling_seconds, last * spread_share)
@@ -350,7 +346,7 @@ def _judge_stream(arrivals: Sequence[float]) -> Finding:
 
 
 def _find_code(body: bytes) -> str:
-    """Return the code or the type of an error. Its message is not shown: it may quote a key."""
+    """Return the code or type of an error, but not its message, which may quote a key."""
     error = read_error(body)
     for name in (error.get("code"), error.get("type")):
         if isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name):

@@ -1,4 +1,4 @@
-"""`keys` and `switch`: create, list and revoke team keys; turn compaction off and on for a team or for all.
+"""`keys` and `switch`: team keys; compaction off and on, for a team or for all.
 
 While compaction is off there are no new blocks. Existing ones stay, because the full history may no longer fit the
 window. A change goes into this machine's file, into the copy that replicas share, and into the audit log.
@@ -153,7 +153,7 @@ def change_registry(config: Config, change: Change, act: str, subject: str, **de
 
 
 def _synchronize(config: Config, records: Records) -> str:
-    """Merge with the shared state, if there is one. Return why that failed; empty on success."""
+    """Return why merging with the shared state failed; empty on success, and if there is none."""
     if not config.state.url:
         return ""
 

@@ -1,4 +1,4 @@
-"""Shared parts of commands: the parser, their options, and the configuration that they read."""
+"""Shared by commands: the parser, options, and the configuration."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
 
 class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override] # noqa: ANN401 (typeshed has overloads)
-        """Parse the arguments. Refuse unknown ones here, because only the parser of the command knows its options."""
+        """Refuse unknown arguments here, because only the parser of the command knows its options."""
         arguments, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -82,7 +82,7 @@ parse_whole_number = partial(parse_number, kind=int)
 
 
 def parse_output_path(text: str) -> Path:
-    """Parse the path of a file to write. Refuse one that cannot be written before the work is done."""
+    """Refuse a path that cannot be written before the work is done."""
     path = Path(text)
     target = path if path.exists() else path.parent
     if path.is_dir() or not os.access(target, os.W_OK):
@@ -140,7 +140,7 @@ def print_json(value: object) -> None:
 def load_configuration(
     args: argparse.Namespace, options: Mapping[Place, object] | None = None, *, needs_secrets: bool = True
 ) -> Loaded:
-    """Load file, environment and command line. Without *needs_secrets* the secrets that they name may be missing."""
+    """Without *needs_secrets* the secrets that file and environment name may be missing."""
     overrides = dict(options or {})
     if getattr(args, "state", None) is not None:
         overrides["state", "dir"] = args.state
@@ -217,7 +217,7 @@ def name_key_variable(settings: Upstream) -> str:
 
 
 def list_client_headers(settings: Upstream) -> Headers:
-    """List the headers of a client: its key, if none is configured, and the version of Anthropic's API."""
+    """List the headers of a client: its key, if none is configured, and Anthropic's version."""
     headers = []
     key = os.environ.get(name_key_variable(settings), "")  # noqa: TID251 (as every client reads it)
     if key and not settings.key:

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     source = ConfigSource(read, file)
     config = source.read().config
     start_settings.append(config.listen)
-    # Before any worker starts: each of them would fail with a traceback, again and again.
+    # Before any worker starts, which would fail with a traceback again and again.
     assembly.check_extras(config)
     registry = options.read_records(config).current
     try:
@@ -93,7 +93,7 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
     if file is not None:
         configuration = str(file.resolve())
     upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
-    # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
+    # Not print(): it raises on a full disk, waits for a full pipe, and fails once more at exit.
     log.write_notice(
         f"compaction-proxy {__version__}\n\n"
         f"  listening on   {url}\n"
