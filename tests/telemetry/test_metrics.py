@@ -65,7 +65,7 @@ def test_a_worker_that_is_started_again_counts_on_but_is_empty():
     dead.store_faults.add()
     dead.in_flight.add(by=7)
     snapshots.write(dead.to_snapshot())
-    fresh.restore(snapshots.read_own())
+    fresh.add_snapshot(snapshots.read_own(), gauges=False)
     assert read_samples(fresh)["store_faults_total",] == 1
     assert read_samples(fresh)["inflight",] == 0
     assert read_samples(fresh)["workers", __version__] == 1
@@ -78,7 +78,7 @@ def test_a_page_holds_only_what_outlives_the_worker_that_answers():
     shown.store_faults.add(by=5)
     read_samples(shown, WorkerSnapshots(areas, 0))
     again, neighbour = Metrics(), Metrics()
-    again.restore(areas[0].read())
+    again.add_snapshot(areas[0].read(), gauges=False)
     assert read_samples(neighbour, WorkerSnapshots(areas, 1))["store_faults_total",] == 5
     assert read_samples(again, WorkerSnapshots(areas, 0))["store_faults_total",] == 5
 
