@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -42,8 +41,7 @@ def query_incidents(log: ActivityLog, condition: str, values: Sequence[Any]) -> 
 
 def list_acts(context: AdminContext, request: AdminRequest) -> Json:
     context.audit.flush()  # the newest act may still wait to be written
-    path = Path(context.config().state.dir) / audit.FILE
-    return {"acts": audit.read_newest(path, request.query.limit)}
+    return {"acts": audit.read_newest(context.audit.path, request.query.limit)}
 
 
 def show_configuration(context: AdminContext, _: AdminRequest) -> Json:

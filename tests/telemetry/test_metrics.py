@@ -6,11 +6,13 @@ import multiprocessing
 import os
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
-from proxy.events import SummaryEnded, TurnEnded
+from proxy.events import SummaryEnded
 from proxy.telemetry.metrics import PREFIX, SNAPSHOT_BYTES_MAX, Metrics, SnapshotArea, WorkerSnapshots
+from tests.support.admin_client import TURN
 
 
 def read_samples(metrics, snapshots=None):
@@ -22,19 +24,11 @@ def read_samples(metrics, snapshots=None):
     }
 
 
-COSTS = {
-    "team": "red",
-    "prompt_tokens": 100,
-    "cached_tokens": 90,
-    "paid_dollars": 0.01,
-    "plain_dollars": 0.04,
-    "would_be_dollars": None,
-}
+COSTS = {"prompt_tokens": 100, "cached_tokens": 90, "paid_dollars": 0.01, "plain_dollars": 0.04}
 
 
 def turn(**more):
-    nothing = dict.fromkeys(TurnEnded.__struct_fields__, "")
-    return TurnEnded(**{**nothing, **COSTS, **more})
+    return replace(TURN, **{"team": "red", "would_be_dollars": None, **COSTS, **more})
 
 
 def test_series_that_are_known_beforehand_start_at_0():
