@@ -124,19 +124,13 @@ async def test_a_message_is_shown_beside_what_is_forwarded_instead(admin, data):
     assert await admin.read_error(404, "GET", f"/conversations/{name}/messages/first")
 
 
-async def test_an_earlier_request_is_shown_as_it_was(admin, data):
-    name, turns = data["conversation"], data["turns"]
-    early = await admin.read(f"/conversations/{name}?at={turns[3]['link']}")
-    assert early["at"] == turns[3]["link"]
-    assert len(early["pieces"]) == turns[3]["messages"]
-
-
 async def test_an_earlier_request_is_shown_as_it_was_forwarded_then(admin, data):
     """Also right before a block was made that covers what this request held already."""
     name, turns = data["conversation"], data["turns"]
     made = [place for place, turn in enumerate(turns) if turn["action"] == "created"]
     for turn in (turns[place] for before in made for place in (before - 1, before)):
         shown = await admin.read(f"/conversations/{name}?at={turn['link']}")
+        assert (shown["at"], len(shown["pieces"])) == (turn["link"], turn["messages"])
         share = sum(each["bytes_sent"] for each in shown["pieces"]) / sum(each["bytes"] for each in shown["pieces"])
         assert share == pytest.approx(turn["tokens_forwarded"] / turn["tokens_raw"], abs=0.12), turn
 
@@ -197,15 +191,8 @@ async def test_no_query_path_or_body_makes_it_fail(admin, route):
             answer = await admin.send(route.method, f"/admin/api{path}{query}")
             assert answer.status < 500, (path, query)
         for raw in (
-            b"",
-            b"null",
-            b"[]",
-            b'{"team": "nobody"}',
-            b"\xff",
-            b'{"team": 1}',
-            b"[" * 5000,
-            b'{"on": "\\ud800"}',
-        ):
+            b"", b"null", b"[]", b'{"team": "nobody"}', b"\xff", b'{"team": 1}', b"[" * 5000, b'{"on": "\\ud800"}',
+        ):  # fmt: skip
             headers = {"content-type": "application/json"}
             answer = await admin.send(route.method, f"/admin/api{path}", raw=raw, headers=headers)
             assert answer.status < 500, (path, raw)
@@ -244,15 +231,9 @@ async def test_a_switch_is_turned_for_a_team_and_for_all(admin):
     for team in ("", "search"):
         await admin.read("/switches", method="PUT", body={"on": True, "team": team})
     assert not any(each["halted"] for each in (await admin.read("/teams"))["teams"])
-
-
-async def test_acts_are_in_the_audit_log_for_this_user_only(admin):
-    await admin.read("/switches", method="PUT", body={"on": True, "team": "search"})
     act = (await admin.read("/audit?limit=1"))["acts"][0]
     assert (act["who"], act["address"], act["act"], act["subject"]) == ("admin", "127.0.0.1", "switch on", "search")
-    file = admin.proxy.state / "audit.jsonl"
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert admin.key not in file.read_text()
+    assert admin.key not in (admin.proxy.state / "audit.jsonl").read_text()
 
 
 async def test_only_the_user_of_the_proxy_can_read_what_it_stores(admin):
