@@ -41,8 +41,3 @@ async def busy_proxy(run, tmp_path_factory):
     """Its window was too small for them."""
     async with agents_at_work(run, tmp_path_factory.mktemp("admin"), WINDOW) as admin:
         yield admin
-
-
-@pytest.fixture
-def window():
-    return WINDOW

@@ -12,6 +12,7 @@ from proxy.admin.dispatch import ROUTES
 from proxy.admin.policy_pages import find_kind
 from proxy.config import load
 from proxy.store.activity_log import ActivityLog
+from tests.admin.conftest import WINDOW
 from tests.support.admin_client import TURN
 from tests.support.proxy_client import whole_log
 
@@ -90,11 +91,11 @@ async def test_a_title_is_what_the_user_asked_for_first(conversation):
     assert conversation["title"].startswith("Customers complain that some of them")
 
 
-async def test_a_conversation_is_shown_request_by_request(data, window):
+async def test_a_conversation_is_shown_request_by_request(data):
     actions = [turn["action"] for turn in data["turns"]]
     assert {"created", "applied"} <= set(actions)
     assert all(re.fullmatch(r"patient@[0-9a-f]{8}", turn["policy"]) for turn in data["turns"])
-    assert all(turn["tokens_read"] <= window for turn in data["turns"])
+    assert all(turn["tokens_read"] <= WINDOW for turn in data["turns"])
 
 
 async def test_every_message_has_a_status(data):
@@ -197,12 +198,6 @@ async def test_no_query_path_or_body_makes_it_fail(admin, route):
             answer = await admin.send(route.method, f"/admin/api{path}", raw=raw, headers=headers)
             assert answer.status < 500, (path, raw)
     assert "our-fault" not in await whole_log(admin.proxy)
-
-
-async def test_another_method_is_told_which_there_are(admin):
-    answer = await admin.send("POST", "/admin/api/conversations")
-    assert answer.head.first("allow") == "GET, HEAD"
-    assert (await admin.send("HEAD", "/admin/api/overview")).status == 200
 
 
 async def test_a_key_is_shown_once_and_opens_until_it_is_revoked(admin):

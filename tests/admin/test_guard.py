@@ -225,6 +225,8 @@ async def test_a_form_of_another_site_cannot_log_in(admin):
 async def test_an_impossible_request_is_explained(admin):
     assert (await admin.read_error(404, "GET", "/nowhere"))["code"] == "not_found"
     assert (await admin.read_error(405, "DELETE", "/overview"))["code"] == "method_not_allowed"
+    assert (await admin.send("POST", "/admin/api/conversations")).head.first("allow") == "GET, HEAD"
+    assert (await admin.send("HEAD", "/admin/api/overview")).status == 200
     text = {"content-type": "text/plain"}
     assert (await admin.read_error(415, "PUT", "/switches", body={}, headers=text))["code"] == "not_json"
     assert (await admin.read_error(400, "PUT", "/switches", raw=b"{"))["code"] == "bad_request"

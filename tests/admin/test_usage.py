@@ -7,8 +7,6 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from proxy.access.records import Records
-from proxy.access.registry import create_team_key
 from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.admin.request_list import KINDS
 from proxy.store.activity_log import ActivityLog
@@ -201,15 +199,3 @@ async def test_refusals_of_unknown_callers_do_not_push_out_other_requests(tmp_pa
     assert counts["completed"] == 1
     assert REFUSALS_PER_MINUTE <= counts["refused"] <= 2 * REFUSALS_PER_MINUTE
     assert log.query("select sum(many) as many from minute_counts where name = 'refused'")[0]["many"] == 180
-
-
-async def test_a_key_of_another_team_is_not_revoked_right_after_it_was_made(admin):
-    """Before the worker has read of it."""
-    records = Records(admin.proxy.place / "state")
-    for _ in range(3):
-        _, key = create_team_key("platform", time.time())
-        records.change(lambda registry, key=key: registry.with_key(key))
-        refused = await admin.read_error(404, "DELETE", f"/keys/{key.id}", key=LEADER)
-        assert refused["code"] == "not_found"
-        records.look()
-        assert not records.current.keys[key.id].revoked
