@@ -213,7 +213,7 @@ def _block_rows(loaded_config: Loaded, group: ConfigModel, place: tuple[str | in
         origin = "default"
         if name in group.model_fields_set:
             origin = loaded_config.origin(*path)
-        # A key may have been written in place of the name of its variable or file.
+        # A key may have been written instead of the name of its variable or file.
         yield ".".join(map(str, path)), json.loads(own_redaction.of_text(json.dumps(value))[0]), origin
 
 

@@ -334,7 +334,8 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
 
 
 def _judge_stream(arrivals: Sequence[float]) -> Finding:
-    """*arrivals*: seconds from the request to each chunk. A tiny model writes all its words in one go."""
+    """*arrivals*: seconds from the request to each chunk."""
+    # Buffered chunks come together at the end, however long the model has reasoned; those of a tiny model, too.
     telling_seconds, spread_share, min_chunks = 0.25, 0.2, 3
     first, last = arrivals[0], arrivals[-1]
     is_spread = last - first >= min(telling_seconds, last * spread_share)

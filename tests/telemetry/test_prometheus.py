@@ -113,7 +113,6 @@ async def query_values(port: int, question: str) -> list[float]:
     return await asyncio.to_thread(ask)
 
 
-@pytest.mark.slow
 async def test_every_question_of_the_dashboard_finds_an_answer(tmp_path):
     """Of a page on which everything happens once more whenever it is read."""
     metrics = Metrics()
