@@ -217,7 +217,8 @@ def _shorten_fields(_logger: object, _method: str, fields: EventDict) -> EventDi
     if fields["event"] == "request":
         return _summarize_request(fields)
     if "steps" in fields:
-        return {**fields, "steps": _summarize_steps(fields["steps"])}
+        steps = [f"{step['step']}:-{step['saved']}" for step in fields["steps"] if step["messages"]]
+        return {**fields, "steps": ",".join(steps)}
     return fields
 
 
@@ -237,10 +238,6 @@ def _summarize_request(fields: EventDict) -> EventDict:
         if value and value != usual_values.get(name):
             line[name] = value
     return line
-
-
-def _summarize_steps(steps: Sequence[Mapping[str, Any]]) -> str:
-    return ",".join(f"{step['step']}:-{step['saved']}" for step in steps if step["messages"])
 
 
 def _format_bytes(amount: float) -> str:

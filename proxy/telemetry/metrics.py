@@ -134,9 +134,6 @@ class WorkerSnapshots(Struct, frozen=True):
     def read_own(self) -> bytes:
         return self.areas[self.slot].read()
 
-    def read_all(self) -> list[bytes]:
-        return [snapshot for area in self.areas if (snapshot := area.read())]
-
 
 class Metrics(Collector):
     def __init__(
@@ -325,6 +322,7 @@ class Metrics(Collector):
         snapshots.write(self.to_snapshot())
         total = Metrics()
         total.workers.values.clear()
-        for snapshot in snapshots.read_all():
-            total.add_snapshot(snapshot)
+        for area in snapshots.areas:
+            if snapshot := area.read():
+                total.add_snapshot(snapshot)
         return generate_latest(total)
