@@ -100,7 +100,6 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
 
 
 def _count_microdollars(event: events.SummaryEnded) -> int:
-    """Return 0 if the prices of the model are unknown."""
     prices = resolve_window(event.model).prices_at(event.tokens_read)
     if prices is None:
         return 0

@@ -19,8 +19,6 @@ from proxy.telemetry.lines import encode_json, make_line, pick_fields
 
 
 class Receiver:
-    """`warn` gets a sentence for the operator."""
-
     def __init__(self, kind: str, url: str, timeout_seconds: float, warn: Callable[[str], None]) -> None:
         self._url = url
         self._name = f"{kind} {urlsplit(url).hostname or 'url'}"

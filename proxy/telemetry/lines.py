@@ -19,7 +19,6 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 
 
 def encode_json(fields: Mapping[str, Any]) -> bytes:
-    """Return the JSON of one object, on one line."""
     try:
         return msgspec.json.encode(fields, enc_hook=str)
     except (UnicodeEncodeError, OverflowError):  # half a surrogate pair; an integer of more than 64 bits
