@@ -7,23 +7,22 @@
                           activity log (figures) ---+--- originals and store (messages, blocks)
 
 1. `Admin` checks host, key or session, page origin and the rights of the key.
-2. A route is a function with types for its query and body. It gets an `AdminContext`, and `visitor.team` if the key is
-   of one team. If it is not `async`, it runs in a thread.
+2. A route is a function with types for its query and body, and keeps to `visitor.team` if the key is of one team.
 3. Figures are SQL on the activity log of this machine.
-4. Policies are never written here: the configuration file is their one source. A trial replays originals.
+4. Policies are never written here: the configuration file is their one source.
 
-dispatch        every request below /admin: authentication, routing, bodies, files, log in and out, errors
+dispatch        requests below /admin: the table of routes, bodies, files, log in and out, errors
 guard           authentication: the admin key, sessions, host names, page origins
 routes          the declaration of a route, its arguments and errors
 
-Routes, a page in each module, with a list `ROUTES`:
+Pages, the functions of the routes:
 
 figures         totals, spend, savings and tokens over time, by team, model and more
-request_list    every request, its outcome and duration; latency and errors over time
+request_list    requests; latency and errors over time
 conversations   conversations, their turns and messages; search in the originals
 policy_pages    policies in force, and trials of them
 teams           teams, their keys, switches
 events_page     the configuration, warnings, faults and the audit log
 
-conversation_branch  the messages of a conversation at one request, their statuses, and the block that stood for them
+conversation_branch  the messages of a conversation at one request, and the block that stood for them
 """

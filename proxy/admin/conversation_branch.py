@@ -1,13 +1,13 @@
 """One branch of a conversation up to a request: its messages, the block that stood for them then, and their statuses.
 
-The messages come from the saved originals, the block from the store. The store knows blocks by what they cover, and not
-by when they were made. A later block may cover messages that an earlier request held already, so only those blocks are
-looked for that could have been there by then. From both follows the view, as it was then.
+The messages come from the saved originals, the block from the store. A later block may cover messages that an earlier
+request held already, so only those blocks are looked for that could have been there by then.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,14 +30,12 @@ from proxy.store.transcripts.files import MessageLine
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
 
-Turn = Mapping[str, Any]
-
 
 class MessageStatus(Struct, frozen=True):
     status: Literal["kept", "pinned", "cleared", "folded", "summarised"]
     step: str = ""
     instead: tuple[Message, ...] = ()
-    """Several messages that are replaced by one note have the same."""
+    """The same for all messages that one note replaces."""
 
 
 class View(Struct, frozen=True):
@@ -59,7 +57,7 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
     if not state.has_block:
         return show_without_block(request)
     sent_whole = set()
-    replacements: dict[int, list[Message]] = {index: [] for index in range(len(state.body) + 1)}
+    replacements = defaultdict[int, list[Message]](list)
     for sent_message in state.view:
         if not sent_message.literal:
             sent_whole.add(sent_message.start)
@@ -94,10 +92,6 @@ def _is_pinned(message: Message, pins: Sequence[str]) -> bool:
     return any(pin in message.text for pin in pins)
 
 
-PREVIEW_CHARACTERS = 200
-TITLE_CHARACTERS = 140
-
-
 class ConversationBranch(Struct, frozen=True, dict=True):
     transcript: Transcript
     lines: list[MessageLine]
@@ -107,33 +101,34 @@ class ConversationBranch(Struct, frozen=True, dict=True):
     redaction: Redaction
 
     def describe(self) -> Json:
-        title = ""
-        for line in self.lines:
-            role, text = role_and_text(line.message)
-            if role == "user":
-                title = cut_title(text)
-                break
         block = self.view.block
         described_block = summary = None
         if block is not None:
-            described_block = {name: getattr(block, name) for name in ("covers", "policy", "reason")}
-            described_block["observed"] = self.is_observed  # only computed, and not used
             summary = block.summary
-        statuses = zip(self.request.body, self.view.statuses, strict=True)
+            described_block = {
+                "covers": block.covers,
+                "policy": block.policy,
+                "reason": block.reason,
+                "observed": self.is_observed,  # only computed, and not used
+            }
         return {
-            "title": self._redact(title),
+            "title": self._redact(find_title(self.lines)),
             "at": self.lines[-1].at,
             "block": described_block,
             "summary": self._redact(summary.text) if summary else "",
             "head": [self._redact(role_and_text(line.message)[1]) for line in self.transcript.head_of(self.lines[-1])],
-            "pieces": [self._describe_piece(index, *message) for index, message in enumerate(statuses)],
+            "pieces": [self._describe_piece(index) for index in range(len(self.request.body))],
             "why_no_pieces": "",
         }
 
     def describe_message(self, index: int) -> Json:
         message, status = self.request.body[index], self.view.statuses[index]
         role, text = role_and_text(message.raw)
-        told_messages = [sent_message.stop - sent_message.start for sent_message in status.instead]
+        told_messages = 1
+        sent_texts = []
+        for sent_message in status.instead:
+            told_messages = max(told_messages, sent_message.stop - sent_message.start)
+            sent_texts.append(self._redact(role_and_text(sent_message.raw)[1]))
         return {
             "place": index,
             "role": role,
@@ -141,26 +136,34 @@ class ConversationBranch(Struct, frozen=True, dict=True):
             "step": status.step,
             "original": self._redact(text),
             "raw": self._redact(message.raw.decode("utf-8", "replace")),
-            "instead": [self._redact(role_and_text(sent_message.raw)[1]) for sent_message in status.instead],
-            "tells": max([1, *told_messages]),  # strip.js shows a diff if the note stands for this message only
+            "instead": sent_texts,
+            "tells": told_messages,  # strip.js shows a diff if the note stands for this message only
         }
 
     @cached_property
     def _tools(self) -> dict[str, str]:
-        return {call.answered_by: call.name for message in self.request.body for call in message.calls}
+        tools = {}
+        for message in self.request.body:
+            for call in message.calls:
+                tools[call.answered_by] = call.name
+        return tools
 
-    def _describe_piece(self, index: int, message: Message, status: MessageStatus) -> Json:
+    def _describe_piece(self, index: int) -> Json:
+        message, status = self.request.body[index], self.view.statuses[index]
         role, text = role_and_text(message.raw)
         tool = self._tools.get(message.answers, "")
         if not tool and message.calls:
             tool = message.calls[0].name
         bytes_sent = len(message.raw)
         if status.instead or status.status in ("folded", "summarised"):
-            bytes_sent = sum(len(sent_message.raw) for sent_message in status.instead if sent_message.start == index)
-        preview = " ".join(text[: 2 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS]
+            bytes_sent = 0
+            for sent_message in status.instead:
+                if sent_message.start == index:
+                    bytes_sent += len(sent_message.raw)
+        preview = " ".join(text[:400].split())[:200]
         return {
             "place": index,
-            "link": self.lines[index].at,  # its name in the originals and in search results
+            "link": self.lines[index].at,  # as in search results
             "role": role,
             "tool": tool,
             "bytes": len(message.raw),
@@ -174,8 +177,8 @@ class ConversationBranch(Struct, frozen=True, dict=True):
         return self.redaction.of_text(text)[0]
 
 
-async def open_branch(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> ConversationBranch:
-    """Return the branch up to one of these turns. NotFound: why it cannot be shown."""
+async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) -> ConversationBranch:
+    """Return the branch up to one of the turns. NotFound: why it cannot be shown."""
     config = context.config()
     tenant = turn["tenant"]
     transcript = await run_in_admin_thread(find_transcript, context.archive, turn["conversation"], tenant)
@@ -206,8 +209,8 @@ def _explain_no_messages(config: Config) -> str:
     )
 
 
-def _count_links(request: Request, lines: list[MessageLine], turn: Turn, turns: Sequence[Turn]) -> int:
-    """Return how many links from the beginning a block could have covered that stood for this turn."""
+def _count_links(request: Request, lines: list[MessageLine], turn: Json, turns: Sequence[Json]) -> int:
+    """Return how many links a block of this turn could have covered."""
     if turn["action"] != "observed" and turn["tokens_forwarded"] >= turn["tokens_raw"]:
         return 0
     maker = turn
@@ -225,7 +228,9 @@ def _count_links(request: Request, lines: list[MessageLine], turn: Turn, turns: 
 async def _find_block(store: Store, tenant: str, links: Sequence[bytes]) -> tuple[Block | None, bool]:
     """Return the block that covers most, and whether it was only observed."""
     spaces = (tenant, f"{tenant}/observed")
-    keys = [make_block_key(space, link) for space in spaces for link in reversed(links)]
+    keys = []
+    for space in spaces:
+        keys += [make_block_key(space, link) for link in reversed(links)]
     stored_value = (await store.find_first(keys))[0] if keys else None
     if stored_value is None:
         return None, False
@@ -238,7 +243,9 @@ def parse_path(lines: Sequence[MessageLine]) -> Request | None:
 
 def links_of(lines: Sequence[MessageLine]) -> list[bytes]:
     """Return the link before the first message, and the one after each."""
-    return [bytes.fromhex(link) for link in (lines[0].after, *(line.at for line in lines))]
+    links = [bytes.fromhex(lines[0].after)]
+    links += [bytes.fromhex(line.at) for line in lines]
+    return links
 
 
 def _build_view(config: Config, request: Request, lines: list[MessageLine], block: Block | None) -> View:
@@ -258,8 +265,18 @@ def find_transcript(archive: Archive, conversation: str, tenant: str) -> Transcr
     return None
 
 
-def cut_title(text: str) -> str:
-    line = " ".join(text[: 4 * TITLE_CHARACTERS].split())
-    if len(line) <= TITLE_CHARACTERS:
+def find_title(lines: Iterable[object]) -> str:
+    """Return the beginning of the user's first message. Other lines are passed over."""
+    for line in lines:
+        if isinstance(line, MessageLine):
+            role, text = role_and_text(line.message)
+            if role == "user":
+                return _cut_title(text)
+    return ""
+
+
+def _cut_title(text: str, max_chars: int = 140) -> str:
+    line = " ".join(text[: 4 * max_chars].split())
+    if len(line) <= max_chars:
         return line
-    return line[:TITLE_CHARACTERS].rpartition(" ")[0] + " …"
+    return line[:max_chars].rpartition(" ")[0] + " …"

@@ -1,30 +1,29 @@
-"""Conversations: a list, the requests of each, the status of each message; and a search in the saved originals.
+"""Conversations, their requests and messages, and a search in the originals.
 
-The queries name their columns as the API does, so that a row of the activity log is an answer without changes.
+Queries name their columns as the API does, so that a row is an answer.
 """
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.conversation_branch import cut_title, open_branch
-from proxy.admin.events_page import INCIDENT_COLUMNS, read_incident
+from proxy.admin.conversation_branch import find_title, open_branch
+from proxy.admin.events_page import query_incidents
 from proxy.admin.figures import OPEN_SECONDS
 from proxy.admin.request_list import list_names
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Json, run_in_admin_thread
 from proxy.config import Config
 from proxy.errors import NotFound, Overloaded
 from proxy.recall.tool import Finder, find_text
-from proxy.store.activity_log import ActivityLog
-from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
-from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
+from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript
+from proxy.store.transcripts.files import file_name, list_files, parse
 from proxy.wire.http_head import Caller
 
 TURNS_LIMIT = 2_000
@@ -61,7 +60,6 @@ select conversation, tenant, team, at, link, messages, action, reason, policy ||
 from (select * from turns where conversation = :conversation and (:team = '' or team = :team)
       order by at desc limit :limit) order by at
 """
-Turn = dict[str, Any]
 
 
 class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,7 +115,12 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
     last_turn = turns[-1]
     for turn in turns:
         del turn["tenant"]
-    incidents = await run_in_admin_thread(_list_incidents, context.activity_log, last_turn["conversation"])
+    incidents = await run_in_admin_thread(
+        query_incidents,
+        context.activity_log,
+        "conversation = ? order by at limit ?",
+        [last_turn["conversation"], TURNS_LIMIT],
+    )
     return {
         **{name: last_turn[name] for name in ("conversation", "team", "model", "upstream", "user", "session", "key")},
         "first": turns[0]["at"],
@@ -136,20 +139,20 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
     all_turns, _, turn = await _look_up(context, request)
     branch = await open_branch(context, turn, all_turns)
     place = request.names["place"]
-    indexes = {str(index): index for index in range(len(branch.lines))}
-    if place not in indexes:
-        raise NotFound("there is no message of this index")
-    return await run_in_admin_thread(branch.describe_message, indexes[place])
+    for index in range(len(branch.lines)):
+        if place == str(index):
+            return await run_in_admin_thread(branch.describe_message, index)
+    raise NotFound("there is no message of this index")
 
 
-async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[Turn], list[Turn], Turn]:
+async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[Json], list[Json], Json]:
     """Return all turns, those of the session asked for, and the one asked for."""
     parameters = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
     all_turns = await run_in_admin_thread(context.activity_log.query, _TURNS, parameters)
     if not all_turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
     session = request.query.session
-    turns = [turn for turn in all_turns if session is None or turn["session"] == session]
+    turns = [turn for turn in all_turns if session in (None, turn["session"])]
     if not turns:
         raise NotFound("unknown session of this conversation")
     chosen_turn = turns[-1]
@@ -159,8 +162,8 @@ async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[T
     return all_turns, turns, chosen_turn
 
 
-def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
-    """The one with the newest request first."""
+def _describe_sessions(turns: Sequence[Json]) -> list[Json]:
+    """Newest first."""
     sessions: dict[str, Json] = {}
     for turn in reversed(turns):
         name = turn["session"]
@@ -169,12 +172,7 @@ def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
     return list(sessions.values())
 
 
-def _list_incidents(activity_log: ActivityLog, conversation: str) -> list[Json]:
-    query = f"select {INCIDENT_COLUMNS} from incidents where conversation = ? order by at limit ?"  # noqa: S608
-    return [read_incident(row) for row in activity_log.query(query, [conversation, TURNS_LIMIT])]
-
-
-def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _find_titles(config: Config, rows: Sequence[Json]) -> dict[str, str]:
     names_by_tenant: dict[str, set[str]] = {}
     for row in rows:
         names_by_tenant.setdefault(row["tenant"], set()).add(row["conversation"])
@@ -190,16 +188,10 @@ def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str,
 def _read_title(folder: Path) -> str:
     for path in list_files(folder)[:1]:
         with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be removed by now
-            for raw in islice(lines, 40):
-                line = parse(raw)
-                if isinstance(line, MessageLine):
-                    role, text = role_and_text(line.message)
-                    if role == "user":
-                        return cut_title(text)
+            return find_title(map(parse, islice(lines, 40)))
     return ""
 
 
-CONTEXT_CHARACTERS = 80
 _SEARCHING = threading.Lock()
 """Held by the thread that searches: a client may leave while it still reads."""
 
@@ -210,21 +202,12 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def search(context: AdminContext, request: AdminRequest) -> Json:
-    """Search the originals, one search at a time. It ends after some hits or seconds, or if the client leaves."""
+    """One search at a time. It ends after some hits or seconds, or if the client leaves."""
     client_left = threading.Event()
     try:
-        return await run_in_admin_thread(_search_alone, context, request, client_left)
+        return await run_in_admin_thread(_search, context, request, client_left)
     finally:
         client_left.set()
-
-
-def _search_alone(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
-    if not _SEARCHING.acquire(blocking=False):
-        raise Overloaded("another search is running: retry later", headers=(("retry-after", "10"),))
-    try:
-        return _search(context, request, client_left)
-    finally:
-        _SEARCHING.release()
 
 
 def _search(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
@@ -232,37 +215,34 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
     hits: list[Json] = []
     if not query.text:
         return {"hits": hits, "whole": True}
-    find = find_text(query.text)
-    end = time.monotonic() + 10.0
-    for saved_conversation in context.archive.newest_first(Caller(request.visitor.team).tenant):
-        for hit in _find_hits(read_transcript(saved_conversation), find):
-            if len(hits) >= query.limit:
+    if not _SEARCHING.acquire(blocking=False):
+        raise Overloaded("another search is running: retry later", headers=(("retry-after", "10"),))
+    try:
+        find = find_text(query.text)
+        end = time.monotonic() + 10.0
+        for saved_conversation in context.archive.newest_first(Caller(request.visitor.team).tenant):
+            for hit in _find_hits(read_transcript(saved_conversation), find):
+                if len(hits) >= query.limit:
+                    return {"hits": hits, "whole": False}
+                hits.append(hit)
+            if time.monotonic() > end or client_left.is_set():
                 return {"hits": hits, "whole": False}
-            hits.append(hit)
-        if time.monotonic() > end or client_left.is_set():
-            return {"hits": hits, "whole": False}
+    finally:
+        _SEARCHING.release()
     return {"hits": hits, "whole": True}
 
 
 def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
-    texts = (role_and_text(line.message) for line in transcript.messages.values())
-    title = next((text for role, text in texts if role == "user"), "")
+    title = find_title(transcript.messages.values())
+    context_chars = 80
     for at, role, seen_at, match in transcript.search(find):
         yield {
             "conversation": transcript.saved.short_name,
-            "title": cut_title(title),
+            "title": title,
             "at": at,
             "role": role,
             "seen": seen_at,
-            "before": match.text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
+            "before": match.text[max(0, match.start - context_chars) : match.start],
             "found": match.text[match.start : match.stop],
-            "after": match.text[match.stop : match.stop + CONTEXT_CHARACTERS],
+            "after": match.text[match.stop : match.stop + context_chars],
         }
-
-
-ROUTES = (
-    Route("GET", "/conversations", list_conversations, ConversationsQuery, for_teams=True),
-    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, for_teams=True),
-    Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery, for_teams=True),
-    Route("GET", "/search", search, SearchQuery, for_teams=True),
-)

@@ -1,7 +1,6 @@
 """Every request below /admin: authentication, then the dashboard's files or the API, its bodies as JSON.
 
-aiohttp's router finds the route. Each answer carries headers that keep a browser from doing more with it than showing
-it: https://owasp.org/www-project-secure-headers/
+Headers keep a browser from doing more with an answer than showing it: https://owasp.org/www-project-secure-headers/
 """
 
 import asyncio
@@ -22,13 +21,12 @@ from aiohttp import web
 from proxy import errors
 from proxy.access.records import RegistryUnreadable
 from proxy.admin import conversations, events_page, figures, guard, policy_pages, request_list, teams
+from proxy.admin.conversations import ConversationQuery
 from proxy.admin.guard import NeedsAdminKey, Visitor
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable, run_in_admin_thread
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
 from proxy.store.contract import StoreUnavailable
-
-JSON = "application/json"
 
 
 def read_query(route: Route, query: Mapping[str, str]) -> object:
@@ -41,9 +39,9 @@ def read_query(route: Route, query: Mapping[str, str]) -> object:
 async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN401 (the type that the route names)
     if route.body is None:
         return None
-    # Also a defence: a form of another site cannot send this content type without asking first.
+    # A form of another site cannot send this content type without asking first.
     content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if content_type != JSON:
+    if content_type != "application/json":
         raise NotJson("send the body as JSON, with `content-type: application/json`")
     data = await _read_body(request, max_bytes=1024 * 1024)
     try:
@@ -82,7 +80,7 @@ _CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css
 
 @cache
 def read_files() -> Mapping[str, bytes]:
-    """Return the dashboard's files by path. No other file can be asked for."""
+    """Return the dashboard's files by path. No other can be asked for."""
     files = {}
     for file in resources.files("proxy.admin").joinpath("static").iterdir():
         if file.name.rpartition(".")[2] in _CONTENT_TYPES:
@@ -102,12 +100,34 @@ def render_login_page(status: int, alert: str = "") -> web.Response:
 
 
 ROUTES = (
-    *figures.ROUTES,
-    *request_list.ROUTES,
-    *conversations.ROUTES,
-    *policy_pages.ROUTES,
-    *teams.ROUTES,
-    *events_page.ROUTES,
+    Route("GET", "/overview", figures.show_overview, figures.OverviewQuery, for_teams=True),
+    Route("GET", "/usage", figures.show_usage, figures.UsageQuery, for_teams=True),
+    Route("GET", "/requests", request_list.list_requests, request_list.RequestsQuery, for_teams=True),
+    Route("GET", "/requests/{request}", request_list.show_request, for_teams=True),
+    Route("GET", "/traffic", request_list.show_traffic, request_list.RequestsQuery, for_teams=True),
+    Route("GET", "/conversations", conversations.list_conversations, conversations.ConversationsQuery, for_teams=True),
+    Route("GET", "/conversations/{conversation}", conversations.show_conversation, ConversationQuery, for_teams=True),
+    Route(
+        "GET",
+        "/conversations/{conversation}/messages/{place}",
+        conversations.show_message,
+        ConversationQuery,
+        for_teams=True,
+    ),
+    Route("GET", "/search", conversations.search, conversations.SearchQuery, for_teams=True),
+    Route("GET", "/policies", policy_pages.list_policies, for_teams=True),
+    Route("GET", "/policies/{policy}", policy_pages.show_policy, for_teams=True),
+    Route("POST", "/what-if", policy_pages.try_policy, body=policy_pages.NewTrial, for_teams=True, only_reads=True),
+    Route("GET", "/teams", teams.list_teams, for_teams=True),
+    Route("GET", "/keys", teams.list_keys, for_teams=True),
+    Route("POST", "/keys", teams.create_key, body=teams.NewKey, for_teams=True),
+    Route("DELETE", "/keys/{key}", teams.revoke_key, for_teams=True),
+    Route("GET", "/switches", teams.list_switches, for_teams=True),
+    Route("PUT", "/switches", teams.set_switch, body=teams.NewSwitch, for_teams=True),
+    Route("GET", "/events", events_page.list_events, events_page.EventsQuery),
+    Route("GET", "/audit", events_page.list_acts, events_page.AuditQuery),
+    Route("GET", "/me", events_page.show_visitor, for_teams=True),
+    Route("GET", "/configuration", events_page.show_configuration),
 )
 PREFIX = "/admin/api"
 SECURITY_HEADERS = {
@@ -125,7 +145,6 @@ SECURITY_HEADERS = {
     "Server": "compaction-proxy",
 }
 LOGIN = "/admin/login"
-WITHOUT_KEY = frozenset({LOGIN, "/admin/static/style.css", "/admin/static/mark.svg"})
 _VISITOR = web.RequestKey("visitor", Visitor)
 _NAMES = web.RequestKey("names", dict[str, str])
 
@@ -165,8 +184,8 @@ class Admin:
             raise NotFound("the admin pages are disabled: set `admin.enabled` to true")
         guard.check_host(request, config)
         match_info = await self._router.resolve(cast("web.Request", request))
-        # Without the key an unknown path is 401 as well: a caller without it does not learn which paths exist.
-        if request.path not in WITHOUT_KEY:
+        # Before unknown paths are answered, so as not to tell which exist.
+        if request.path not in (LOGIN, "/admin/static/style.css", "/admin/static/mark.svg"):
             request[_VISITOR] = await guard.admit(request, config, self._context.records.current)
         match match_info.http_exception:
             case None:
@@ -199,7 +218,7 @@ class Admin:
     async def _log_out(self, request: web.BaseRequest) -> web.Response:
         visitor = request[_VISITOR]
         session = request.cookies.get(guard.COOKIE, "")
-        # Only a signed session is recorded: the registry keeps a limited number, and made-up ones would fill it.
+        # Made-up ones would fill the registry, which keeps a limited number.
         keyholders = guard.list_keyholders(self._context.config())
         if guard.find_holder_of_session(keyholders, session, time.time()):
             session_id = guard.session_id(session)  # on every worker and replica: copies of the cookie open nothing
@@ -220,7 +239,7 @@ class Admin:
             answer = await route.answer(self._context, admin_request)
         else:
             answer = await run_in_admin_thread(route.answer, self._context, admin_request)
-        # Also in a thread: writing a long list takes a while, and requests would wait for the event loop.
+        # In a thread, because it takes a while to write a long list.
         return await run_in_admin_thread(web.json_response, answer)
 
 

@@ -1,22 +1,19 @@
-"""The page of events: the configuration in force, warnings and faults of this machine, its audit log."""
+"""The configuration in force, warnings and faults of this machine, its audit log."""
 
 import json
+from collections.abc import Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from proxy import __version__
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
+from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import Config, InvalidConfig
+from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit
-
-ADMIN_ACT = "admin"
-"""Operators' acts are shown from the audit log."""
-INCIDENT_COLUMNS = "at, severity, name, conversation, details, dollars"
-SEVERITIES = ("info", "warning", "error")
+from proxy.telemetry.lines import SEVERITIES
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,27 +28,20 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def list_events(context: AdminContext, request: AdminRequest) -> Json:
     severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
     marks = ", ".join("?" * len(severities))
-    query = (
-        f"select {INCIDENT_COLUMNS} from incidents where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
-    )
-    rows = context.activity_log.query(query, [*severities, ADMIN_ACT, request.query.limit])
-    return {"events": [read_incident(row) for row in rows]}
+    # Operators' acts are shown from the audit log.
+    condition = f"severity in ({marks}) and name != 'admin' order by at desc limit ?"
+    return {"events": query_incidents(context.activity_log, condition, [*severities, request.query.limit])}
 
 
-def read_incident(row: dict[str, Any]) -> Json:
-    return {**row, "details": json.loads(row["details"])}
+def query_incidents(log: ActivityLog, condition: str, values: Sequence[Any]) -> list[Json]:
+    """*condition* is SQL, with an order and a limit."""
+    query = f"select at, severity, name, conversation, details, dollars from incidents where {condition}"  # noqa: S608
+    return [{**row, "details": json.loads(row["details"])} for row in log.query(query, values)]
 
 
 def list_acts(context: AdminContext, request: AdminRequest) -> Json:
     context.audit.flush()  # the newest act may still wait to be written
-    path = Path(context.config().state.dir) / audit.FILE
-    return {"acts": audit.read_newest(path, request.query.limit)}
-
-
-_LAST_RELOAD = """
-select name, at, details from incidents
-where name in ('config-refused', 'config-reloaded', 'listening', 'draining') order by at desc limit 1
-"""
+    return {"acts": audit.read_newest(context.audit.path, request.query.limit)}
 
 
 def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
@@ -69,31 +59,24 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
 
 
 def compute_version(config: Config) -> str:
-    """Return a hash of all values, the same on any machine. It holds no secrets."""
+    """Hash all values, but no secrets: the same on any machine."""
     values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
     return blake2b(values.encode(), digest_size=6).hexdigest()
 
 
 def _find_refused_reload(context: AdminContext) -> Json | None:
     """Return the last reload if it was refused, and its sources are still invalid."""
-    for row in context.activity_log.query(_LAST_RELOAD):
-        if row["name"] != "config-refused":
+    reloads = "name in ('config-refused', 'config-reloaded', 'listening', 'draining') order by at desc limit 1"
+    for incident in query_incidents(context.activity_log, reloads, ()):
+        if incident["name"] != "config-refused":
             continue
         try:
             context.read()
         except InvalidConfig:
-            return {"at": row["at"], "why": json.loads(row["details"])["why"]}
+            return {"at": incident["at"], "why": incident["details"]["why"]}
     return None
 
 
 def show_visitor(_: AdminContext, request: AdminRequest) -> Json:
     visitor = request.visitor
     return {"who": visitor.who, "role": visitor.role, "team": visitor.team, "release": __version__}
-
-
-ROUTES = (
-    Route("GET", "/events", list_events, EventsQuery),
-    Route("GET", "/audit", list_acts, AuditQuery),
-    Route("GET", "/me", show_visitor, for_teams=True),
-    Route("GET", "/configuration", show_configuration),
-)

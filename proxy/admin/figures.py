@@ -1,7 +1,7 @@
-"""Figures over time: the overview, and usage by team, model, policy, key, upstream, tag, user or session.
+"""Figures over time: the overview, and usage by team, model and more.
 
-Money is in dollars, of requests whose upstream reported its usage and whose model's prices are known. The cost of a
-summary belongs to the group of that request of its conversation in which it was made, or for which.
+Money is in dollars, of requests whose usage was reported and whose model's prices are known. The cost of a summary
+belongs to the group of the request in which it was made, or for which.
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
+from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.store.activity_log import DAY_SECONDS, MINUTE_SECONDS, ActivityLog
 from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
 
@@ -35,20 +35,6 @@ def list_moments(since: float, now: float, step: float) -> range:
 
 OPEN_SECONDS = 300.0
 """Providers keep a conversation in their cache about this long."""
-_OPEN = "select count(distinct conversation) as many from turns where at > ? and ? in ('', team)"
-_COUNTS = "select name, sum(many) as many from minute_counts where minute >= ? and ? in ('', team) group by name"
-# Summaries are counted without a team: theirs is that of their conversation.
-_SUMMARIES_OF_TEAM = """
-select count(*) as many, coalesce(sum(dollars), 0) as dollars from incidents
-where name = 'summary-ended' and conversation != '' and at >= ?
-      and ? = (select team from turns where turns.conversation = incidents.conversation limit 1)
-"""
-_MOMENTS = """
-select cast(minute / :step as integer) as moment, name, sum(many) as many from minute_counts
-where minute >= :since and (:team = '' or team = :team)
-      and name in ('requests', 'raw', 'forwarded', 'observed', 'plain', 'paid', 'spent')
-group by moment, name
-"""
 
 
 class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,8 +47,9 @@ def show_overview(context: AdminContext, request: AdminRequest) -> Json:
     now = time.time()
     span = request.query.hours * HOUR_SECONDS
     step = choose_step(span)
+    open_conversations = "select distinct conversation from turns where at > ? and ? in ('', team)"
     return {
-        "open": sum(row["many"] for row in log.query(_OPEN, [now - OPEN_SECONDS, team])),
+        "open": len(log.query(open_conversations, [now - OPEN_SECONDS, team])),
         "hour": _summarize(_read_counts(log, now - HOUR_SECONDS, team)),
         "day": _summarize(_read_counts(log, now - DAY_SECONDS, team)),
         "all": _summarize(_read_counts(log, 0, team)),
@@ -72,9 +59,17 @@ def show_overview(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def _read_counts(log: ActivityLog, since: float, team: str) -> Counter[str]:
-    counts = Counter({row["name"]: row["many"] for row in log.query(_COUNTS, [since, team])})
-    if team:
-        for summaries in log.query(_SUMMARIES_OF_TEAM, [since, team]):
+    counts = Counter[str]()
+    query = "select name, sum(many) as many from minute_counts where minute >= ? and ? in ('', team) group by name"
+    for row in log.query(query, [since, team]):
+        counts[row["name"]] = row["many"]
+    if team:  # summaries are counted without a team: theirs is that of their conversation
+        summaries_of_team = """
+            select count(*) as many, coalesce(sum(dollars), 0) as dollars from incidents
+            where name = 'summary-ended' and conversation != '' and at >= ?
+                  and ? = (select team from turns where turns.conversation = incidents.conversation limit 1)
+        """
+        for summaries in log.query(summaries_of_team, [since, team]):
             counts["summaries"] = summaries["many"]
             counts["spent"] = round(summaries["dollars"] * MICRODOLLARS_PER_DOLLAR)
     return counts
@@ -82,7 +77,13 @@ def _read_counts(log: ActivityLog, since: float, team: str) -> Counter[str]:
 
 def _read_moments(log: ActivityLog, since: float, now: float, step: float, team: str) -> list[Json]:
     counts_by_moment = defaultdict[int, Counter[str]](Counter)
-    for row in log.query(_MOMENTS, {"step": step, "since": since, "team": team}):
+    query = """
+        select cast(minute / :step as integer) as moment, name, sum(many) as many from minute_counts
+        where minute >= :since and (:team = '' or team = :team)
+              and name in ('requests', 'raw', 'forwarded', 'observed', 'plain', 'paid', 'spent')
+        group by moment, name
+    """
+    for row in log.query(query, {"step": step, "since": since, "team": team}):
         counts_by_moment[row["moment"]][row["name"]] = row["many"]
     moments: list[Json] = []
     for moment in list_moments(since, now, step):
@@ -136,8 +137,6 @@ def _saved_dollars(counts: Counter[str]) -> float:
 
 
 GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "session")
-SUMMARY_DELAY_SECONDS = 600.0
-"""The turn in which a summary was made may be recorded this much later."""
 CHART_GROUPS_MAX = 7
 """All other groups are one more."""
 GROUPS_LISTED_MAX = 200
@@ -165,8 +164,6 @@ _FIGURES = (
     "priced", "paid", "plain", "blocks", "spent",
 )  # fmt: skip
 
-Figures = Counter[str]
-
 
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours: Annotated[float, Meta(gt=0, le=744)] = 24.0
@@ -183,11 +180,11 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
         "step": step,
         "since": since,
         "team": request.visitor.team or query.team,
-        "delay": SUMMARY_DELAY_SECONDS,
+        "delay": 600.0,  # seconds by which the turn of a summary may be recorded later
     }
     log = context.activity_log
     rows = [*log.query(_TURNS.format(by=query.by), parameters), *log.query(_SUMMARIES.format(by=query.by), parameters)]
-    groups = defaultdict[str, Figures](Counter)
+    groups = defaultdict[str, Counter[str]](Counter)
     for row in rows:
         _add(groups[row["name"]], row)
     names = sorted(groups, key=lambda name: (-groups[name]["tokens_raw"], name))
@@ -196,12 +193,15 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
         chart_names = [*names[:CHART_GROUPS_MAX], "(others)"]
 
     moments = list_moments(since, now, step)
-    bars = defaultdict[tuple[int, str], Figures](Counter)
+    bars = defaultdict[tuple[int, str], Counter[str]](Counter)
     for row in rows:
         if row["moment"] in moments:
             name = row["name"] if row["name"] in chart_names else "(others)"
             _add(bars[row["moment"], name], row)
-    total, others = Figures(), Figures()
+    bar_figures = []
+    for (moment, name), figures in sorted(bars.items(), key=itemgetter(0)):
+        bar_figures.append({"at": moment * step, "group": name, **_describe(figures)})
+    total, others = Counter[str](), Counter[str]()
     for name in names:
         _add(total, groups[name])
     unlisted_names = names[GROUPS_LISTED_MAX:]
@@ -213,20 +213,17 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
         "groups": [{"name": name, **_describe(groups[name])} for name in names[:GROUPS_LISTED_MAX]],
         "others": {"groups": len(unlisted_names), **_describe(others)} if unlisted_names else None,
         "shown": chart_names,
-        "moments": [
-            {"at": moment * step, "group": name, **_describe(figures)}
-            for (moment, name), figures in sorted(bars.items(), key=itemgetter(0))
-        ],
+        "moments": bar_figures,
         "places": [moment * step for moment in moments],
     }
 
 
-def _add(figures: Figures, row: Mapping[str, Any]) -> None:
+def _add(figures: Counter[str], row: Mapping[str, Any]) -> None:
     for name in _FIGURES:
         figures[name] += row.get(name) or 0
 
 
-def _describe(figures: Figures) -> Json:
+def _describe(figures: Counter[str]) -> Json:
     cost = figures["paid"] + figures["spent"]
     return {
         **{name: figures[name] for name in _FIGURES},
@@ -234,9 +231,3 @@ def _describe(figures: Figures) -> Json:
         "saved": figures["plain"] - cost,
         "cached_share": _divide(figures["tokens_cached"], figures["tokens_read"]),
     }
-
-
-ROUTES = (
-    Route("GET", "/overview", show_overview, OverviewQuery, for_teams=True),
-    Route("GET", "/usage", show_usage, UsageQuery, for_teams=True),
-)

@@ -1,9 +1,8 @@
 """Authentication below /admin: host name, admin key or session, and page origin.
 
-Programs send the key itself (`Authorization: Bearer`). A browser sends it once and gets a session: its expiry and its
-keyholder, signed with a key that is derived from the admin key. Any worker can check it and none has to remember it.
-Scripts cannot read the cookie, and other sites' requests do not carry it:
-https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Set-Cookie. Writes need a matching Origin besides.
+Programs send the key itself (`Authorization: Bearer`). A browser sends it once and gets a session that any worker can
+check: expiry and keyholder, signed with a key that is derived from the admin key. Scripts cannot read the cookie, and
+other sites' requests do not carry it: https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Set-Cookie
 """
 
 import asyncio
@@ -78,7 +77,7 @@ def list_keyholders(config: Config) -> list[Keyholder]:
         if user.key is not None:
             keyholders.append(Keyholder(name, user.key.value, user.role, user.team))
     key = read_admin_key(config)
-    # An entry may name the file in the state directory, even before it is written: the entry's rights count.
+    # An entry may name the file in the state directory: the entry's rights count.
     if key is not None and all(keyholder.key != key for keyholder in keyholders):
         keyholders.insert(0, Keyholder("admin", key))
     return keyholders
@@ -86,7 +85,7 @@ def list_keyholders(config: Config) -> list[Keyholder]:
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
     """Refuse a host name that an attacker's DNS points here."""
-    hosts = {"localhost", "127.0.0.1", "::1", *(host.lower() for host in config.admin.hosts)}
+    hosts = {"localhost", "127.0.0.1", "::1", *map(str.lower, config.admin.hosts)}
     if config.listen.host not in ("0.0.0.0", "::"):  # noqa: S104 (compared with, not bound to)
         hosts.add(config.listen.host.lower())
     if request.transport is not None:
@@ -109,7 +108,7 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
     except ValueError:
         netloc = ""
     is_own = netloc.lower() == request.headers.get("Host", "").lower()
-    is_listed = find_host(netloc) in {host.lower() for host in config.admin.hosts}
+    is_listed = find_host(netloc) in set(map(str.lower, config.admin.hosts))
     if not netloc or not (is_own or is_listed):
         raise ForeignOrigin("cross-origin write rejected: use the dashboard or send the admin key")
 
@@ -131,7 +130,7 @@ async def admit(request: web.BaseRequest, config: Config, registry: Registry) ->
 
 
 async def find_keyholder(keyholders: Sequence[Keyholder], key: str) -> Keyholder:
-    """Compare all keys, so that the time does not tell which one matches."""
+    """Compare all keys, so that the time tells nothing of a match."""
     matches = [keyholder for keyholder in keyholders if is_admin_key(keyholder.key, key)]
     if not matches:
         await asyncio.sleep(WRONG_KEY_SECONDS)
@@ -153,12 +152,12 @@ def make_session(keyholder: Keyholder, now: float) -> str:
 
 
 def session_id(session: str) -> str:
-    """Return a session without its signature, as the registry names an ended one."""
+    """Return a session without its signature, as the registry holds it."""
     return session.rpartition(".")[0]
 
 
 def is_session(session: str, keyholder: Keyholder, now: float) -> bool:
-    """Check a session. It names its keyholder: none can sign for another."""
+    """A session names its keyholder: none can sign for another."""
     payload, _, signature = session.rpartition(".")
     if find_session_holder(payload) != keyholder.public_id or not signature.isascii():
         return False

@@ -1,7 +1,6 @@
 """Policies: those in force, and trials of them on stored conversations.
 
-A trial replays stored conversations with one policy and another, in a process of its own (`proxy.lab.what_if`), because
-replay is pure Python and would hold up every request of this worker.
+A trial replays them with two policies in another process (`proxy.lab.what_if`): here it would hold up every request.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from typing import IO, Annotated
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Json, run_in_admin_thread
 from proxy.config import InvalidConfig, Loaded, find_origins
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
@@ -33,12 +32,13 @@ def list_policies(context: AdminContext, request: AdminRequest) -> Json:
     loaded_config = _load(context)
     config = loaded_config.config
     team = request.visitor.team
-    attachments = [
-        attachment.model_dump() for attachment in config.attachments if not team or fnmatchcase(team, attachment.team)
-    ]
-    doubts = []
+    attachments, doubts = [], []
+    for attachment in config.attachments:
+        if team and not fnmatchcase(team, attachment.team):
+            continue
+        attachments.append(attachment.model_dump())
     if not team:
-        doubts = [{"path": path, "message": why} for path, why in find_warnings(config, is_known_model)]
+        doubts += [{"path": path, "message": why} for path, why in find_warnings(config, is_known_model)]
     names = sorted(config.all_policies, key=lambda name: (name != DEFAULT, name))
     return {
         "policies": [_describe(loaded_config, name) for name in names],
@@ -52,10 +52,9 @@ def show_policy(context: AdminContext, request: AdminRequest) -> Json:
     name = request.names["policy"]
     if name not in loaded_config.config.all_policies:
         raise NotFound("unknown policy: GET /policies lists all")
-    values = [
-        {"path": ".".join(path), "value": value, "origin": origin}
-        for path, value, origin in find_origins(loaded_config, name)
-    ]
+    values = []
+    for path, value, origin in find_origins(loaded_config, name):
+        values.append({"path": ".".join(path), "value": value, "origin": origin})
     return {**_describe(loaded_config, name), "values": values}
 
 
@@ -93,10 +92,6 @@ def find_kind(loaded_config: Loaded, name: str) -> str:
 
 CONVERSATION_BYTES = 8 * 1024 * 1024
 """Larger conversations are left out."""
-MEMORY_BYTES = 2 * 1024 * 1024 * 1024
-GRACE_SECONDS = 15.0
-"""For the start and the answer of the process."""
-_COMMAND = (sys.executable, "-P", "-m", "proxy.lab.what_if")
 _RUNNING = asyncio.Lock()
 
 
@@ -125,10 +120,10 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
     async with _RUNNING:
         tenant = Caller(request.visitor.team or trial.team).tenant
         conversations = await run_in_admin_thread(_find_conversations, context.archive, tenant, trial)
-        job = {"policies": policies, "seconds": trial.seconds, "memory_bytes": MEMORY_BYTES}
+        job = {"policies": policies, "seconds": trial.seconds, "memory_bytes": 2 * 1024 * 1024 * 1024}
         with TemporaryFile(dir=config.state.dir) as file:  # without a name, and gone once it is closed
             await run_in_admin_thread(_write_job, file, job, conversations[: trial.conversations])
-            answer = await _run(file, trial.seconds + GRACE_SECONDS)
+            answer = await _run(file, trial.seconds + 15.0)  # for the start and the answer of the process
     outcome, outcome_today = answer["outcomes"]
     replayed_count = answer["conversations"]
     return {
@@ -160,7 +155,8 @@ def _write_job(file: IO[bytes], job: Json, conversations: Sequence[SavedConversa
 async def _run(job: IO[bytes], seconds: float) -> Json:
     """The process gets no environment: that may hold credentials."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=job, stdout=PIPE, env=environment)
+    command = (sys.executable, "-P", "-m", "proxy.lab.what_if")
+    process = await asyncio.create_subprocess_exec(*command, stdin=job, stdout=PIPE, env=environment)
     try:
         async with asyncio.timeout(seconds):
             answer, _ = await process.communicate()
@@ -173,10 +169,3 @@ async def _run(job: IO[bytes], seconds: float) -> Json:
     if process.returncode:
         raise Overloaded("the trial failed: ask for fewer conversations")
     return msgspec.json.decode(answer, type=Json)
-
-
-ROUTES = (
-    Route("GET", "/policies", list_policies, for_teams=True),
-    Route("GET", "/policies/{policy}", show_policy, for_teams=True),
-    Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, only_reads=True),
-)

@@ -1,7 +1,6 @@
-"""Requests: a list with filters; latency, errors and requests over time; one request with its cost.
+"""Requests: a list with filters, figures over time, and one request with its cost.
 
-The rows are those of the activity log, the newest 100,000 of each machine. SQLite adds up and ranks them, so that a
-long span costs a scan of one table in a thread, and not a loop over rows here.
+The rows are the newest 100,000 of this machine's activity log. SQLite adds up and ranks them.
 """
 
 import time
@@ -11,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from proxy.admin.figures import HOUR_SECONDS, choose_step, list_moments
-from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
+from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 
@@ -25,8 +24,6 @@ KINDS = {
     "client-left": "outcome = 'client-left'",
     "compacted": "compaction in ('applied', 'created')",
 }
-TURN_DISTANCE_SECONDS = 120.0
-"""A request and its turn are recorded at most this far apart."""
 _COLUMNS = """
 id, at, request_id, method, route, status, outcome, team, upstream, model, conversation, reason, compaction,
 tokens_before as tokens_raw, tokens_after as tokens_forwarded, bytes_in, bytes_out, seconds, first_byte_seconds,
@@ -39,11 +36,6 @@ and seconds >= :slower and case :kind {" ".join(f"when '{kind}' then {test}" for
 and (:text = '' or instr(lower(request_id || ' ' || route || ' ' || conversation || ' ' || model || ' '
      || coalesce(reason, '')), lower(:text)))
 """
-_LIST = f"""
-select {_COLUMNS} from requests where {_FILTER}
-and (:before = 0 or id < :before) and id > :after order by id desc limit :limit
-"""  # noqa: S608
-_ONE = f"select {_COLUMNS} from requests where request_id = ? and ? in ('', team) order by id desc limit 1"  # noqa: S608
 OUTCOMES = ("ok", "refused", "upstream-errors", "failed", "client-left")
 """Each request is of exactly one of these kinds."""
 _COUNTS = ", ".join(f"coalesce(sum({KINDS[name]}), 0) as '{name}'" for name in OUTCOMES)
@@ -70,14 +62,6 @@ select count(*) as requests, {_COUNTS}, min(case when rank >= 0.5 then seconds e
        coalesce(sum(bytes_in), 0) as bytes_in, coalesce(sum(bytes_out), 0) as bytes_out, min(at) as oldest
 from ranked
 """  # noqa: S608
-_TURN = """
-select link, policy || '@' || policy_version as policy, key, tag, user, session, prompt_tokens as tokens_read,
-       cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
-       plain_dollars - paid_dollars as saved
-from turns where conversation = :conversation and team = :team and at between :at - :distance and :at + :distance
-                 and tokens_before = :tokens_raw
-order by abs(at - :at) limit 1
-"""
 
 
 class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,24 +82,28 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def list_requests(context: AdminContext, request: AdminRequest) -> Json:
     limit = request.query.limit
-    rows = context.activity_log.query(_LIST, {**_read_filter(request), "limit": limit + 1})
+    query = f"""
+        select {_COLUMNS} from requests where {_FILTER}
+        and (:before = 0 or id < :before) and id > :after order by id desc limit :limit
+    """  # noqa: S608
+    rows = context.activity_log.query(query, {**_read_filter(request), "limit": limit + 1})
     has_more = len(rows) > limit
     rows = rows[:limit]
     return {"requests": rows, "next": rows[-1]["id"] if has_more else None}
 
 
 def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
-    """Return totals and moments of the requests that pass a filter, and the names that it may take."""
+    """Return totals and moments of the requests that pass a filter, and its choices."""
     log = context.activity_log
     team = request.visitor.team
     step = choose_step(request.query.hours * HOUR_SECONDS)
     parameters = {**_read_filter(request), "step": step}
     no_requests = dict.fromkeys(("requests", *OUTCOMES), 0)
     rows_by_moment = {row.pop("moment"): row for row in log.query(_SERIES, parameters)}
-    moments = [
-        {"at": moment * step, **no_requests, **rows_by_moment.get(moment, {})}
-        for moment in list_moments(parameters["since"], time.time(), step)
-    ]
+    moments = []
+    for moment in list_moments(parameters["since"], time.time(), step):
+        figures = rows_by_moment.get(moment, {})
+        moments.append({"at": moment * step, **no_requests, **figures})
     total = dict(no_requests)
     for row in log.query(_TOTAL, parameters):
         total.update(row)
@@ -131,10 +119,20 @@ def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
 
 def show_request(context: AdminContext, request: AdminRequest) -> Json:
     log = context.activity_log
-    rows = log.query(_ONE, [request.names["request"], request.visitor.team])
+    query = f"select {_COLUMNS} from requests where request_id = ? and ? in ('', team) order by id desc limit 1"  # noqa: S608
+    rows = log.query(query, [request.names["request"], request.visitor.team])
     if not rows:
         raise NotFound("unknown request: GET /requests lists the newest 100,000 of the last 31 days")
-    turns = log.query(_TURN, {**rows[0], "distance": TURN_DISTANCE_SECONDS}) if rows[0]["conversation"] else []
+    # A request and its turn are recorded at most two minutes apart.
+    turn_query = """
+        select link, policy || '@' || policy_version as policy, key, tag, user, session, prompt_tokens as tokens_read,
+               cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
+               plain_dollars - paid_dollars as saved
+        from turns where conversation = :conversation and conversation != '' and team = :team
+                         and at between :at - 120 and :at + 120 and tokens_before = :tokens_raw
+        order by abs(at - :at) limit 1
+    """
+    turns = log.query(turn_query, rows[0])
     return {**rows[0], "turn": turns[0] if turns else None}
 
 
@@ -147,10 +145,3 @@ def _read_filter(request: AdminRequest) -> dict[str, Any]:
 def list_names(log: ActivityLog, table: str, column: str, team: str = "") -> list[str]:
     query = f"select distinct {column} as name from {table} where ? in ('', team) order by 1 limit 500"  # noqa: S608
     return [row["name"] for row in log.query(query, [team]) if row["name"]]
-
-
-ROUTES = (
-    Route("GET", "/requests", list_requests, RequestsQuery, for_teams=True),
-    Route("GET", "/requests/{request}", show_request, for_teams=True),
-    Route("GET", "/traffic", show_traffic, RequestsQuery, for_teams=True),
-)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from proxy.access.records import DOCUMENT, decode_uses
 from proxy.access.registry import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.guard import OtherTeam
-from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, Route, write_audit
+from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, write_audit
 from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.errors import NotFound
@@ -34,7 +34,10 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
     config = context.config()
     registry = context.records.current
     now = time.time()
-    valid_keys = Counter(key.team for key in registry.keys.values() if not key.why_invalid(now))
+    valid_keys = Counter[str]()
+    for key in registry.keys.values():
+        if not key.why_invalid(now):
+            valid_keys[key.team] += 1
     teams = []
     for name, team in sorted(config.teams.items()):
         if request.visitor.may_see(name):
@@ -51,7 +54,7 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
 
 
 async def list_keys(context: AdminContext, request: AdminRequest) -> Json:
-    """Return all keys, each with its last use: by any replica if they share a state that answers."""
+    """Their last use is by any replica if the state that these share answers."""
     scope = "all replicas" if context.config().state.url else "this replica"
     stored_uses: dict[str, float] = {}
     try:
@@ -60,12 +63,12 @@ async def list_keys(context: AdminContext, request: AdminRequest) -> Json:
         scope = "this replica"
     last_uses = context.records.uses.merge(stored_uses)
     now = time.time()
-    keys = [key for key in context.records.current.keys.values() if request.visitor.may_see(key.team)]
-    keys.sort(key=lambda key: (key.team, -key.created))
-    return {
-        "keys": [{**_describe_key(key, now), "last_used": last_uses.get(key.id)} for key in keys],
-        "last_used_of": scope,
-    }
+    keys = []
+    for key in sorted(context.records.current.keys.values(), key=lambda key: (key.team, -key.created)):
+        if not request.visitor.may_see(key.team):
+            continue
+        keys.append({**_describe_key(key, now), "last_used": last_uses.get(key.id)})
+    return {"keys": keys, "last_used_of": scope}
 
 
 async def create_key(context: AdminContext, request: AdminRequest) -> Json:
@@ -86,8 +89,7 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     now = time.time()
 
     def revoke(registry: Registry) -> Registry:
-        # Checked in the newest registry: this worker may not have read yet whose key it is. A key of another team gets
-        # the same answer as one that does not exist.
+        # Checked in the newest registry. A key of another team is answered as a missing one.
         key = registry.keys.get(key_id)
         if key is None or not request.visitor.may_see(key.team):
             raise KeyError(key_id)
@@ -153,13 +155,3 @@ def _describe_key(key: TeamKey, now: float) -> Json:
 def _unknown_team(config: Config) -> Invalid:
     teams = ", ".join(config.teams) or "none"
     return Invalid("unknown team", "team", f"add it to `teams` in the configuration (known: {teams})")
-
-
-ROUTES = (
-    Route("GET", "/teams", list_teams, for_teams=True),
-    Route("GET", "/keys", list_keys, for_teams=True),
-    Route("POST", "/keys", create_key, body=NewKey, for_teams=True),
-    Route("DELETE", "/keys/{key}", revoke_key, for_teams=True),
-    Route("GET", "/switches", list_switches, for_teams=True),
-    Route("PUT", "/switches", set_switch, body=NewSwitch, for_teams=True),
-)

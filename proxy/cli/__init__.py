@@ -1,7 +1,7 @@
-"""The command line. Only the module of the command that was asked for is imported: `serve` does not load the lab.
+"""The command line.
 
 Theory of operation
-    1. `main` imports the module of the command that was asked for; it adds the command to the parser.
+    1. `main` imports only the module of the command that was asked for: `serve` does not load the lab.
     2. `args.run` loads the configuration (`options`), acts, prints, and returns the exit status.
 
         words --> build_parser --> COMMANDS[word].add --> args.run(args) --> exit status
@@ -43,7 +43,7 @@ COMMANDS = {
     "explain": "proxy.cli.configuration",
     "doctor": "proxy.cli.doctor",
 }
-"""Each command and the module that adds it, in the order of the help text."""
+"""In the order of the help text."""
 
 _EPILOG = """\
 examples:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     args = parser.parse_args(words)
-    # Every command but the one that draws pictures: its output may quote a conversation.
+    # Output may quote a conversation; that of `demo` is pictures.
     escaped = sys.stdout is not None and args.command != "demo"
     try:
         with redirect_stdout(cast("TextIO", EscapedOutput(sys.stdout))) if escaped else nullcontext():
@@ -98,7 +98,7 @@ def _discard_output() -> None:
 
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser with the command that `argv` names, or with all of them where it names none (help, mistakes)."""
+    """Build the parser of one command, or of all if `argv` names none (help, mistakes)."""
     parser = CommandParser(
         prog="compaction-proxy",
         description="A transparent proxy that keeps the context of LLM agents short, cheap and whole.",

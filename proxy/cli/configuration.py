@@ -1,4 +1,4 @@
-"""`check` and `explain`: is a configuration valid, and which settings apply to a request, each with its origin."""
+"""`check` and `explain`: is a configuration valid, and which settings apply to a request."""
 
 import argparse
 import json
@@ -27,16 +27,9 @@ from proxy.server import config_watch
 from proxy.shorten.economics import compute_relative_prices
 from proxy.wire.redaction import redaction
 
-_REDACTION = redaction()
-
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    _add_check(commands)
-    _add_explain(commands)
-
-
-def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    check = add_command(
         commands,
         "check",
         "validate a configuration: prints every fault with its place, exits with 1 on any",
@@ -45,22 +38,41 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "check --schema > proxy.schema.json    # for editors",
         "check - < proxy.yaml",
     )
-    parser.add_argument(
+    check.add_argument(
         "config",
         metavar="FILE",
         nargs="?",
         type=parse_path,
         help="configuration file, `-` for standard input (default ./proxy.yaml, or the defaults if there is none)",
     )
-    options.add_state(parser)
-    options.add_json(parser)
-    parser.add_argument(
+    options.add_state(check)
+    options.add_json(check)
+    check.add_argument(
         "--defaults", action="store_true", help="print every setting with its default, and check nothing"
     )
-    parser.add_argument(
+    check.add_argument(
         "--schema", action="store_true", help="print a JSON Schema of the file for editors, and check nothing"
     )
-    parser.set_defaults(run=_check)
+    check.set_defaults(run=_check)
+    explain = add_command(
+        commands,
+        "explain",
+        "show the settings that apply, each with its origin",
+        "explain",
+        "explain --team research --model gpt-5.1",
+        "explain --changed",
+    )
+    options.add_config_and_state(explain)
+    explain.add_argument("--team", metavar="T", default="", help="show what applies to this team")
+    explain.add_argument(
+        "--key", metavar="ID", default="", help="show what applies to the team key with this public id"
+    )
+    explain.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
+    explain.add_argument("--tag", default="", help="value of the x-compaction-tag header")
+    explain.add_argument("--policy", metavar="P", help="show this policy instead of the one that applies")
+    explain.add_argument("--changed", action="store_true", help="show only what the file, a variable or an option sets")
+    options.add_json(explain)
+    explain.set_defaults(run=_explain)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -96,26 +108,6 @@ Row = tuple[str, object, str]
 """Path of a setting, its value as JSON has it, and its origin."""
 
 
-def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "explain",
-        "show the settings that apply, each with its origin",
-        "explain",
-        "explain --team research --model gpt-5.1",
-        "explain --changed",
-    )
-    options.add_config_and_state(parser)
-    parser.add_argument("--team", metavar="T", default="", help="show what applies to this team")
-    parser.add_argument("--key", metavar="ID", default="", help="show what applies to the team key with this public id")
-    parser.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
-    parser.add_argument("--tag", default="", help="value of the x-compaction-tag header")
-    parser.add_argument("--policy", metavar="P", help="show this policy instead of the one that applies")
-    parser.add_argument("--changed", action="store_true", help="show only what the file, a variable or an option sets")
-    options.add_json(parser)
-    parser.set_defaults(run=_explain)
-
-
 def _explain(args: argparse.Namespace) -> int:
     loaded_config = options.load_configuration(args, needs_secrets=False)
     config = loaded_config.config
@@ -133,9 +125,11 @@ def _explain(args: argparse.Namespace) -> int:
     if args.policy and args.policy not in config.all_policies:
         return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
     occasion = Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag)
-    rows = list(_list_rows(loaded_config, occasion, settings, args.policy))
-    if args.changed:
-        rows = [row for row in rows if not row[-1].startswith("default")]
+    rows = []
+    for row in _list_rows(loaded_config, occasion, settings, args.policy):
+        if args.changed and row[-1].startswith("default"):
+            continue
+        rows.append(row)
     if args.json:
         options.print_json([{"setting": path, "value": value, "origin": origin} for path, value, origin in rows])
     else:
@@ -146,7 +140,10 @@ def _explain(args: argparse.Namespace) -> int:
 def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, policy: str | None) -> Iterator[Row]:
     config = loaded_config.config
     choices = config.choices(occasion)
-    policies = list(dict.fromkeys(choice.policy for choice in choices))
+    policies: list[str] = []
+    for choice in choices:
+        if choice.policy not in policies:
+            policies.append(choice.policy)
     if policy:
         policies = [policy]
     yield from _choice_rows(loaded_config, choices)
@@ -204,20 +201,20 @@ def _print_rows(rows: Sequence[Row]) -> None:
     path_width = value_width = 0
     for path, value, _ in rows:
         path_width = max(path_width, len(path))
-        value_width = max(value_width, len(_format_value(value)))
-    value_width = min(48, value_width)
+        value_width = max(value_width, min(48, len(_format_value(value))))
     for path, value, origin in rows:
         print(f"{path:{path_width}}  {_format_value(value):{value_width}}  {origin}")  # noqa: T201
 
 
 def _block_rows(loaded_config: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:
+    own_redaction = redaction()
     for name, value in group.model_dump(mode="json").items():
         path = (*place, name)
         origin = "default"
         if name in group.model_fields_set:
             origin = loaded_config.origin(*path)
-        # A key may have been written in place of the name of its variable or file.
-        yield ".".join(map(str, path)), json.loads(_REDACTION.of_text(json.dumps(value))[0]), origin
+        # A key may have been written instead of the name of its variable or file.
+        yield ".".join(map(str, path)), json.loads(own_redaction.of_text(json.dumps(value))[0]), origin
 
 
 def _format_value(value: object) -> str:

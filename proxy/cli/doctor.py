@@ -1,7 +1,7 @@
 """`doctor`: check the upstreams, the state and the transcripts as they are now.
 
-It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too. A server is
-recognised by signs that no other one shows; gateways come first in the table, for they pass on signs of others.
+It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too. Gateways come
+first in the table of servers, because they pass on signs of others.
 """
 
 import argparse
@@ -9,8 +9,9 @@ import asyncio
 import json
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter
@@ -63,15 +64,21 @@ class ServerEvidence(Struct, frozen=True):
         return windows
 
     def list_signs(self) -> set[str]:
-        labels = self.host.split(".")
-        signs = {f"address {'.'.join(labels[index:])}" for index in range(len(labels))}
+        signs = set()
+        domain = self.host
+        while domain:
+            signs.add(f"address {domain}")
+            domain = domain.partition(".")[2]
         for name, value in self.headers:
             signs |= {f"header {name}".lower(), f"header {name}: {value}".lower()}
         for row in self.models:
-            signs |= {f"model with {name}" for name in row} | {f"model with owned_by: {row.get('owned_by')}"}
+            signs.add(f"model with owned_by: {row.get('owned_by')}")
+            for name in row:
+                signs.add(f"model with {name}")
         for path, page in self.pages.items():
             if isinstance(page, dict):
-                signs |= {f"page {path} with {name}" for name in page}
+                for name in page:
+                    signs.add(f"page {path} with {name}")
         return signs
 
 
@@ -121,7 +128,6 @@ KINDS: tuple[ServerKind, ...] = (
         ("page /api/ps with models",),
     ),
 )
-_OWN_PAGES = ("/health/readiness", "/props", "/api/v0/models", "/api/ps")
 
 
 def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
@@ -133,22 +139,9 @@ def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
     return None
 
 
-_SHORT_STREAM = {
-    "messages": [{"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}],
-    "stream": True,
-}
-_ANSWER_MAX_TOKENS: Mapping[str, int] = {"max_tokens": 160, "max_completion_tokens": 2_000}
-"""Reasoning counts towards the second one, and may take more tokens than the answer."""
-_CHUNKS_MIN = 3
-_SPREAD_SHARE = 0.2
-"""The chunks of an unbuffered stream arrive over at least this share of its time; buffered ones together at its end."""
-_TELLING_STREAM_SECONDS = 0.25
-"""A shorter stream does not show whether it was buffered: a tiny model writes all its words in one go. Chunks that
-arrive over a longer time are not buffered, however long the model has reasoned before them."""
-
 Label = Literal["ok", "WARN", "BAD"]
 Finding = tuple[Label, str]
-"""A label and a sentence. `WARN` leaves the exit code at 0: it works, and something should be looked at."""
+"""`WARN`: it works, and the exit code is 0."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -197,12 +190,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_state(folder: Path) -> Iterator[Finding]:
-    nearest = folder
-    if not folder.exists():
-        nearest = next(parent for parent in folder.absolute().parents if parent.exists())
+    nearest = folder.absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
     if not nearest.is_dir() or not assembly.can_write(nearest):
         yield "BAD", f"state: {folder} is not writable: change its owner, or name another folder with --state"
-    elif nearest == folder and folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    elif folder.exists() and folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield "WARN", f"state: {folder} is writable, and open to other users of this machine: chmod 700 {folder}"
     else:
         yield "ok", f"state: {folder} is writable"
@@ -271,7 +264,7 @@ async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidenc
         return None, [("BAD", why)]
     evidence = ServerEvidence(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: models})
     if not evidence.read_windows():
-        for path in {*PROBES, *_OWN_PAGES} - {MODELS}:
+        for path in {*PROBES, "/health/readiness", "/props", "/api/v0/models", "/api/ps"} - {MODELS}:
             with suppress(ProxyError):
                 evidence.pages[path] = (await _fetch(client, path, headers))[1]
     return evidence, list(_describe_server(client.settings, evidence))
@@ -279,8 +272,10 @@ async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidenc
 
 def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[Finding]:
     windows = evidence.read_windows()
-    figures = [f"{model} {window.total or window.input}" for model, window in windows.items()]
-    reported = ", ".join(figures[:8]) or "none"  # some servers list hundreds of models
+    figures = []
+    for model, window in islice(windows.items(), 8):  # some servers list hundreds of models
+        figures.append(f"{model} {window.total or window.input}")
+    reported = ", ".join(figures) or "none"
     yield "ok", f"{settings.name}: reachable, {len(evidence.models)} models; windows reported: {reported}"
     detection = detect_server(evidence)
     if detection is not None:
@@ -292,14 +287,12 @@ def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[F
         model = str(row.get("id"))
         if settings.window is None and model not in windows and not is_known_model(model):
             label = "WARN"
-    yield (
-        label,
-        (f"{settings.name}: unknown server; set `window` where it reports none and its models are not known by name"),
-    )
+    advice = "set `window` where it reports none and its models are not known by name"
+    yield label, f"{settings.name}: unknown server; {advice}"
 
 
 async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
-    """Fetch a page and its JSON: None for an error status, and for a body that is not JSON."""
+    """The JSON is None if the status is an error or the body is something else."""
     call = Call("GET", path.removeprefix("/v1"), "", headers, None)
     async with client.send(call, None, at_server_root=not path.startswith("/v1/")) as reply:
         body = b"".join([chunk async for chunk in reply.chunks()])
@@ -315,8 +308,13 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
     bound_names = ["max_tokens"]
     if path == ApiPath.CHAT:
         bound_names = sorted(BOUND_NAMES, key=lambda name: name != choose_bound_name(model))
+    question = {"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}
     for bound_name in bound_names:
-        body = json.dumps({"model": model, **_SHORT_STREAM, bound_name: _ANSWER_MAX_TOKENS[bound_name]}).encode()
+        max_tokens = 160
+        if bound_name == "max_completion_tokens":
+            max_tokens = 2_000  # reasoning counts towards it, and may take more tokens than the answer
+        request = {"model": model, "messages": [question], "stream": True, bound_name: max_tokens}
+        body = json.dumps(request).encode()
         call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
         start = perf_counter()
         async with client.send(call, model) as reply:
@@ -336,18 +334,20 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
 
 
 def _judge_stream(arrivals: Sequence[float]) -> Finding:
-    """Judge by the seconds from the request to each chunk."""
+    """*arrivals*: seconds from the request to each chunk."""
+    # Buffered chunks come together at the end, however long the model has reasoned; those of a tiny model, too.
+    telling_seconds, spread_share, min_chunks = 0.25, 0.2, 3
     first, last = arrivals[0], arrivals[-1]
-    is_spread = last - first >= min(_TELLING_STREAM_SECONDS, last * _SPREAD_SHARE)
-    if len(arrivals) >= _CHUNKS_MIN and is_spread:
+    is_spread = last - first >= min(telling_seconds, last * spread_share)
+    if len(arrivals) >= min_chunks and is_spread:
         return "ok", f"streams unbuffered: {len(arrivals)} chunks in {last:.2f} s, the first after {first:.2f} s"
-    if last < _TELLING_STREAM_SECONDS:
+    if last < telling_seconds:
         return "WARN", f"streams; complete after {last:.2f} s, too fast to tell whether a proxy buffers"
     return "BAD", f"the stream arrives in one piece after {last:.2f} s: a proxy on the way buffers it"
 
 
 def _find_code(body: bytes) -> str:
-    """Return the code or the type of an error. Its message is not shown: it may quote a key."""
+    """Return the code or type of an error, but not its message, which may quote a key."""
     error = read_error(body)
     for name in (error.get("code"), error.get("type")):
         if isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name):

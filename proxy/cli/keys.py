@@ -1,4 +1,4 @@
-"""`keys` and `switch`: create, list and revoke team keys; turn compaction off and on for a team or for all.
+"""`keys` and `switch`: team keys; compaction off and on, for a team or for all.
 
 While compaction is off there are no new blocks. Existing ones stay, because the full history may no longer fit the
 window. A change goes into this machine's file, into the copy that replicas share, and into the audit log.
@@ -27,9 +27,9 @@ from proxy.telemetry.lines import escape_controls
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")
 
 
-def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(commands, "keys", "team keys: create, list, revoke")
-    acts = parser.add_subparsers(metavar="ACT", required=True)
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    keys = add_command(commands, "keys", "team keys: create, list, revoke")
+    acts = keys.add_subparsers(metavar="ACT", required=True)
     create = add_command(
         acts,
         "create",
@@ -57,11 +57,22 @@ def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     revoke.set_defaults(run=_revoke)
     for act in (create, listing, revoke):
         options.add_config_and_state(act)
-
-
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    _add_keys(commands)
-    _add_switch(commands)
+    switch = add_command(
+        commands,
+        "switch",
+        "turn compaction off or on, for a team or for all, within a second",
+        "switch off --yes",
+        "switch on --team research --yes",
+        "switch show --json",
+    )
+    switch.add_argument(
+        "to", choices=("off", "on", "show"), help="off: no new blocks, existing ones stay; show: print the switches"
+    )
+    switch.add_argument("--team", default=EVERYBODY, metavar="T", help="only for this team")
+    options.add_yes(switch)
+    options.add_json(switch)
+    options.add_config_and_state(switch)
+    switch.set_defaults(run=_switch)
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -142,7 +153,7 @@ def change_registry(config: Config, change: Change, act: str, subject: str, **de
 
 
 def _synchronize(config: Config, records: Records) -> str:
-    """Merge with the shared state, if there is one. Return why that failed; empty on success."""
+    """Return why merging with the shared state failed; empty on success, and if there is none."""
     if not config.state.url:
         return ""
 
@@ -168,25 +179,6 @@ def _user_name() -> str:
         return str(os.getuid())
 
 
-def _add_switch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "switch",
-        "turn compaction off or on, for a team or for all, within a second",
-        "switch off --yes",
-        "switch on --team research --yes",
-        "switch show --json",
-    )
-    parser.add_argument(
-        "to", choices=("off", "on", "show"), help="off: no new blocks, existing ones stay; show: print the switches"
-    )
-    parser.add_argument("--team", default=EVERYBODY, metavar="T", help="only for this team")
-    options.add_yes(parser)
-    options.add_json(parser)
-    options.add_config_and_state(parser)
-    parser.set_defaults(run=_switch)
-
-
 def _switch(args: argparse.Namespace) -> int:
     config = options.read_config(args)
     if args.team and not config.knows_team(args.team):
@@ -203,11 +195,13 @@ def _switch(args: argparse.Namespace) -> int:
         )
     registry = read_registry(config)
     teams = dict.fromkeys((EVERYBODY, *config.teams, *registry.switches))
-    states = {team or "all teams": not registry.is_halted(team) for team in teams}
+    states = {}
+    for team in teams:
+        is_on = not registry.is_halted(team)
+        name = team or "all teams"
+        states[name] = is_on
+        if not args.json:
+            print(f"{name}: {'on' if is_on else 'off'}")  # noqa: T201
     if args.json:
         options.print_json(states)
-        return 0
-    for name, is_on in states.items():
-        state = "on" if is_on else "off"
-        print(f"{name}: {state}")  # noqa: T201
     return 0

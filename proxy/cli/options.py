@@ -1,4 +1,4 @@
-"""Shared parts of commands: the parser, their options, and the configuration that they read."""
+"""Shared by commands: the parser, options, and the configuration."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
 
 class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override] # noqa: ANN401 (typeshed has overloads)
-        """Parse the arguments. Refuse unknown ones here, because only the parser of the command knows its options."""
+        """Refuse unknown arguments here, because only the parser of the command knows its options."""
         arguments, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -45,7 +45,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     epilog = None
     if examples:
-        epilog = "examples:\n" + "".join(f"  compaction-proxy {example}\n" for example in examples)
+        epilog = "examples:\n  compaction-proxy " + "\n  compaction-proxy ".join(examples)
     return commands.add_parser(
         name,
         help=summary,
@@ -82,7 +82,7 @@ parse_whole_number = partial(parse_number, kind=int)
 
 
 def parse_output_path(text: str) -> Path:
-    """Parse the path of a file to write. Refuse one that cannot be written before the work is done."""
+    """Refuse a path that cannot be written before the work is done."""
     path = Path(text)
     target = path if path.exists() else path.parent
     if path.is_dir() or not os.access(target, os.W_OK):
@@ -140,7 +140,7 @@ def print_json(value: object) -> None:
 def load_configuration(
     args: argparse.Namespace, options: Mapping[Place, object] | None = None, *, needs_secrets: bool = True
 ) -> Loaded:
-    """Load file, environment and command line. Without *needs_secrets* the secrets that they name may be missing."""
+    """Without *needs_secrets* the secrets that file and environment name may be missing."""
     overrides = dict(options or {})
     if getattr(args, "state", None) is not None:
         overrides["state", "dir"] = args.state
@@ -151,7 +151,9 @@ def load_configuration(
 
 
 def read_environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
+    environ = dict(os.environ)  # noqa: TID251 (the one place)
+    environ.pop(CONFIG_VARIABLE, None)
+    return environ
 
 
 def read_config(args: argparse.Namespace) -> Config:
@@ -203,8 +205,9 @@ def print_error(why: str) -> int:
 
 def is_anthropic(settings: Upstream) -> bool:
     host = urlsplit(settings.base_url).hostname or ""
-    names = {name.lower() for name in settings.headers}
-    return f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key" or "anthropic-version" in names
+    if f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key":
+        return True
+    return "anthropic-version" in map(str.lower, settings.headers)
 
 
 def name_key_variable(settings: Upstream) -> str:
@@ -214,7 +217,7 @@ def name_key_variable(settings: Upstream) -> str:
 
 
 def list_client_headers(settings: Upstream) -> Headers:
-    """List the headers of a client: its key, if none is configured, and the version of Anthropic's API."""
+    """List the headers of a client: its key, if none is configured, and Anthropic's version."""
     headers = []
     key = os.environ.get(name_key_variable(settings), "")  # noqa: TID251 (as every client reads it)
     if key and not settings.key:
@@ -231,14 +234,14 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     columns = []
     for title, *values in zip(head, *rows, strict=True):
         texts = [title]
+        align = str.rjust if values else str.ljust
         for value in values:
             text = str(value).replace("\n", "\\n")
             if isinstance(value, int):
                 text = f"{value:,}"
+            elif not isinstance(value, Decimal) and value != "-":
+                align = str.ljust
             texts.append(text)
-        align = str.ljust
-        if values and all(isinstance(value, int | Decimal) or value == "-" for value in values):
-            align = str.rjust
         width = max(map(len, texts))
         columns.append([align(text, width) for text in texts])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))

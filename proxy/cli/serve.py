@@ -16,29 +16,6 @@ from proxy.server.worker import make_url
 from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
 
-_WHERE: dict[str, options.Place] = {
-    "host": ("listen", "host"),
-    "port": ("listen", "port"),
-    "workers": ("listen", "workers"),
-    "upstream": ("upstreams", 0, "base_url"),
-    "log_level": ("log", "level"),
-    "state": ("state", "dir"),
-}
-
-_WELCOME = """\
-compaction-proxy {version}
-
-  listening on   {url}
-  upstream       {upstream}
-  dashboard      {dashboard}
-  admin key      {key}
-  agents         export OPENAI_BASE_URL={url}/v1
-
-  configuration  {file}
-  state          {state}
-
-"""
-
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = add_command(
@@ -60,10 +37,15 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    overrides: dict[options.Place, object] = {}
-    for name, place in _WHERE.items():
-        if getattr(args, name) is not None:
-            overrides[place] = getattr(args, name)
+    values: dict[options.Place, object] = {
+        ("listen", "host"): args.host,
+        ("listen", "port"): args.port,
+        ("listen", "workers"): args.workers,
+        ("upstreams", 0, "base_url"): args.upstream,
+        ("log", "level"): args.log_level,
+        ("state", "dir"): args.state,
+    }
+    overrides = {place: value for place, value in values.items() if value is not None}
     if not options.has_colours():
         overrides["log", "color"] = False
     file = options.find_config_file(args)
@@ -77,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     source = ConfigSource(read, file)
     config = source.read().config
     start_settings.append(config.listen)
-    # Before any worker starts: each of them would fail with a traceback, again and again.
+    # Before any worker starts, which would fail with a traceback again and again.
     assembly.check_extras(config)
     registry = options.read_records(config).current
     try:
@@ -110,17 +92,18 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         dashboard = f"{url}/admin/"
     if file is not None:
         configuration = str(file.resolve())
-    text = _WELCOME.format(
-        version=__version__,
-        url=url,
-        upstream=", ".join(upstream.base_url for upstream in config.upstreams),
-        dashboard=dashboard,
-        key=_describe_key(config, fresh_key),
-        file=configuration,
-        state=Path(config.state.dir).resolve(),
+    upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
+    # Not print(): it raises on a full disk, waits for a full pipe, and fails once more at exit.
+    log.write_notice(
+        f"compaction-proxy {__version__}\n\n"
+        f"  listening on   {url}\n"
+        f"  upstream       {upstreams}\n"
+        f"  dashboard      {dashboard}\n"
+        f"  admin key      {_describe_key(config, fresh_key)}\n"
+        f"  agents         export OPENAI_BASE_URL={url}/v1\n\n"
+        f"  configuration  {configuration}\n"
+        f"  state          {Path(config.state.dir).resolve()}\n\n"
     )
-    # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
-    log.write_notice(text)
 
 
 def _describe_key(config: Config, fresh_key: str | None) -> str:

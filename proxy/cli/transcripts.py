@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -26,13 +26,7 @@ from proxy.recall.tool import Finder, find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.contract import MEBIBYTE, StoreUnavailable
-from proxy.store.transcripts.archive import (
-    Archive,
-    Retention,
-    Transcript,
-    read_transcript,
-    role_and_text,
-)
+from proxy.store.transcripts.archive import Archive, Retention, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import AnswerLine, MessageLine
 
 _WIDTH_CHARACTERS = 120
@@ -61,14 +55,15 @@ class TranscriptSource(Struct, frozen=True):
             problem = f"{len(matches)} conversations begin with"
         raise NotFoundError(f"{problem} {name!r} in {self.archive.location}; `transcripts list` shows all")
 
-    def read_blocks(self, tenant: str, links: tuple[str, ...]) -> dict[str, bytes]:
-        links_by_key = {make_block_key(tenant, bytes.fromhex(link)): link for link in links}
+    def read_blocks(self, tenant: str, links: Iterable[str]) -> list[bytes]:
+        """Return the blocks that are stored for these links, in their order."""
+        keys = [make_block_key(tenant, bytes.fromhex(link)) for link in links]
         try:
-            blocks = assembly.read_blocks(self.config, list(links_by_key))
+            blocks = assembly.read_blocks(self.config, keys)
         except StoreUnavailable as fault:
             print(f"blocks cannot be read: {fault}", file=sys.stderr)  # noqa: T201
-            return {}
-        return {links_by_key[key]: block for key, block in blocks.items()}
+            return []
+        return [blocks[key] for key in keys if key in blocks]
 
 
 Line = tuple[int | str, str, str]
@@ -106,8 +101,10 @@ def _list_forwarded(forwarded_messages: Sequence[Message], index: int, raw: byte
 
 def _describe_answer(answer: AnswerLine) -> str:
     notes = [answer.model, answer.finish, "cut off" if answer.cut else ""]
-    usage = answer.usage
-    notes += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
+    for name in ("prompt_tokens", "completion_tokens"):
+        if name in answer.usage:
+            tokens = answer.usage[name]
+            notes.append(f"{tokens} {name}")
     return f"[{', '.join(filter(None, notes))}] {role_and_text(answer.message)[1]}"
 
 
@@ -127,29 +124,26 @@ def _fit_line(text: str) -> str:
     return f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
 
 
-Act = Callable[[TranscriptSource, argparse.Namespace], int]
-
-
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = add_command(commands, "transcripts", "the saved originals: list, show, search, export, prune")
     acts = parser.add_subparsers(metavar="ACT", required=True)
-    listing = _add(acts, "list", list_all, "every conversation, the newest last", "list --json")
-    show = _add(acts, "show", show_one, "one conversation, message by message", "show 0ff46b35 --compacted")
+    listing = _add(acts, "list", list_all, "every conversation, the newest last", "transcripts list --json")
+    show = _add(acts, "show", show_one, "one conversation, message by message", "transcripts show 0ff46b35 --compacted")
     show.add_argument("--compacted", action="store_true", help="also the messages that the model saw instead")
     show.add_argument("--full", action="store_true", help="every message whole")
     summary = "find a text in all of them; exit 1 if it is in none"
-    search = _add(acts, "search", search_all, summary, 'search "connection refused"')
+    search = _add(acts, "search", search_all, summary, 'transcripts search "connection refused"')
     search.add_argument("text", metavar="TEXT")
     search.add_argument("--regex", action="store_true", help="TEXT is a regular expression; case is ignored")
     summary = "one conversation as the messages that a client sends"
-    export = _add(acts, "export", export_one, summary, "export 0ff46b35 --request > request.json")
+    export = _add(acts, "export", export_one, summary, "transcripts export 0ff46b35 --request > request.json")
     export.add_argument("--request", action="store_true", help="as the body of a request")
     export.add_argument("--model", metavar="M", help="the request's model (default: the one that answered last)")
     for act in (show, export):
         act.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID if several have it")
         act.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
     summary = "remove the oldest; a dry run unless --yes"
-    prune = _add(acts, "prune", prune_all, summary, "prune --days 7", "prune --days 7 --yes")
+    prune = _add(acts, "prune", prune_all, summary, "transcripts prune --days 7", "transcripts prune --days 7 --yes")
     bounds = (
         ("--days", options.parse_number, "conversations idle for more than N days"),
         ("--mib", options.parse_whole_number, "the oldest, beyond N MiB in all"),
@@ -163,22 +157,25 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def _add(
-    acts: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, act: Act, summary: str, *examples: str
+    acts: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    act: Callable[[TranscriptSource, argparse.Namespace], int],
+    summary: str,
+    *examples: str,
 ) -> argparse.ArgumentParser:
-    parser = add_command(acts, name, summary, *(f"transcripts {example}" for example in examples))
+    def run(args: argparse.Namespace) -> int:
+        config = options.read_config(args)
+        try:
+            return act(TranscriptSource(config, assembly.open_archive(config)), args)
+        except BrokenPipeError:
+            raise
+        except (NotFoundError, OSError) as fault:
+            return options.print_error(options.describe_fault(fault))
+
+    parser = add_command(acts, name, summary, *examples)
     options.add_config_and_state(parser)
-    parser.set_defaults(run=lambda args: _run(act, args))
+    parser.set_defaults(run=run)
     return parser
-
-
-def _run(act: Act, args: argparse.Namespace) -> int:
-    config = options.read_config(args)
-    try:
-        return act(TranscriptSource(config, assembly.open_archive(config)), args)
-    except BrokenPipeError:
-        raise
-    except (NotFoundError, OSError) as fault:
-        return options.print_error(options.describe_fault(fault))
 
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
@@ -188,12 +185,14 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         for row in rows:
             options.print_json(row)
     elif rows:
+        table = []
         for row in rows:
             for name in ("conversation", "first", "last"):
                 row[name] = row[name][:SHORT_CHARACTERS]
             row["bytes"] = format_bytes(row["bytes"])
+            table.append(tuple(row.values()))
         columns = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
-        print(format_table(columns, [tuple(row.values()) for row in rows]))  # noqa: T201
+        print(format_table(columns, table))  # noqa: T201
     else:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
@@ -207,7 +206,7 @@ def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any
         "last": transcript.last_seen,
         "messages": len(transcript.messages),
         "answers": len(transcript.answers),
-        "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
+        "blocks": len(source.read_blocks(transcript.tenant, transcript.messages)),
         "bytes": transcript.saved.bytes,
     }
 
@@ -269,12 +268,15 @@ def _make_finder(args: argparse.Namespace) -> Finder:
 def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     transcript = source.find_one(args.id)
     path = transcript.path(_pick_leaf(transcript, args.leaf))
-    messages = [head.message for head in transcript.head_of(path[-1])] + [line.message for line in path]
+    messages = [head.message for head in transcript.head_of(path[-1])]
+    altered_count = 0
+    for line in path:
+        messages.append(line.message)
+        altered_count += bool(line.altered)
     body = b"[\n" + b",\n".join(messages) + b"\n]"
     if args.request:
         body = b'{"model":%s,"messages":%s}' % (json.dumps(_choose_model(transcript, args.model)).encode(), body)
     sys.stdout.buffer.write(body + b"\n")
-    altered_count = sum(bool(line.altered) for line in path)
     if altered_count:
         print(f"{format_count(altered_count, 'message')} not as sent: secrets were removed", file=sys.stderr)  # noqa: T201
     return 0
@@ -295,7 +297,9 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         days, mib = source.config.transcripts.days, source.config.transcripts.mib
     expired_conversations = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
     entries = []
+    total_bytes = freed_bytes = 0
     for conversation in expired_conversations:
+        total_bytes += conversation.bytes
         entries.append({"conversation": conversation.name, "tenant": conversation.tenant, "bytes": conversation.bytes})
         if not args.json:
             written_at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(conversation.written_at))
@@ -303,11 +307,12 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     if args.json:
         options.print_json(entries)
     elif not args.yes:
-        total = format_bytes(sum(conversation.bytes for conversation in expired_conversations))
-        print(f"{format_count(len(expired_conversations), 'conversation')}, {total}: --yes removes them")  # noqa: T201
+        count = format_count(len(entries), "conversation")
+        print(f"{count}, {format_bytes(total_bytes)}: --yes removes them")  # noqa: T201
     if not args.yes:
         return 0
-    freed_bytes = sum(conversation.remove() for conversation in expired_conversations)
+    for conversation in expired_conversations:
+        freed_bytes += conversation.remove()
     if not args.json:
         print(f"Freed {format_bytes(freed_bytes)}.")  # noqa: T201
     return 0
@@ -323,12 +328,12 @@ def _pick_leaf(transcript: Transcript, prefix: str) -> str:
 
 
 def _find_view(source: TranscriptSource, transcript: Transcript, path: list[MessageLine]) -> View:
-    blocks = source.read_blocks(transcript.tenant, tuple(line.at for line in path))
-    newest = next((blocks[line.at] for line in reversed(path) if line.at in blocks), b"")
-    request, block = parse_path(path), Block.from_bytes(newest)
-    view = None
+    stored_blocks = source.read_blocks(transcript.tenant, [line.at for line in path])
+    request, block = parse_path(path), None
+    if stored_blocks:
+        block = Block.from_bytes(stored_blocks[-1])
     if request and block:
         view = show_with_block(request, links_of(path), block, Rules())
-    if view is None or view.block is None:
-        raise NotFoundError(f"no block is stored for {transcript.saved.short_name}: the model saw what was sent")
-    return view
+        if view.block is not None:
+            return view
+    raise NotFoundError(f"no block is stored for {transcript.saved.short_name}: the model saw what was sent")

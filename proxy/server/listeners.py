@@ -85,7 +85,7 @@ class Listeners:
         self.emit = events.Dispatcher(listeners, self.metrics.listener_errors.add)
         counts = None if snapshots is None else snapshots.read_own()
         if counts:
-            self.metrics.restore(counts)
+            self.metrics.add_snapshot(counts, gauges=False)
         self._track_losses()
 
     def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:

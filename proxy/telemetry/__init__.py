@@ -6,8 +6,8 @@
                         -> Exporter   spans, log records -> a thread makes OTLP messages -> Receiver
                         -> Audit, activity log      a thread writes a file, a table
 
-An event holds no header, query or body, so no listener can leak one. Each reader names the fields that it takes. A
-pipe, a disk or a collector may block, so a bounded queue is before each; if it is full, events are dropped and counted.
+An event holds no header, query or body, so no listener can leak one. A pipe, a disk or a collector may block, so a
+bounded queue is before each; if it is full, events are dropped and counted.
 
 lines        each event as a line for operators: severity, name, fields
 log          these lines on standard output, by structlog; also those of libraries

@@ -1,6 +1,6 @@
 """A listener that writes the activity log: rows and counts for the admin pages.
 
-An incident is the event's log line. Wrong keys are left out: they could fill the log, and the audit log has them.
+An incident is the event's log line. Wrong keys are left out: they could fill the log.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from proxy.telemetry.lines import make_line
 
 MICRODOLLARS_PER_DOLLAR = 1_000_000
 """Counts are integers."""
-_OUTCOME_COUNTS = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
 
 
 class ActivityListener:
@@ -32,7 +31,7 @@ class ActivityListener:
         if (count := _COUNTS.get(type(event))) is not None:
             team = getattr(event, "team", "")
             if not self._is_listed_team(team):
-                team = ""  # names that a gateway makes up would be a row for each of them in each minute
+                team = ""  # a gateway's made-up names would be a row each in each minute
             records.append(CounterDelta(count(event), team))
         if (incident := find_incident(event)) is not None:
             records.append(incident)
@@ -66,8 +65,9 @@ def _count_request(event: events.RequestFinished) -> dict[str, int]:
     counts = {"requests": 1}
     if event.compaction is not None:
         counts["chats"] = 1
-    if event.outcome in _OUTCOME_COUNTS:
-        counts[_OUTCOME_COUNTS[event.outcome]] = 1
+    names = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
+    if event.outcome in names:
+        counts[names[event.outcome]] = 1
     return counts
 
 
@@ -100,7 +100,6 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
 
 
 def _count_microdollars(event: events.SummaryEnded) -> int:
-    """Return 0 if the prices of the model are unknown."""
     prices = resolve_window(event.model).prices_at(event.tokens_read)
     if prices is None:
         return 0

@@ -1,15 +1,14 @@
 """The audit log: acts of operators, by the admin pages or by a command, one line of JSON each.
 
 A large file is renamed and never removed, because an operator must not be able to push out an act by many others. Of
-refused attempts only sixty a minute are written, so that a caller without a key cannot fill the disk; the ordinary log
-has them all. No event holds a key or a body, so this file holds none.
+refused attempts only sixty a minute are written, so that a caller without a key cannot fill the disk.
 """
 
 import errno
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,16 +19,13 @@ from msgspec.structs import asdict
 from proxy import events
 from proxy.lifetime import BackgroundWriter
 
-FILE = "audit.jsonl"
 FILE_LIMIT_BYTES = 16 * 1024 * 1024
 REFUSALS_PER_MINUTE = 60
 FLUSH_SECONDS = 2.0
-"""A reader, and the end of the process, wait this long for lines in the queue."""
+"""Readers and the end of the process wait this long for the queue."""
 
 
 class MinuteLimit:
-    """Allows a number of events in each minute."""
-
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._minute = 0
@@ -51,7 +47,7 @@ def render(event: events.AdminActed) -> bytes:
 
 class AuditFile:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        self.path = folder / FILE
+        self.path = folder / "audit.jsonl"
         self._warn = warn
 
     def write(self, lines: Sequence[bytes]) -> int:
@@ -67,7 +63,7 @@ class AuditFile:
 
     def _append(self, line: bytes) -> None:
         if self.path.exists() and self.path.stat().st_size > FILE_LIMIT_BYTES:
-            # Two workers may do this at once: the second sets a short file aside, and no line is lost.
+            # Two workers may do this at once: the second sets a short file aside.
             self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -120,15 +116,14 @@ def give_to_folder_owner(file: int, folder: Path) -> None:
 
 def read_newest(path: Path, limit: int) -> list[dict[str, Any]]:
     """Return the newest entries, the last one first; `at` is in seconds."""
-    files = [*sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))[-1:], path]
-    lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
-    return list(_parse_lines(reversed(lines[-limit:])))
-
-
-def _parse_lines(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            value = json.loads(line)
-            yield {**value, "at": datetime.fromisoformat(value["at"]).timestamp()}
-        except (ValueError, TypeError, KeyError):  # torn by a full disk, or not written by the proxy
-            continue
+    lines: list[bytes] = []
+    for file in (*sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))[-1:], path):
+        if file.exists():
+            lines += file.read_bytes().splitlines()
+    entries = []
+    for line in reversed(lines[-limit:]):
+        # Some may be torn by a full disk, or not written by the proxy.
+        with suppress(ValueError, TypeError, KeyError):
+            entry = json.loads(line)
+            entries.append({**entry, "at": datetime.fromisoformat(entry["at"]).timestamp()})
+    return entries

@@ -1,8 +1,7 @@
 """Hooks: URLs that are called when something happens.
 
-Each hook has its own queue and task, so one that hangs delays no other and no request. If a queue is full, events are
-dropped. Nothing is tried twice. Redirects are not followed, because they could lead to an inner address. Warnings name
-the host only: the path of many services is their secret.
+Each hook has its own queue and task, so one that hangs delays no other. Nothing is tried twice. Redirects are not
+followed, because they could lead to an inner address. Warnings name the host only: many paths are secrets.
 """
 
 import asyncio
@@ -20,8 +19,6 @@ from proxy.telemetry.lines import encode_json, make_line, pick_fields
 
 
 class Receiver:
-    """`warn` gets a sentence for the operator."""
-
     def __init__(self, kind: str, url: str, timeout_seconds: float, warn: Callable[[str], None]) -> None:
         self._url = url
         self._name = f"{kind} {urlsplit(url).hostname or 'url'}"
@@ -31,7 +28,7 @@ class Receiver:
 
     async def post(self, body: bytes, headers: Mapping[str, str], path: str = "") -> str:
         """Return the reason of a failure, or an empty string."""
-        # A session for each post: posts are rare, and nothing is left to close.
+        # One for each post: posts are rare.
         session = aiohttp.ClientSession(
             timeout=self._timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -110,7 +107,7 @@ class Hook:
 
 
 def make_payload(event: events.Event) -> dict[str, Any] | None:
-    """Return the fields of the log line, without advice to operators: programs read it (docs/operations.md)."""
+    """Return the fields of the log line for programs (docs/operations.md), without advice to operators."""
     line = make_line(event)
     if line is None:
         return None

@@ -1,8 +1,8 @@
 """Each event as a line for operators: severity, name and fields; and how odd values become JSON or terminal text.
 
-Each line names its fields, because a new field of an event must not reach a log or a page unseen. Names come from
-clients and figures from upstreams: half a surrogate pair or an integer of 400 digits must not cost a line, and a
-control character must not forge one or set a terminal's title (https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
+Each line names its fields, because a new field of an event must not reach a log or a page unseen. Half a surrogate pair
+or an integer of 400 digits must not cost a line, and a control character must not forge one or set a terminal's title
+(https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
 """
 
 import json
@@ -14,17 +14,13 @@ import msgspec
 
 from proxy import events
 
-_encode = msgspec.json.Encoder(enc_hook=str).encode
-
-# C0 and C1 controls but for line feed and tab, marks that reverse the direction of text, and half surrogate pairs,
-# which cannot be printed.
+# C0 and C1 controls but for line feed and tab, marks that reverse text, and half surrogate pairs.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def encode_json(fields: Mapping[str, Any]) -> bytes:
-    """Return the JSON of one object, on one line."""
     try:
-        return _encode(fields)
+        return msgspec.json.encode(fields, enc_hook=str)
     except (UnicodeEncodeError, OverflowError):  # half a surrogate pair; an integer of more than 64 bits
         return json.dumps(fields, default=str, separators=(",", ":")).encode()
 
@@ -65,6 +61,7 @@ def to_milliseconds(seconds: float | None) -> float | None:
 
 
 SEVERITIES = ("debug", "info", "warning", "error")
+FAILED_OUTCOMES = ("failed", "upstream-broke")
 Line = tuple[str, str, dict[str, Any]]
 
 
@@ -94,7 +91,7 @@ def _request(event: events.RequestFinished) -> Line:
         fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
     if event.tokens_would_be != event.tokens_after:
         fields["tokens_would_be"] = event.tokens_would_be
-    if event.outcome in ("failed", "upstream-broke"):
+    if event.outcome in FAILED_OUTCOMES:
         return "warning", "request", fields
     return "info", "request", fields
 
@@ -127,7 +124,9 @@ def _compaction(event: events.CompactionEnded) -> Line:
     if event.threshold:
         fields["threshold"] = event.threshold
     name = "compaction-observed" if event.is_observed else "compaction-ended"
-    fields["steps"] = [{"step": step, "messages": messages, "saved": saved} for step, messages, saved in event.steps]
+    fields["steps"] = []
+    for step, messages, saved in event.steps:
+        fields["steps"].append({"step": step, "messages": messages, "saved": saved})
     return "info", name, fields
 
 

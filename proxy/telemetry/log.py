@@ -1,20 +1,19 @@
 """The log: a line for each request and each incident, by structlog. JSON on a pipe, text on a terminal.
 
-Warnings of libraries go through the same processors, by structlog's `ProcessorFormatter`
-(https://www.structlog.org/en/stable/standard-library.html). Lines are rendered on the event loop and written by a
-thread, because standard output may be a pipe that is not read.
+Warnings of libraries go through the same processors (https://www.structlog.org/en/stable/standard-library.html). Lines
+are written by a thread, because standard output may be a pipe that is not read.
 """
 
 import logging
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 from proxy import events
 from proxy.lifetime import BackgroundWriter
@@ -32,7 +31,7 @@ class StandardOutput:
         self._is_torn = False
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """Return how many lines were lost, to a full disk or a reader that is gone."""
+        """Return how many lines were lost."""
         lost_count = 0
         for chunk, count in _join_chunks(lines):
             if not (self._report_loss() and self._write_whole(chunk)):
@@ -66,7 +65,7 @@ class StandardOutput:
 def write_notice(text: str) -> None:
     """Write before the log begins: at most PIPE_BUF bytes, lost without a reader."""
     file = _open_output()
-    # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
+    # A pipe that is ready takes PIPE_BUF bytes at once.
     if _wait_until_writable(file, seconds=1.0):
         with suppress(OSError):
             os.write(file, text.encode()[: select.PIPE_BUF])
@@ -106,16 +105,12 @@ def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
         yield b"".join(chunk), len(chunk)
 
 
-BYTES_PER_KB = 1000
-
-Format = Literal["auto", "json", "text"]
-EventDict = MutableMapping[str, Any]
-
-
 class Log:
-    def __init__(self, level: str, log_format: Format, *, has_colours: bool = True) -> None:
+    """`log_format`: auto, json or text."""
+
+    def __init__(self, level: str, log_format: str, *, has_colours: bool = True) -> None:
         processors = _list_processors(log_format, has_colours=has_colours and is_terminal())
-        # `ReturnLogger`: a call returns the rendered line, or None if the level leaves it out.
+        # A call returns the rendered line, or None if the level leaves it out.
         self._logger = structlog.wrap_logger(
             structlog.ReturnLogger(),
             processors=processors,
@@ -167,11 +162,11 @@ class LibraryHandler(logging.Handler):
         self._log.put(self.format(record))
 
 
-def is_text(log_format: Format) -> bool:
+def is_text(log_format: str) -> bool:
     return log_format == "text" or (log_format == "auto" and is_terminal())
 
 
-def _list_processors(log_format: Format, *, has_colours: bool) -> list[Processor]:
+def _list_processors(log_format: str, *, has_colours: bool) -> list[Processor]:
     if not is_text(log_format):
         return [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -212,14 +207,18 @@ def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> 
 
 def _escape_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
     """Control characters of clients must not reach a terminal, and a line is one line."""
-    return {name: escape_controls(str(value)).replace("\n", "\\n") for name, value in fields.items()}
+    escaped_fields = {}
+    for name, value in fields.items():
+        escaped_fields[name] = escape_controls(str(value)).replace("\n", "\\n")
+    return escaped_fields
 
 
 def _shorten_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
     if fields["event"] == "request":
         return _summarize_request(fields)
     if "steps" in fields:
-        return {**fields, "steps": _summarize_steps(fields["steps"])}
+        steps = [f"{step['step']}:-{step['saved']}" for step in fields["steps"] if step["messages"]]
+        return {**fields, "steps": ",".join(steps)}
     return fields
 
 
@@ -241,13 +240,8 @@ def _summarize_request(fields: EventDict) -> EventDict:
     return line
 
 
-def _summarize_steps(steps: Sequence[Mapping[str, Any]]) -> str:
-    return ",".join(f"{step['step']}:-{step['saved']}" for step in steps if step["messages"])
-
-
 def _format_bytes(amount: float) -> str:
-    for unit in ("B", "kB"):
-        if amount < BYTES_PER_KB * 10:
-            return f"{amount:.0f}{unit}"
-        amount /= BYTES_PER_KB
-    return f"{amount:.0f}MB"
+    for unit, size in (("B", 1), ("kB", 1_000)):
+        if amount < 10_000 * size:
+            return f"{amount / size:.0f}{unit}"
+    return f"{amount / 1_000_000:.0f}MB"

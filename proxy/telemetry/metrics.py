@@ -1,9 +1,8 @@
 """Metrics for Prometheus, summed over all workers of a port.
 
 A scrape reaches one worker by chance, so each writes a snapshot of its numbers into memory that all of them share.
-Labels come from closed sets (routes, outcomes, configured names), never from clients. Counters with known labels begin
-at 0, because Prometheus sees growth only:
-https://prometheus.io/docs/practices/instrumentation/#avoid-missing-metrics.
+Labels come from closed sets, never from clients. Counters with known labels begin at 0, because Prometheus sees growth
+only: https://prometheus.io/docs/practices/instrumentation/#avoid-missing-metrics.
 """
 
 import json
@@ -11,24 +10,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from mmap import mmap
+from operator import add
 from typing import Any, Literal
 from zlib import compress, decompress
 
 from msgspec import Struct, field
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from proxy import __version__, events
 
 PREFIX = "compaction_proxy_"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-
 _SHORT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -93,8 +87,7 @@ _WIRES = {
 class SnapshotArea:
     """Memory shared with child processes: one snapshot, replaced as a whole.
 
-    The new one is written into the free slot of two and takes effect when the header names it: a writer that is killed
-    leaves the last one.
+    The new one is written into the free slot of two and takes effect when the header names it.
     """
 
     def __init__(self) -> None:
@@ -129,7 +122,7 @@ class WorkerSnapshots(Struct, frozen=True):
     """The snapshots of the workers of one port, and the slot of this one.
 
     Prometheus takes each fall of a counter for a restart and adds the whole number once more. So a page holds only
-    written snapshots, which outlive a worker, and the next page, of any worker, holds at least as much.
+    written snapshots, which outlive a worker.
     """
 
     areas: Sequence[SnapshotArea]
@@ -140,9 +133,6 @@ class WorkerSnapshots(Struct, frozen=True):
 
     def read_own(self) -> bytes:
         return self.areas[self.slot].read()
-
-    def read_all(self) -> list[bytes]:
-        return [snapshot for area in self.areas if (snapshot := area.read())]
 
 
 class Metrics(Collector):
@@ -208,11 +198,11 @@ class Metrics(Collector):
             count(event)
 
     def track(self, series: Series, read: Callable[[], float]) -> None:
-        """Add a number that is counted elsewhere. It is read whenever the metrics are."""
+        """Add a number that is counted elsewhere."""
         self._tracked.append((series, read, 0.0))
 
     def _handlers(self) -> dict[type, Callable[[Any], None]]:
-        # By type and not by `match`: this runs for every event, and the most frequent ones would come last.
+        # By type and not by `match`: this runs for every event.
         return {
             events.LoopLagged: lambda event: self.loop_lag.observe(event.seconds),
             events.RequestFinished: self._count_request,
@@ -257,7 +247,6 @@ class Metrics(Collector):
             self.upstream.add(event.upstream, status)
 
     def _count_turn(self, event: events.TurnEnded) -> None:
-        """Count figures that the upstream reported, and a comparison if both of its sides are known."""
         # A gateway may send any name of a team; only those of the configuration become a label.
         team = event.team if self._is_listed_team(event.team) else ""
         model = self._label_model(event.model)
@@ -275,7 +264,7 @@ class Metrics(Collector):
                 dollars.add(label, "would-be", by=would_be)
 
     def _label_model(self, model: str) -> str:
-        """Return "other" for an unknown model: clients may send any name, and the number of labels is bounded."""
+        """Return "other" for an unknown model: clients may send any name."""
         if model in self._models:
             return model
         if len(self._models) >= MODEL_LABELS_MAX or not self._is_known_model(model):
@@ -306,24 +295,25 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         self.update_tracked()
-        return (series.to_family() for series in self.series)
+        for series in self.series:
+            yield series.to_family()
 
     def to_snapshot(self) -> bytes:
         self.update_tracked()
-        return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
-
-    def restore(self, snapshot: bytes) -> None:
-        """Continue the counters, but not the gauges, of the worker that this one replaces."""
-        self.add_snapshot(snapshot, gauges=False)
+        values_by_name = {}
+        for series in self.series:
+            values_by_name[series.name] = list(series.values.items())
+        return json.dumps(values_by_name).encode()
 
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
+        """A worker that replaces another continues its counters, but not its gauges."""
         values_by_name = json.loads(snapshot)
         for series in self.series:
             if series.kind == "gauge" and not gauges:
                 continue
             for labels, numbers in values_by_name.get(series.name, ()):
                 own = series.values.setdefault(tuple(labels), [0.0] * len(numbers))
-                own[:] = [a + b for a, b in zip(own, numbers, strict=True)]
+                own[:] = map(add, own, numbers)
 
     def render_page(self, snapshots: WorkerSnapshots | None = None) -> bytes:
         """Sum up all workers' snapshots; without any, render this worker's own numbers."""
@@ -332,6 +322,7 @@ class Metrics(Collector):
         snapshots.write(self.to_snapshot())
         total = Metrics()
         total.workers.values.clear()
-        for snapshot in snapshots.read_all():
-            total.add_snapshot(snapshot)
+        for area in snapshots.areas:
+            if snapshot := area.read():
+                total.add_snapshot(snapshot)
         return generate_latest(total)

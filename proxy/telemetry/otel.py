@@ -2,8 +2,8 @@
 
 Events already hold the content of a span, so no SDK takes part in a request. The event loop puts each event into a
 queue, a thread turns batches into OTLP's protobuf messages (https://opentelemetry.io/docs/specs/otlp/), and the loop
-posts these. Metrics are at /metrics and the log is on standard output: collectors read both. Attributes follow the
-conventions for HTTP (https://opentelemetry.io/docs/specs/semconv/http/http-spans/) and generative AI
+posts these. Attributes follow the conventions for HTTP
+(https://opentelemetry.io/docs/specs/semconv/http/http-spans/) and generative AI
 (https://opentelemetry.io/docs/specs/semconv/gen-ai/). Needs the extra `otel`.
 """
 
@@ -23,7 +23,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from proxy import __version__, events
 from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.hooks import Receiver
-from proxy.telemetry.lines import encode_json, to_milliseconds
+from proxy.telemetry.lines import FAILED_OUTCOMES, to_milliseconds
 from proxy.wire.http_head import Trace
 
 Attributes = Mapping[str, str | bool | int | float | None]
@@ -44,7 +44,7 @@ def _any_value(value: object) -> AnyValue:
         case str():
             return AnyValue(string_value=make_text(value))
         case _:
-            return AnyValue(string_value=encode_json({"value": value})[9:-1].decode("utf-8", "replace"))
+            return AnyValue(string_value=str(value))
 
 
 def make_text(value: str) -> str:
@@ -53,7 +53,6 @@ def make_text(value: str) -> str:
 
 
 HELD_SPANS_MAX = 1_000
-FAILED_OUTCOMES = ("failed", "upstream-broke")
 CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
 PROVIDERS = {
     "api.openai.com": "openai",
@@ -72,9 +71,9 @@ class SpanBuilder:
         self._base_urls = base_urls
         self._ready: list[Span] = []
         self._calls: dict[str, tuple[float, Span]] = {}
-        """Those that wait for their usage, and since when, by the id of the request."""
+        """By the id of the request: those that wait for their usage, and since when."""
         self._usages: OrderedDict[str, list[KeyValue]] = OrderedDict()
-        """By the id of the request. The event with it comes before or after that of the call."""
+        """By the id of the request. It is known before or after the call."""
 
     def add(self, at: int, event: events.Event) -> None:
         match event:
@@ -230,7 +229,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 class Exporter:
-    """Make it on the event loop, close it from a thread. `base_urls`: by upstream. `headers` go to the collector."""
+    """Make it on the event loop, close it from a thread. `base_urls`: by upstream."""
 
     def __init__(
         self,
@@ -267,7 +266,7 @@ class Exporter:
         lost_count = 0
         for at, event in items:
             try:
-                self._spans.add(at, event)  # a span only if it carries a trace
+                self._spans.add(at, event)
             except (ValueError, TypeError):  # of protobuf: words of a client must not cost the spans of others
                 lost_count += 1
         if not self._post_spans(self._spans.release(held_seconds=10.0)):

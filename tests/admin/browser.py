@@ -9,18 +9,13 @@ from tests.admin import install
 HERE = Path(__file__).parent
 
 
-async def run_scene(admin, scene):
-    """What was seen on a way through the pages; pictures of it lie beside the proxy's state."""
-    folder = admin.proxy.place / "pictures"
+async def run_scene(admin, scene, folder=None):
+    """What was seen on a way through the pages; pictures of it lie beside the proxy's state, or in this folder."""
+    folder = folder or admin.proxy.place / "pictures"
     folder.mkdir(exist_ok=True)
-    command = [
-        str(install.PYTHON),
-        str(HERE / "browser_scenes.py"),
-        f"http://localhost:{admin.proxy.port}",
-        admin.key,
-        scene,
-    ]
-    process = await asyncio.create_subprocess_exec(*command, str(folder), stdout=asyncio.subprocess.PIPE)
+    script, url = HERE / "browser_scenes.py", f"http://localhost:{admin.proxy.port}"
+    command = [str(install.PYTHON), str(script), url, admin.key, scene, str(folder)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     text, _ = await process.communicate()
     assert process.returncode == 0
     seen = json.loads(text)

@@ -303,36 +303,29 @@ def messages(observer):
 
 def portraits(browser, url, key, folder):
     """Pictures for the documents: light, dark, and on a phone. The phone shows the changes in one column."""
-    places = {
-        "usage": "#/usage?by=model",
-        "requests": "#/requests",
-        "conversation": "#/conversations",
-        "policies": "#/policies/patient",
-    }
-    for page, place in places.items():
-        for name, scheme, size in (
-            ("", "light", (1020, 700)),
-            ("-dark", "dark", (1020, 700)),
-            ("-phone", "light", (390, 780)),
-        ):
-            if name and (page, name) not in (("usage", "-dark"), ("conversation", "-phone")):
-                continue
-            observer = PageObserver(browser, url, color_scheme=scheme, viewport={"width": size[0], "height": size[1]})
-            observer.log_in(key)
-            observer.go(place)
-            if page == "conversation":
-                observer.page.click("a.titled >> nth=1")
-                observer.page.wait_for_selector(".strip .block")
-                observer.open_cleared()
-            if page == "policies":
-                observer.page.click("button:text('What if?')")
-                observer.page.wait_for_selector(".trial .pair", timeout=60_000)
-            if page == "conversation":
-                observer.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
-            elif page == "policies":
-                observer.page.evaluate("document.querySelector('.trial').scrollIntoView(); scrollBy(0, -70)")
-            observer.page.wait_for_timeout(300)
-            observer.page.screenshot(path=str(Path(folder) / f"{page}{name}.png"))
+    desktop, phone = {"width": 1020, "height": 700}, {"width": 390, "height": 780}
+    for name, place, scheme, size in (
+        ("usage", "#/usage?by=model", "light", desktop),
+        ("usage-dark", "#/usage?by=model", "dark", desktop),
+        ("requests", "#/requests", "light", desktop),
+        ("conversation", "#/conversations", "light", desktop),
+        ("conversation-phone", "#/conversations", "light", phone),
+        ("policies", "#/policies/patient", "light", desktop),
+    ):
+        observer = PageObserver(browser, url, color_scheme=scheme, viewport=size)
+        observer.log_in(key)
+        observer.go(place)
+        if place == "#/conversations":
+            observer.page.click("a.titled >> nth=1")
+            observer.page.wait_for_selector(".strip .block")
+            observer.open_cleared()
+            observer.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
+        elif name == "policies":
+            observer.page.click("button:text('What if?')")
+            observer.page.wait_for_selector(".trial .pair", timeout=60_000)
+            observer.page.evaluate("document.querySelector('.trial').scrollIntoView(); scrollBy(0, -70)")
+        observer.page.wait_for_timeout(300)
+        observer.page.screenshot(path=str(Path(folder) / f"{name}.png"))
     return observer.findings
 
 

@@ -1,5 +1,7 @@
 """A proxy with recorded activity for the tests of the admin pages."""
 
+from contextlib import asynccontextmanager
+
 import pytest
 import pytest_asyncio
 
@@ -18,23 +20,24 @@ def run():
     return sample(TURNS)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def busy_proxy(run, tmp_path_factory):
-    """A proxy in which two teams' agents have worked, before a window that was too small for them."""
-    model = SimulatedModel(run, Tokenizers().of(NAME), Manner(window=WINDOW))
-    place = tmp_path_factory.mktemp("admin")
+@asynccontextmanager
+async def agents_at_work(run, place, window):
+    """A proxy in which two teams' agents have worked."""
+    model = SimulatedModel(run, Tokenizers().of(NAME), Manner(window=window))
     async with (
         SimulatedServer(model) as upstream,
         serving(None, place=place, config=admin_config(upstream.url)) as proxy,
     ):
-        texts = {team: team_key(proxy, team) for team in ("platform", "search")}
-        for text in texts.values():
+        for team in ("platform", "search"):
+            text = team_key(proxy, team)
             await until_open(proxy, text)
             async for turn in Agent(run, proxy.url, NAME, 0, text).work():
                 assert turn.ok, turn
         yield AdminClient(proxy)
 
 
-@pytest.fixture
-def window():
-    return WINDOW
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def busy_proxy(run, tmp_path_factory):
+    """Its window was too small for them."""
+    async with agents_at_work(run, tmp_path_factory.mktemp("admin"), WINDOW) as admin:
+        yield admin

@@ -34,6 +34,7 @@ FAILURES = (
 
 def fill(folder: Path, now: float, per_hour: int = 60, seed: int = 7) -> None:
     """Write the day that ends now."""
+    folder.mkdir(mode=0o700)
     dice, clock = random.Random(seed), {"now": now}
     log = ActivityLog(folder, clock=even_clock(lambda: clock["now"]))
     for number in range(HOURS * per_hour):
@@ -49,6 +50,7 @@ def fill(folder: Path, now: float, per_hour: int = 60, seed: int = 7) -> None:
 
 def fill_with_sessions(folder: Path, count: int) -> None:
     """Write one request of each of so many sessions, each larger than the one before."""
+    folder.mkdir(mode=0o700)
     log = ActivityLog(folder)
     for number in range(count):
         log.record(replace(TURN, session=f"session-{number}", tokens_before=1_000 + number))

@@ -12,6 +12,7 @@ from proxy.admin.dispatch import ROUTES
 from proxy.admin.policy_pages import find_kind
 from proxy.config import load
 from proxy.store.activity_log import ActivityLog
+from tests.admin.conftest import WINDOW
 from tests.support.admin_client import TURN
 from tests.support.proxy_client import whole_log
 
@@ -90,11 +91,11 @@ async def test_a_title_is_what_the_user_asked_for_first(conversation):
     assert conversation["title"].startswith("Customers complain that some of them")
 
 
-async def test_a_conversation_is_shown_request_by_request(data, window):
+async def test_a_conversation_is_shown_request_by_request(data):
     actions = [turn["action"] for turn in data["turns"]]
     assert {"created", "applied"} <= set(actions)
     assert all(re.fullmatch(r"patient@[0-9a-f]{8}", turn["policy"]) for turn in data["turns"])
-    assert all(turn["tokens_read"] <= window for turn in data["turns"])
+    assert all(turn["tokens_read"] <= WINDOW for turn in data["turns"])
 
 
 async def test_every_message_has_a_status(data):
@@ -124,19 +125,13 @@ async def test_a_message_is_shown_beside_what_is_forwarded_instead(admin, data):
     assert await admin.read_error(404, "GET", f"/conversations/{name}/messages/first")
 
 
-async def test_an_earlier_request_is_shown_as_it_was(admin, data):
-    name, turns = data["conversation"], data["turns"]
-    early = await admin.read(f"/conversations/{name}?at={turns[3]['link']}")
-    assert early["at"] == turns[3]["link"]
-    assert len(early["pieces"]) == turns[3]["messages"]
-
-
 async def test_an_earlier_request_is_shown_as_it_was_forwarded_then(admin, data):
     """Also right before a block was made that covers what this request held already."""
     name, turns = data["conversation"], data["turns"]
     made = [place for place, turn in enumerate(turns) if turn["action"] == "created"]
     for turn in (turns[place] for before in made for place in (before - 1, before)):
         shown = await admin.read(f"/conversations/{name}?at={turn['link']}")
+        assert (shown["at"], len(shown["pieces"])) == (turn["link"], turn["messages"])
         share = sum(each["bytes_sent"] for each in shown["pieces"]) / sum(each["bytes"] for each in shown["pieces"])
         assert share == pytest.approx(turn["tokens_forwarded"] / turn["tokens_raw"], abs=0.12), turn
 
@@ -197,25 +192,12 @@ async def test_no_query_path_or_body_makes_it_fail(admin, route):
             answer = await admin.send(route.method, f"/admin/api{path}{query}")
             assert answer.status < 500, (path, query)
         for raw in (
-            b"",
-            b"null",
-            b"[]",
-            b'{"team": "nobody"}',
-            b"\xff",
-            b'{"team": 1}',
-            b"[" * 5000,
-            b'{"on": "\\ud800"}',
-        ):
+            b"", b"null", b"[]", b'{"team": "nobody"}', b"\xff", b'{"team": 1}', b"[" * 5000, b'{"on": "\\ud800"}',
+        ):  # fmt: skip
             headers = {"content-type": "application/json"}
             answer = await admin.send(route.method, f"/admin/api{path}", raw=raw, headers=headers)
             assert answer.status < 500, (path, raw)
     assert "our-fault" not in await whole_log(admin.proxy)
-
-
-async def test_another_method_is_told_which_there_are(admin):
-    answer = await admin.send("POST", "/admin/api/conversations")
-    assert answer.head.first("allow") == "GET, HEAD"
-    assert (await admin.send("HEAD", "/admin/api/overview")).status == 200
 
 
 async def test_a_key_is_shown_once_and_opens_until_it_is_revoked(admin):
@@ -244,15 +226,9 @@ async def test_a_switch_is_turned_for_a_team_and_for_all(admin):
     for team in ("", "search"):
         await admin.read("/switches", method="PUT", body={"on": True, "team": team})
     assert not any(each["halted"] for each in (await admin.read("/teams"))["teams"])
-
-
-async def test_acts_are_in_the_audit_log_for_this_user_only(admin):
-    await admin.read("/switches", method="PUT", body={"on": True, "team": "search"})
     act = (await admin.read("/audit?limit=1"))["acts"][0]
     assert (act["who"], act["address"], act["act"], act["subject"]) == ("admin", "127.0.0.1", "switch on", "search")
-    file = admin.proxy.state / "audit.jsonl"
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert admin.key not in file.read_text()
+    assert admin.key not in (admin.proxy.state / "audit.jsonl").read_text()
 
 
 async def test_only_the_user_of_the_proxy_can_read_what_it_stores(admin):

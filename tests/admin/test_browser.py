@@ -72,7 +72,6 @@ async def test_a_shortened_message_shows_what_was_left_out_and_has_an_address(bu
 
 
 async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
-    (tmp_path / "state").mkdir(mode=0o700)
     demo_traffic.fill(tmp_path / "state", time.time() - 60)
     async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
         seen = await run_scene(AdminClient(proxy), "figures")
@@ -84,7 +83,6 @@ async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
 
 
 async def test_of_many_sessions_the_page_lists_some_and_sums_up_the_others(tmp_path):
-    (tmp_path / "state").mkdir(mode=0o700)
     demo_traffic.fill_with_sessions(tmp_path / "state", GROUPS_LISTED_MAX + 1_050)
     async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
         seen = await run_scene(AdminClient(proxy), "many_groups")

@@ -2,6 +2,8 @@
 
 import json
 
+from msgspec.structs import replace
+
 from proxy.admin.conversation_branch import show_with_block, show_without_block
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
@@ -50,9 +52,7 @@ def test_a_cleared_result_names_the_step_and_shows_its_placeholder():
 
 
 def test_a_message_with_a_pin_is_pinned():
-    rules = Rules(
-        keep=PLAIN.keep, clear_at_least=2_000, horizon=1_000, summary=PLAIN.summary, pins=Pins(markers=("Never",))
-    )
+    rules = replace(PLAIN, pins=Pins(markers=("Never",)))
     _, view = forward_with_statuses(request(user("Never push."), assistant("Well."), user("Go."), *WORK), rules)
     assert statuses(view)[:3] == ["pinned", "kept", "kept"]
 

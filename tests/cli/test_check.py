@@ -31,25 +31,6 @@ def test_the_defaults_can_be_printed_and_are_good(check, capsys):
     assert check(as_yaml())[0] == 0
 
 
-def test_an_unambiguous_value_is_accepted(check, explain):
-    text = """
-    log: {level: INFO}
-    teams: {research: , support: }
-    policies:
-      default:
-        pins: {markers: "IMPORTANT:"}
-    """
-    code, out, err = check(text)
-    assert (code, err) == (0, "")
-    assert "OK" in out
-    shown = explain()
-    expected = {
-        "log.level": "info",
-        "policy default.pins.markers": "IMPORTANT:",
-    }
-    assert {path: shown[path].removesuffix(".0").partition("@")[0] for path in expected} == expected
-
-
 @pytest.mark.parametrize(
     "key", ["env:sk-proj-9fK2vQw7LpXmTb4hYdZr3nAc", "file:ghp_0123456789abcdefghij0123456789abcdef"]
 )
@@ -58,18 +39,6 @@ def test_a_key_in_the_place_of_its_reference_is_not_shown(key, tmp_path, capsys)
     main(["explain", "--config", str(tmp_path / "proxy.yaml")])
     shown = capsys.readouterr()
     assert key.partition(":")[2] not in shown.out + shown.err
-
-
-@pytest.fixture
-def explain(tmp_path, capsys):
-    """What `explain` shows of the file that was checked last."""
-
-    def run():
-        assert main(["explain", "--config", str(tmp_path / "proxy.yaml")]) == 0
-        rows = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
-        return {path: rest.strip().split("  ")[0] for path, rest in rows}
-
-    return run
 
 
 def test_a_setting_without_effect_is_a_warning_and_no_fault(check):

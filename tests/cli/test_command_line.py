@@ -72,13 +72,9 @@ def test_faults_of_a_configuration_are_json_too(capsys, folder):
 
 @pytest.mark.seconds
 async def test_a_configuration_and_a_conversation_are_read_from_standard_input(folder):
-    def run(text, *words):
-        command = [sys.executable, "-m", "proxy", *words]
-        return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
-
-    bad = run("listen: {port: 99999}\n", "check", "-")
+    bad = run_module("check", "-", folder=folder, input="listen: {port: 99999}\n")
     assert (bad.returncode, bad.stderr.startswith("/dev/stdin:1: listen.port: ")) == (1, True)
-    good = run(json.dumps(CHAT), "compact", "-", "--json")
+    good = run_module("compact", "-", "--json", folder=folder, input=json.dumps(CHAT), stdout=subprocess.PIPE)
     assert (good.returncode, json.loads(good.stdout)["messages_before"]) == (0, 1)
 
 
@@ -105,16 +101,8 @@ def test_an_argument_that_cannot_be_used_is_named(folder, words, expected):
 
 def run_module(*words, folder, **how):
     command = [sys.executable, "-m", "proxy", *words]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-        **how,
-        check=False,
-    )
+    how = {"input": "", "stderr": subprocess.PIPE, "text": True, "timeout": 120, **how}
+    return subprocess.run(command, cwd=folder, check=False, **how)
 
 
 @pytest.mark.seconds

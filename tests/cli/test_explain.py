@@ -94,6 +94,18 @@ def test_a_group_that_one_variable_sets_is_replaced_with_its_origins(explain, te
     assert rows["listen.host"] == ("127.0.0.1", "default")
 
 
+def test_an_unambiguous_value_is_accepted(explain):
+    text = """
+    log: {level: INFO}
+    teams: {research: , support: }
+    policies: {default: {pins: {markers: "IMPORTANT:"}}}
+    """
+    code, rows = explain(text=text)
+    assert code == 0
+    assert rows["log.level"][0] == "info"
+    assert rows["policy default.pins.markers"][0] == "IMPORTANT:"
+
+
 def test_a_policy_that_is_named_nowhere_applies_by_default(explain):
     _, rows = explain(text="upstreams: [{name: a, base_url: 'http://localhost:9/v1'}]\n")
     assert rows["applies"][1] == "default (upstreams.0.policy)"

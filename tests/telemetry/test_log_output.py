@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -74,12 +74,14 @@ def config(up, form="json"):
     return {**settings({"base_url": up.url, "name": "lab", "window": 1_000_000}), "log": {"format": form}}
 
 
-async def test_a_full_disk_from_the_start_is_served_and_counted(up, serve):
-    async with serve(None, config=config(up), standard_output=FULL) as proxy:
-        await must_serve(proxy)
-        await until_dropped(proxy)
-        assert await metric(proxy, "listener_errors_total") == 0
-    assert proxy.errors == ""
+@pytest.mark.parametrize("output", [lambda: nullcontext(FULL), pipe_without_reader], ids=["full disk", "no reader"])
+async def test_a_full_disk_and_a_reader_that_is_gone_cost_log_lines_only(up, serve, output):
+    with output() as path:
+        async with serve(None, config=config(up), standard_output=path) as proxy:
+            await must_serve(proxy)
+            await until_dropped(proxy)
+            assert await metric(proxy, "listener_errors_total") == 0
+        assert proxy.errors == ""
 
 
 @pytest.mark.seconds
@@ -88,14 +90,6 @@ async def test_a_full_disk_does_not_stop_several_workers(up, serve):
         for _ in range(4):
             assert (await ask(proxy, chat())).status == 200
     assert proxy.errors == ""
-
-
-async def test_a_reader_that_is_gone_costs_log_lines_only(up, serve):
-    with pipe_without_reader() as path:
-        async with serve(None, config=config(up), standard_output=path) as proxy:
-            await must_serve(proxy)
-            await until_dropped(proxy)
-        assert proxy.errors == ""
 
 
 @pytest.mark.seconds

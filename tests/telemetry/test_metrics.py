@@ -6,11 +6,13 @@ import multiprocessing
 import os
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
-from proxy.events import SummaryEnded, TurnEnded
+from proxy.events import SummaryEnded
 from proxy.telemetry.metrics import PREFIX, SNAPSHOT_BYTES_MAX, Metrics, SnapshotArea, WorkerSnapshots
+from tests.support.admin_client import TURN
 
 
 def read_samples(metrics, snapshots=None):
@@ -22,19 +24,11 @@ def read_samples(metrics, snapshots=None):
     }
 
 
-COSTS = {
-    "team": "red",
-    "prompt_tokens": 100,
-    "cached_tokens": 90,
-    "paid_dollars": 0.01,
-    "plain_dollars": 0.04,
-    "would_be_dollars": None,
-}
+COSTS = {"prompt_tokens": 100, "cached_tokens": 90, "paid_dollars": 0.01, "plain_dollars": 0.04}
 
 
 def turn(**more):
-    nothing = dict.fromkeys(TurnEnded.__struct_fields__, "")
-    return TurnEnded(**{**nothing, **COSTS, **more})
+    return replace(TURN, **{"team": "red", "would_be_dollars": None, **COSTS, **more})
 
 
 def test_series_that_are_known_beforehand_start_at_0():
@@ -65,7 +59,7 @@ def test_a_worker_that_is_started_again_counts_on_but_is_empty():
     dead.store_faults.add()
     dead.in_flight.add(by=7)
     snapshots.write(dead.to_snapshot())
-    fresh.restore(snapshots.read_own())
+    fresh.add_snapshot(snapshots.read_own(), gauges=False)
     assert read_samples(fresh)["store_faults_total",] == 1
     assert read_samples(fresh)["inflight",] == 0
     assert read_samples(fresh)["workers", __version__] == 1
@@ -78,7 +72,7 @@ def test_a_page_holds_only_what_outlives_the_worker_that_answers():
     shown.store_faults.add(by=5)
     read_samples(shown, WorkerSnapshots(areas, 0))
     again, neighbour = Metrics(), Metrics()
-    again.restore(areas[0].read())
+    again.add_snapshot(areas[0].read(), gauges=False)
     assert read_samples(neighbour, WorkerSnapshots(areas, 1))["store_faults_total",] == 5
     assert read_samples(again, WorkerSnapshots(areas, 0))["store_faults_total",] == 5
 

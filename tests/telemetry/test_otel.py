@@ -14,6 +14,7 @@ from proxy import events
 from proxy.telemetry.hooks import Receiver
 from proxy.telemetry.otel import Exporter, SpanBuilder
 from proxy.wire.http_head import Trace, continue_trace
+from tests.support.admin_client import TURN
 from tests.support.agent import Agent, reading
 from tests.support.collector import Collector, attributes
 from tests.support.compacting_proxy import metric
@@ -113,8 +114,7 @@ async def test_half_a_surrogate_pair_in_the_name_of_a_model_costs_no_span_and_a_
 
 
 def ended(number):
-    values = {"request_id": f"cp-{number}", "prompt_tokens": 7, "output_tokens": 2, "cached_tokens": None}
-    return events.TurnEnded(**{**dict.fromkeys(events.TurnEnded.__struct_fields__, ""), **values})
+    return structs.replace(TURN, request_id=f"cp-{number}", prompt_tokens=7)
 
 
 def test_the_usage_of_an_answer_is_in_the_span_of_its_call_whichever_is_known_first():

@@ -22,6 +22,7 @@ import yaml
 from proxy import events
 from proxy.telemetry.metrics import PREFIX, Metrics
 from tests import ROOT
+from tests.support.admin_client import TURN
 from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import Upstream, answer
 
@@ -36,15 +37,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason="there is no Prometheus here"),
 ]
-
-COSTS = {
-    "team": "red",
-    "prompt_tokens": 100,
-    "cached_tokens": 90,
-    "paid_dollars": 0.01,
-    "plain_dollars": 0.04,
-    "would_be_dollars": 0.01,
-}
 
 
 def everything() -> Iterator[events.Event]:
@@ -67,8 +59,7 @@ def everything() -> Iterator[events.Event]:
     yield events.ViewRefused("r", "openai", helped=True)
     yield events.PromptTruncated("c", "openai", 100, 50, is_repeated=False)
     yield events.LoopLagged(0.01)
-    texts = dict.fromkeys(events.TurnEnded.__struct_fields__, "")
-    yield events.TurnEnded(**{**texts, **COSTS})
+    yield TURN
 
 
 def happening(metrics: Metrics) -> Metrics:
@@ -122,7 +113,6 @@ async def query_values(port: int, question: str) -> list[float]:
     return await asyncio.to_thread(ask)
 
 
-@pytest.mark.slow
 async def test_every_question_of_the_dashboard_finds_an_answer(tmp_path):
     """Of a page on which everything happens once more whenever it is read."""
     metrics = Metrics()
