@@ -8,8 +8,6 @@ Four kinds of values:
 - The *secret* keys the hash by which conversations are recognised. The first worker makes it.
 - A *document* is small, kept for good and changed by several workers: each change names the value that it replaces.
 
-All but the documents can be derived again, so a store that cannot answer raises only `StoreUnavailable`.
-
 Keys begin with the tenant. Values are opaque bytes that carry their own version.
 """
 
@@ -23,8 +21,7 @@ from msgspec import Struct
 SECRET_BYTES = 33
 """One more than in version 0.1: so the length tells the version that made a store."""
 MEBIBYTE = 1024 * 1024
-WEEK_SECONDS = 7 * 24 * 3600.0
-FACT_SECONDS_MAX = WEEK_SECONDS
+FACT_SECONDS_MAX = 7 * 24 * 3600.0
 """No fact is stored for longer."""
 RECORDED_USES_PER_LIFETIME = 32
 """A look-up puts off the expiry of its block, but writes that only this often in its life: reads stay reads."""
@@ -38,7 +35,7 @@ def ignore(_warning: str) -> None:
 
 
 class StoreUnavailable(Exception):
-    """The request continues without the store, and `FallbackStore` tells operators."""
+    """The only exception of a store: the request continues without it."""
 
 
 class Found(Struct, frozen=True):
@@ -51,11 +48,8 @@ class StoreLimits(Struct, frozen=True):
 
     block_bytes: int = 256 * MEBIBYTE
     fact_bytes: int = 32 * MEBIBYTE
-    block_seconds: float = WEEK_SECONDS
+    block_seconds: float = 7 * 24 * 3600.0
     """From its last use on."""
-
-
-DEFAULT_LIMITS = StoreLimits()
 
 
 class Store(Protocol):
@@ -93,17 +87,15 @@ class Store(Protocol):
 
 
 JUMP_SECONDS = 3600.0
-"""A clock that advances by this much more than the elapsed time was set, or a virtual machine was paused."""
-EVEN_SECONDS = 3600.0
-"""A clock that jumped ahead is believed after it has run evenly for this long."""
-# This clock includes suspended time (https://man7.org/linux/man-pages/man2/clock_gettime.2.html). On macOS the
-# monotonic one does.
-_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that jumps ahead by more is believed once it has run evenly for as long."""
 
 
 def read_elapsed() -> float:
-    """Return seconds since some moment. This clock cannot be set."""
-    return time.clock_gettime(_ELAPSED)
+    """Return seconds since some moment, by a clock that cannot be set.
+
+    It includes suspended time: https://man7.org/linux/man-pages/man2/clock_gettime.2.html (on macOS the monotonic one).
+    """
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SystemClock:
@@ -132,7 +124,7 @@ class SystemClock:
             if offset - self._offset > JUMP_SECONDS:
                 if self._jumped is None or abs(offset - self._jumped[0]) > JUMP_SECONDS:
                     self._jumped = offset, elapsed_seconds
-                if elapsed_seconds - self._jumped[1] < EVEN_SECONDS:
+                if elapsed_seconds - self._jumped[1] < JUMP_SECONDS:
                     return self._offset + elapsed_seconds
             self._offset, self._jumped = offset, None
             return now

@@ -15,17 +15,19 @@ from typing import TypeVar
 from proxy.store.contract import StoreUnavailable
 
 T = TypeVar("T")
-SHARED_MEMORY_PIECE_BYTES = 32 * 1024
-"""SQLite maps the file `-shm` in pieces of this size (https://sqlite.org/walformat.html)."""
 BROKEN_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-Prepare = Callable[[sqlite3.Connection], None]
 
 
 class DatabaseFile:
     """An SQLite file for one thread at a time. `prepare` makes its tables."""
 
-    def __init__(self, path: Path, warn: Callable[[str], None], prepare: Prepare, busy_seconds: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        warn: Callable[[str], None],
+        prepare: Callable[[sqlite3.Connection], None],
+        busy_seconds: float,
+    ) -> None:
         self.path = path
         self._shared_memory = path.with_name(path.name + "-shm")
         self._warn = warn
@@ -86,10 +88,11 @@ class DatabaseFile:
 
         Never open it: closing it would release SQLite's own locks (https://sqlite.org/howtocorrupt.html).
         """
+        piece_bytes = 32 * 1024  # which SQLite maps at once: https://sqlite.org/walformat.html
         with suppress(OSError):
-            if self._shared_memory.stat().st_size < SHARED_MEMORY_PIECE_BYTES:
+            if self._shared_memory.stat().st_size < piece_bytes:
                 os.truncate(self._shared_memory, 0)
-                os.truncate(self._shared_memory, 32 * SHARED_MEMORY_PIECE_BYTES)
+                os.truncate(self._shared_memory, 32 * piece_bytes)
 
     def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
         """Keep the broken file for inspection, unless another process was quicker."""

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import (
-    DEFAULT_LIMITS,
     MEBIBYTE,
     SECRET_BYTES,
     Found,
@@ -46,7 +45,7 @@ class _ExpiringValues:
 
 
 class MemoryStore:
-    def __init__(self, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = read_elapsed) -> None:
+    def __init__(self, limits: StoreLimits = StoreLimits(), clock: Callable[[], float] = read_elapsed) -> None:
         self._blocks = _ExpiringValues(limits.block_bytes)
         self._facts = _ExpiringValues(limits.fact_bytes)
         self._block_seconds = limits.block_seconds
@@ -107,7 +106,6 @@ class MemoryStore:
 
 
 FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE)
-REPORT_INTERVAL_SECONDS = 1.0
 
 
 class FallbackStore:
@@ -204,7 +202,7 @@ class FallbackStore:
     def _report_fault(self, fault: str) -> None:
         """Many requests fail at once, and for the same reason."""
         now = self._clock()
-        if now - self._reported_at >= REPORT_INTERVAL_SECONDS:
+        if now - self._reported_at >= 1:
             self._reported_at = now
             self._warn(fault)
 

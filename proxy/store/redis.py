@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proxy.config.state_url import parse_state_url
-from proxy.store.contract import DEFAULT_LIMITS, RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
+from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
 from proxy.store.redis_client import CHECK_TIMEOUT_SECONDS, STORE_TIMEOUT_SECONDS, Argument, GuardedClient, Script
 
 # Each value begins with 8 bytes: its deadline by the server's clock (those of replicas differ) or by that of a test.
@@ -129,7 +129,7 @@ class RedisStore:
     def __init__(
         self,
         url: str,
-        limits: StoreLimits = DEFAULT_LIMITS,
+        limits: StoreLimits = StoreLimits(),
         *,
         report_back: Callable[[str], None] = ignore,
         clock: Callable[[], float] | None = None,
@@ -156,7 +156,7 @@ class RedisStore:
         )
         if not isinstance(reply, list) or len(reply) != len(lists):
             raise self._client.odd_reply()
-        return tuple(self._read_found(keys, entry) for keys, entry in zip(lists, reply, strict=True))
+        return tuple(map(self._read_found, lists, reply))
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         stored_block = await self._put(BLOCK, key, value, self._seconds, over)

@@ -113,12 +113,8 @@ def _describe_os_error(fault: OSError) -> str:
 Argument = str | bytes | int | float
 
 STORE_TIMEOUT_SECONDS = 0.25
-TICK_COUNT = 5
-"""Steps of the time-out: see `GuardedClient._wait`."""
 CHECK_TIMEOUT_SECONDS = 5.0
 CHECK_INTERVAL_SECONDS = 1.0
-SENTINEL_TIMEOUT_SECONDS = 1.0
-"""Wait this long for one Sentinel, then ask the next one."""
 MAX_CONNECTIONS = 16
 
 
@@ -133,8 +129,6 @@ class Script(Struct, frozen=True, dict=True):
 
 def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
     options: dict[str, Any] = {"socket_connect_timeout": CHECK_TIMEOUT_SECONDS, "socket_timeout": None}
-    skipped_prefixes = "sentinel_" if url.tls else ("sentinel_", "ssl_")
-    options |= {name: value for name, value in url.options.items() if not name.startswith(skipped_prefixes)}
     options |= {
         "username": url.user or None,
         "password": url.password or None,
@@ -145,17 +139,18 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
         "max_connections": 1 << 16,
     }
     if url.tls:
+        options |= {name: value for name, value in url.options.items() if name.startswith("ssl_")}
         options["ssl"] = True
         if ca_file:
             options["ssl_ca_certs"] = ca_file
     if url.service:
-        # Sentinels have users and passwords of their own, and are asked one after the other: each for a short time.
+        # Sentinels have users and passwords of their own, and are asked one after the other: each for a second.
         asking = {
             **options,
             "username": url.options.get("sentinel_username"),
             "password": url.options.get("sentinel_password"),
-            "socket_connect_timeout": SENTINEL_TIMEOUT_SECONDS,
-            "socket_timeout": SENTINEL_TIMEOUT_SECONDS,
+            "socket_connect_timeout": 1.0,
+            "socket_timeout": 1.0,
         }
         sentinel = Sentinel(url.nodes, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
         return cast("Redis", sentinel.master_for(url.service, db=url.database, **options))
@@ -227,13 +222,10 @@ class GuardedClient:
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     async def _wait(self, reply: asyncio.Future[object]) -> object:
-        """Wait in several steps, of which a blocked event loop counts as one, for however long.
-
-        A worker that parses a large body would otherwise take its Redis to be out.
-        """
+        """Wait in five steps: a worker that parses a large body meanwhile loses one of them, and no outage begins."""
         try:
-            for _ in range(TICK_COUNT):
-                await asyncio.wait([reply], timeout=self._timeout / TICK_COUNT)
+            for _ in range(5):
+                await asyncio.wait([reply], timeout=self._timeout / 5)
                 if reply.done():
                     return reply.result()
         finally:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from proxy.store.contract import EVEN_SECONDS, SystemClock
+from proxy.store.contract import JUMP_SECONDS, SystemClock
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import DAY_SECONDS, Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
@@ -136,7 +136,7 @@ async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, 
     clocks.now += 400 * DAY_SECONDS
     await asyncio.sleep(0.5)  # some sweeps
     assert len(list(bucket.list_objects("team-a"))) == 1
-    clocks.pass_time(EVEN_SECONDS)
+    clocks.pass_time(JUMP_SECONDS)
     await until(lambda: not list(bucket.list_objects("team-a")))
     uploads.close()
 
