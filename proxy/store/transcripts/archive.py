@@ -23,7 +23,6 @@ from proxy.history.messages import Message, read_message
 from proxy.recall import tool as recall
 from proxy.store.transcripts.files import (
     CURRENT,
-    OPEN_TRIES,
     REMEMBER_SECONDS,
     SUFFIX,
     AnswerLine,
@@ -35,12 +34,7 @@ from proxy.store.transcripts.files import (
     parse,
 )
 
-DAY_SECONDS = 24 * 3600.0
-SETTLED_SECONDS = 2 * REMEMBER_SECONDS
-READ_AHEAD_MAX = 8
-NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
-REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
 
 
@@ -103,12 +97,13 @@ class SavedConversation(Struct, frozen=True):
         return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
-        with ExitStack() as stack_of_files:
-            files = _open_files(self.place, stack_of_files)
-            if self.store is not None:
-                # The objects are listed after the files were opened, because files may be sent in between.
-                for item in self._list_again() if self.is_on_disk else self.objects:
-                    yield from io.BytesIO(self.store.get(item.name))
+        with ExitStack() as stack:
+            files = _open_files(self.place, stack)
+            objects = self.objects
+            if self.is_on_disk:
+                objects = self._list_again()  # after the files were opened: some may have been sent since
+            for item in objects:
+                yield from io.BytesIO(self.store.get(item.name))  # type: ignore[union-attr]  # objects are in a store
             for file in files:
                 yield from file
 
@@ -116,12 +111,16 @@ class SavedConversation(Struct, frozen=True):
         """Return the bytes this freed. A conversation that was written to since it was found stays."""
         if self.store is None:
             return self._remove_folder()
-        objects = self._list_again()
-        if self.is_on_disk or any(item.written_at > self.written_at for item in objects):
+        if self.is_on_disk:
             return 0
+        objects, freed_bytes = self._list_again(), 0
+        for item in objects:
+            if item.written_at > self.written_at:
+                return 0
+            freed_bytes += item.bytes
         for item in reversed(objects):  # the newest first: the rest of an interrupted removal has no hole
             self.store.delete(item.name)
-        return sum(item.bytes for item in objects)
+        return freed_bytes
 
     def _remove_folder(self) -> int:
         try:
@@ -132,7 +131,7 @@ class SavedConversation(Struct, frozen=True):
             if _measure(self.place)[1] > self.written_at:
                 return 0
             # Renamed first: a process that is killed half way leaves no conversation with a hole.
-            removed_folder = self.place.with_name(REMOVED + self.place.name)
+            removed_folder = self.place.with_name(".removed-" + self.place.name)
             shutil.rmtree(removed_folder, ignore_errors=True)
             self.place.rename(removed_folder)
         finally:
@@ -164,16 +163,17 @@ class Archive(Struct, frozen=True):
             yield from on_disk
             return
         in_spool = {conversation.place: conversation for conversation in on_disk}
-        objects: dict[Path, list[StoredObject]] = {place: [] for place in in_spool}
+        objects: dict[Path, list[StoredObject]] = {}
         for item in _list_transcripts(self.store, name, tenant_folder):
             objects.setdefault((self.folder / item.name).parent, []).append(item)
-        for place, items in sorted(objects.items()):
-            size = sum(item.bytes for item in items)
-            written_at = max((item.written_at for item in items), default=0.0)
-            if place in in_spool:
-                size += in_spool[place].bytes
-                written_at = max(written_at, in_spool[place].written_at)
-            yield SavedConversation(place, size, written_at, self.store, items, place in in_spool)
+        for place in sorted({*in_spool, *objects}):
+            conversation = in_spool.get(place) or SavedConversation(place, 0, 0.0, is_on_disk=False)
+            size, written_at = conversation.bytes, conversation.written_at
+            items = objects.get(place, [])
+            for item in items:
+                size += item.bytes
+                written_at = max(written_at, item.written_at)
+            yield SavedConversation(place, size, written_at, self.store, items, conversation.is_on_disk)
 
     def newest_first(self, tenant: str = "") -> list[SavedConversation]:
         return sorted(self.find("", tenant), key=lambda conversation: conversation.written_at, reverse=True)
@@ -184,20 +184,20 @@ class Archive(Struct, frozen=True):
             yield from map(read, self.find())
             return
         conversations = self.find()
-        with ThreadPoolExecutor(READ_AHEAD_MAX) as pool:
-            while batch := list(islice(conversations, READ_AHEAD_MAX)):
+        with ThreadPoolExecutor(8) as pool:
+            while batch := list(islice(conversations, 8)):
                 yield from pool.map(read, batch)
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """The longest idle one first."""
         # A process may rely on objects that were written within this time (see files.py). A file that is dated later
         # than now was written while the clock was ahead: on a disk it may go.
-        settled_seconds = SETTLED_SECONDS if self.store else -math.inf
+        settled_seconds = 2 * REMEMBER_SECONDS if self.store else -math.inf
         expired_conversations, total = [], 0
         for conversation in self.newest_first():
             total += conversation.bytes
             idle = now - conversation.written_at
-            is_too_old = bounds.days and idle > bounds.days * DAY_SECONDS
+            is_too_old = bounds.days and idle > bounds.days * 24 * 3600
             is_too_much = bounds.bytes and total > bounds.bytes
             if (is_too_old or is_too_much) and idle >= settled_seconds:
                 expired_conversations.append(conversation)
@@ -241,25 +241,19 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
         for item in store.list_objects(folder, after=start):
             if not item.name.startswith(start):
                 break
-            if item.name.endswith(SUFFIX) and len(item.name.split("/")) == NAME_PARTS_COUNT:
+            if item.name.endswith(SUFFIX) and item.name.count("/") == 2:  # noqa: PLR2004 (<tenant>/<conversation>/<file>)
                 yield item
 
 
-def _open_files(place: Path, stack_of_files: ExitStack) -> list[BinaryIO]:
+def _open_files(place: Path, stack: ExitStack) -> list[BinaryIO]:
     """Open all files of a conversation as of one moment, while other processes close (rename) and send them."""
-    for tries_left in reversed(range(OPEN_TRIES)):
-        files: list[BinaryIO] = []
-        with ExitStack() as stack:
-            for path in list_files(place):
-                try:
-                    files.append(stack.enter_context(path.open("rb")))
-                except FileNotFoundError:
-                    if tries_left:
-                        break
-            else:
-                stack_of_files.push(stack.pop_all())
-                return files
-    return []
+    while True:
+        paths, files = list_files(place), list[BinaryIO]()
+        for path in paths:
+            with suppress(FileNotFoundError):
+                files.append(stack.enter_context(path.open("rb")))
+        if paths == list_files(place):
+            return files
 
 
 class Transcript(Struct, frozen=True):
@@ -270,21 +264,23 @@ class Transcript(Struct, frozen=True):
 
     @property
     def tenant(self) -> str:
-        return next((line.tenant for line in self.messages.values() if line.tenant), self.saved.tenant)
+        for line in self.messages.values():
+            if line.tenant:
+                return line.tenant
+        return self.saved.tenant
 
-    @property
-    def first_seen(self) -> str:
-        return min((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
+    def list_times(self) -> list[str]:
+        return sorted([line.seen for line in self._list_lines()])
 
-    @property
-    def last_seen(self) -> str:
-        return max((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
+    def _list_lines(self) -> list[HeadLine | MessageLine | AnswerLine]:
+        return [*self.heads.values(), *self.messages.values(), *self.answers]
 
     def leaves(self) -> list[str]:
         """Return the links that nothing follows, the newest first."""
-        followed_links = {line.after for line in self.messages.values()}
-        leaves = [line for line in self.messages.values() if line.at not in followed_links]
-        return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
+        leaves = dict(self.messages)
+        for line in self.messages.values():
+            leaves.pop(line.after, None)
+        return sorted(leaves, key=lambda at: leaves[at].seen, reverse=True)
 
     def path(self, leaf: str) -> list[MessageLine]:
         path, seen_at, at = [], set(), leaf
@@ -301,31 +297,26 @@ class Transcript(Struct, frozen=True):
     def answers_to(self, at: str) -> list[AnswerLine]:
         return [answer for answer in self.answers if answer.to == at]
 
-    def texts(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield link, role, time and text of everything in it. System prompts have no link."""
-        for at, seen_at, raw, is_answer in self._list_messages():
-            role, text = role_and_text(raw)
-            yield at, "answer" if is_answer else role, seen_at, text
-
     def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
-        yield from ((*label, match) for label, match in recall.search(self._list_searched(), find))
+        """Yield link, role and time of each message that matches, and the match. System prompts have no link."""
+        for (at, role, seen_at), match in recall.search(self._list_searched(), find):
+            yield at, role, seen_at, match
 
     def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
-        for at, seen_at, raw, is_answer in self._list_messages():
-            message = _read_saved(raw)
-            texts: Iterable[str] = (_decode(raw),)
+        for line in self._list_lines():
+            message = _read_saved(line.message)
+            texts: Iterable[str] = (_decode(line.message),)
             role = "?"
             if message is not None:
                 texts, role = recall.list_searched_texts(message), message.role
-            yield (at, "answer" if is_answer else role, seen_at), texts
-
-    def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
-        for head in self.heads.values():
-            yield "", head.seen, head.message, False
-        for line in self.messages.values():
-            yield line.at, line.seen, line.message, False
-        for answer in self.answers:
-            yield answer.to, answer.seen, answer.message, True
+            match line:
+                case HeadLine():
+                    at = ""
+                case MessageLine():
+                    at = line.at
+                case AnswerLine():
+                    at, role = line.to, "answer"
+            yield (at, role, line.seen), texts
 
 
 def read_transcript(conversation: SavedConversation) -> Transcript:

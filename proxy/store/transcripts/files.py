@@ -46,9 +46,6 @@ from proxy.wire.redaction import Redaction
 
 VERSION = 1
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
-_SPACES_FOR_BREAKS = bytes.maketrans(b"\r\n", b"  ")  # in JSON a bare line break is always white space
-_MESSAGE = b',"message":'
-_ANSWER = b'{"v":1,"answer":'
 
 
 class History(Struct, frozen=True):
@@ -145,33 +142,28 @@ def find_ids(lines: Iterable[bytes]) -> Iterator[str]:
 
 def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
     try:
-        if line.startswith(_ANSWER):
-            # Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere.
-            members = {member.key: line[member.start : member.stop] for member in splice.iterate_members(line)}
-            message = members.pop("message")
-            fields = {name: json.loads(value) for name, value in members.items()}
-        else:
-            start, _, rest = line.partition(_MESSAGE)
-            fields, message = json.loads(start + b"}"), rest[: rest.rindex(b"}")]
-        if fields["v"] != VERSION:
+        values: dict[str, Any] = {}
+        for member in splice.iterate_members(line):
+            value = line[member.start : member.stop]
+            values[member.key] = value if member.key == "message" else json.loads(value)
+        if values["v"] != VERSION:
             return None
-        values = {**fields, "message": message}
-        if "answer" in fields:
+        if "answer" in values:
             return msgspec.convert(values, AnswerLine)
-        if "head" in fields:
+        if "head" in values:
             return msgspec.convert(values, HeadLine)
         return msgspec.convert(values, MessageLine)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # ValidationError is a ValueError
+    except (ValueError, LookupError, RecursionError):  # ValidationError is a ValueError
         return None
 
 
 def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> bytes:
     clean, alterations = redaction.of_json(message)
-    if b"\n" in clean or b"\r" in clean:
-        clean, alterations = clean.translate(_SPACES_FOR_BREAKS), (*alterations, "line-breaks")
+    if b"\n" in clean or b"\r" in clean:  # in JSON a bare line break is always white space
+        clean, alterations = clean.translate(bytes.maketrans(b"\r\n", b"  ")), (*alterations, "line-breaks")
     line = {"v": VERSION, **fields, **_drop_empty(altered=alterations)}
     start = json.dumps(line, separators=(",", ":")).encode()
-    return start[:-1] + _MESSAGE + clean + b"}\n"
+    return start[:-1] + b',"message":' + clean + b"}\n"
 
 
 def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
@@ -180,12 +172,9 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
 
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
-OPEN_TRIES = 8
-"""Tries to open a file that other processes rename or remove."""
 REMEMBER_SECONDS = 3600.0
 REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
 BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
-_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
 
 Sync = Literal["never", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
@@ -290,7 +279,7 @@ def _locate(folder: Path, tenant: str, conversation: str) -> Path:
 
 def file_name(name: str) -> str:
     """Return the name itself if it is a plain one, or else a hash."""
-    if _NAME.fullmatch(name):
+    if re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}", name):
         return name
     return blake2b(name.encode(), digest_size=16).hexdigest()
 
@@ -332,7 +321,7 @@ def _open_to_append(folder: Path) -> int:
             return open_locked(folder / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:  # folders may be removed, with the last file in them, at this moment
             tries += 1
-            if tries == OPEN_TRIES:
+            if tries == 8:  # noqa: PLR2004 (enough)
                 raise
 
 

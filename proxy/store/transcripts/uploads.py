@@ -30,7 +30,6 @@ LOOK_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
-QUIET_SECONDS = 300.0  # longer than the longest pause between two tries
 
 
 class SpoolFull(OSError):
@@ -110,14 +109,18 @@ class Uploads:
     def faults(self) -> int:
         return self._failures.count
 
+    def write(self, write: Callable[[], int]) -> int:
+        """Write, if there is room, while nothing is measured: else these bytes might count twice."""
+        with self._lock:
+            self.check_room()
+            added_bytes = write()
+            self.waiting_bytes += added_bytes
+            return added_bytes
+
     def check_room(self) -> None:
         if self.waiting_bytes >= self._settings.spool_bytes:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
             raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
-
-    def add_waiting(self, added_bytes: int) -> None:
-        with self._lock:
-            self.waiting_bytes += added_bytes
 
     def close(self, seconds: float = 5.0) -> bool:
         """Send for at most this long. False: something stays here for the next process."""
@@ -146,8 +149,8 @@ class Uploads:
 
     def _look(self, *, everything: bool = False) -> None:
         try:
-            files = self._list_spool()
             with self._lock:
+                files = self._list_spool()
                 self.waiting_bytes = sum(files.values())
             if self._is_paused:
                 return
@@ -188,7 +191,7 @@ class Uploads:
             file = open_locked(path, os.O_RDWR)
             try:
                 with os.fdopen(file, "rb", closefd=False) as lines:
-                    if any(line.endswith(b"\n") for line in lines):
+                    if lines.readline().endswith(b"\n"):
                         return close_file(path)
                 path.unlink()  # nothing but a torn line
             finally:
@@ -197,14 +200,15 @@ class Uploads:
 
     def _send(self, files: list[Path]) -> None:
         """The first failure ends it for now."""
-        conversations = iter([list(group) for _, group in groupby(files, key=lambda path: path.parent)])
-        # Daemons, because a store that hangs must not keep the process from leaving.
-        senders = [
-            threading.Thread(target=self._send_conversations, args=[conversations], name="uploads", daemon=True)
-            for _ in range(min(self._settings.parallel_uploads, len(files)))
-        ]
-        for sender in senders:
+        groups = [list(group) for _, group in groupby(files, key=lambda path: path.parent)]
+        conversations, senders = iter(groups), []
+        for _ in groups[: self._settings.parallel_uploads]:
+            # A daemon, because a store that hangs must not keep the process from leaving.
+            sender = threading.Thread(
+                target=self._send_conversations, args=[conversations], name="uploads", daemon=True
+            )
             sender.start()
+            senders.append(sender)
         for sender in senders:
             sender.join()
 
@@ -256,7 +260,8 @@ class Uploads:
                 self._pause_until = now + self._pause_seconds
             self._failing_since = self._failing_since or now
         kind = fault.kind if isinstance(fault, StoreFault) else "disk"
-        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", QUIET_SECONDS, is_sliding=True)
+        # Quiet for longer than the longest pause between two tries.
+        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", 300.0, is_sliding=True)
 
 
 @contextmanager

@@ -22,8 +22,6 @@ from proxy.store.transcripts.uploads import RareReports, TranscriptSettings, Upl
 from proxy.wire.answer_assembly import Assembly
 
 ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread takes them apart
-SWEEP_SECONDS = 3600.0
-SWEEP_SHARE = 32  # sweep also each time this part of the bound was written
 PROBE_SECONDS = 1.0
 REPORT_SECONDS = 10.0
 """Report one cause of failures at most this often: while a disk is full, each request fails."""
@@ -161,7 +159,7 @@ class OriginalsWriter:
         while True:
             self._sweep_when_due()
             try:
-                job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else SWEEP_SECONDS)
+                job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else 3600.0)
             except queue.Empty:
                 self._probe()
                 continue
@@ -183,14 +181,14 @@ class OriginalsWriter:
         self._folder.check_writable()
 
     def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> None:
-        if self._uploads is not None:
-            self._uploads.check_room()
-        added_bytes = self._folder.append(tenant, conversation, make_lines)
+        write = partial(self._folder.append, tenant, conversation, make_lines)
+        if self._uploads is None:
+            added_bytes = write()
+        else:
+            added_bytes = self._uploads.write(write)
         if added_bytes:
             self.problem = ""
             self._unswept += added_bytes
-            if self._uploads is not None:
-                self._uploads.add_waiting(added_bytes)
 
     def _note_failure(self, problem: str, cause: object = None) -> None:
         self.problem = problem
@@ -202,8 +200,8 @@ class OriginalsWriter:
         if bounds is None or self._uploads is not None:
             return
         now = self._clock.read_believed()
-        is_time = abs(now - self._swept_at) >= SWEEP_SECONDS  # a clock may be set back
-        is_much = bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE
+        is_time = abs(now - self._swept_at) >= 3600  # noqa: PLR2004 (hourly; a clock may be set back)
+        is_much = bounds.bytes and self._unswept > bounds.bytes // 32
         if not (is_time or is_much):
             return
         self._swept_at, self._unswept = now, 0
