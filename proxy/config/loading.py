@@ -61,8 +61,7 @@ def load(
         for place, message in describe_errors(invalid, Config):
             origin = _find_origin(content.origins, place)
             if origin == "default":
-                below = [origin for path, origin in content.origins.items() if path[: len(place)] == place]
-                origin = next(iter(below), str(file or "configuration"))
+                origin = _find_origin_below(content.origins, place) or str(file or "configuration")
             faults.append(Fault(".".join(map(str, place)), origin, message))
     if faults:
         order = [*content.origins.values(), *(fault.origin for fault in faults)]  # lines, variables, options
@@ -124,6 +123,13 @@ def _find_origin(origins: Mapping[Place, str], path: Place) -> str:
         if path[:stop] in origins:
             return origins[path[:stop]]
     return "default"
+
+
+def _find_origin_below(origins: Mapping[Place, str], path: Place) -> str:
+    for place, origin in origins.items():
+        if place[: len(path)] == path:
+            return origin
+    return ""
 
 
 def find_origins(loaded_config: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:

@@ -8,8 +8,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
-REDIS_PORT, SENTINEL_PORT = 6379, 26379
-_NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 
 
 class StateUrl(Struct, frozen=True):
@@ -61,9 +59,9 @@ def _parse(parts: SplitResult) -> StateUrl:
     if scheme not in ("redis", "rediss") or (plus and kind != "sentinel") or parts.fragment:
         raise ValueError(FORM)
     path = unquote(parts.path).removeprefix("/").split("/")
-    service, default_port = "", REDIS_PORT
+    service, default_port = "", 6379
     if kind:
-        service, default_port = path.pop(0), SENTINEL_PORT
+        service, default_port = path.pop(0), 26379
     (database,) = path or ("",)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
@@ -82,7 +80,7 @@ def _parse(parts: SplitResult) -> StateUrl:
 
 
 def _parse_node(text: str, default_port: int) -> tuple[str, int]:
-    node = _NODE.fullmatch(text)
+    node = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", text)
     if node is None:
         raise ValueError(FORM)
     port = int(node[2] or default_port)

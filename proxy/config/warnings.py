@@ -11,9 +11,6 @@ from proxy.shorten.rules import NOTHING_KNOWN, Rules
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
 
-NEVER_TOKENS = 100_000_000
-"""No history holds so many: a policy that waits for them wants that old results are never cleared."""
-
 
 def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Warnings:
     yield from _check_upstreams(config)
@@ -42,8 +39,9 @@ def _check_upstreams(config: Config) -> Warnings:
 
 def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:
     for number, upstream in enumerate(upstreams):
-        if any(covers_glob(glob, model) for glob in upstream.models):
-            return number
+        for glob in upstream.models:
+            if covers_glob(glob, model):
+                return number
     return None
 
 
@@ -86,7 +84,8 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
             yield f"steps.{step}", message
     yield from _check_summary_model(config, policy)
     goal = rules.find_goal(policy.trigger_tokens)
-    if policy.trigger_tokens and goal <= rules.clear_tokens < NEVER_TOKENS:
+    never_tokens = 100_000_000  # no history holds as many: then old results are meant to stay
+    if policy.trigger_tokens and goal <= rules.clear_tokens < never_tokens:
         why = "old results are never cleared, because the trigger comes first"
         yield "clear_at_least", f"is not below trigger_tokens * target: {why}"
     if rules.clear_cold_tokens > rules.clear_tokens:
