@@ -20,8 +20,6 @@ from proxy.config.settings import is_team
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find_header
 
-# No public DNS has names below these, so no attacker can own one.
-_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?")
 
 
@@ -57,11 +55,12 @@ def find_host(netloc: str) -> str:
 
 
 def is_private(host: str) -> bool:
-    """Tell if an attacker's DNS cannot point this name here: an address, a name without dots, a private zone."""
+    """Tell if no attacker can own the name in public DNS: an address, a name without dots, a private zone."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        return "." not in host or host.endswith(_PRIVATE_SUFFIXES)
+        zones = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
+        return "." not in host or host.endswith(zones)
     return True
 
 
@@ -82,12 +81,7 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
     return page.netloc.lower() != own_netloc and find_host(page.netloc) not in hosts
 
 
-TAG = "x-compaction-tag"
-GATEWAYS_MAX = 16
-"""How many addresses of `x-forwarded-for` are read, from the right: a client may send thousands."""
 HOW_TO_GET_A_KEY = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
-_BEARER = "bearer "
-_FORWARDED_FOR = "x-forwarded-for"
 # A team key or an admin key as a word of a text. It begins with plain characters, which a search skips to.
 _PROXY_KEY = re.compile(r"cp(?<![A-Za-z0-9_-]cp)(?:-[0-9a-f]{10}|a)-[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])")
 
@@ -116,7 +110,7 @@ class Authenticator(Struct, frozen=True):
         if query and _PROXY_KEY.search(unquote(query)):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         caller, forwarded_headers = self._identify(headers, peer, registry, now)
-        tag = find_header(headers, TAG) or ""
+        tag = find_header(headers, "x-compaction-tag") or ""
         halted = bool(registry.switches) and registry.is_halted(caller.team)
         if tag or halted:
             caller = replace(caller, tag=tag, halted=halted)
@@ -125,13 +119,14 @@ class Authenticator(Struct, frozen=True):
     def find_client(self, headers: Headers, peer: str) -> str:
         """Return the client's address: the peer's, or the one that trusted gateways name in `x-forwarded-for`.
 
-        Read from the right: each gateway appends the address it was called from; any client may write the rest.
+        Read from the right, 16 at most: each gateway appends the address it was called from; any client may write the
+        rest.
         """
-        if find_header(headers, _FORWARDED_FOR) is None or not _is_within(peer, self.access.trusted):
+        if find_header(headers, "x-forwarded-for") is None or not _is_within(peer, self.access.trusted):
             return peer
-        chain = ",".join(value for name, value in headers if name.lower() == _FORWARDED_FOR)
+        chain = ",".join(_find_values(headers, "x-forwarded-for"))
         client = peer
-        for text in reversed(chain.rsplit(",", GATEWAYS_MAX)[-GATEWAYS_MAX:]):
+        for text in reversed(chain.rsplit(",", 16)[-16:]):
             address = _parse_address(text)
             if address:
                 client = address
@@ -151,7 +146,7 @@ class Authenticator(Struct, frozen=True):
         key_headers = _find_headers_with_proxy_key(headers)
         team_header = self.access.team_header.lower()
         if team_header:
-            teams = [value for name, value in headers if name.lower() == team_header]
+            teams = _find_values(headers, team_header)
             if teams:
                 caller = self._identify_by_gateway(teams, peer)
                 dropped = {team_header, *key_headers, *CREDENTIALS} if key_headers else {team_header}
@@ -211,8 +206,9 @@ def _find_key(headers: Headers) -> str:
     for name in ("authorization", "api-key", "x-api-key"):
         value = find_header(headers, name)
         if value:
-            if value.lower().startswith(_BEARER):
-                value = value[len(_BEARER) :]
+            scheme, _, token = value.partition(" ")
+            if scheme.lower() == "bearer":
+                value = token
             return value.strip()
     return ""
 
@@ -222,6 +218,10 @@ def _find_headers_with_proxy_key(headers: Headers) -> frozenset[str]:
     if _PROXY_KEY.search("\n".join([value for _, value in headers])) is None:  # one search for almost all requests
         return frozenset()
     return frozenset(name.lower() for name, value in headers if _PROXY_KEY.search(value))
+
+
+def _find_values(headers: Headers, lower_name: str) -> list[str]:
+    return [value for name, value in headers if name.lower() == lower_name]
 
 
 def _drop(headers: Headers, names: set[str]) -> Headers:

@@ -20,7 +20,6 @@ from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry.audit import give_to_folder_owner
 
 DOCUMENT = "key-uses"
-FILE = "registry.json"
 SHARED = "registry"
 TRIES_MAX = 8
 """To replace a document that other replicas replace as well."""
@@ -45,15 +44,18 @@ class KeyUses:
 
         StoreUnavailable: try later.
         """
-        new_uses = {
-            key_id: time for key_id, time in self._last_uses.items() if time >= self._uses_written.get(key_id, 0.0) + 60
-        }
+        new_uses = {}
+        for key_id, time in self._last_uses.items():
+            last_written = self._uses_written.get(key_id, 0.0)
+            if time >= last_written + 60:
+                new_uses[key_id] = time
         if not new_uses:
             return
         for _ in range(TRIES_MAX):
             document = await store.read_document(DOCUMENT)
-            merged_uses = self.merge(decode_uses(document))
-            uses = {key_id: time for key_id, time in merged_uses.items() if key_id in key_ids}
+            uses = self.merge(decode_uses(document))
+            for key_id in uses.keys() - key_ids:
+                del uses[key_id]
             if await store.replace_document(DOCUMENT, document, msgspec.json.encode(uses, order="sorted")):
                 self._uses_written.update(new_uses)
                 return
@@ -82,7 +84,7 @@ class Records:
 
     def __init__(self, folder: Path, last_valid: Registry | None = None) -> None:
         """`last_valid` is in force until the file can be read."""
-        self.path = folder / FILE
+        self.path = folder / "registry.json"
         self.current = last_valid or Registry()
         self.uses = KeyUses()
         self._stamp_read: tuple[int, int, int] | None = None

@@ -15,6 +15,8 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -75,8 +77,6 @@ ENDED_SESSIONS_MAX = 500
 _SESSION = re.compile(r"([0-9]{1,12})\.([0-9a-f]{8})\.[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<keyholder>.<random>`."""
 
-Session = Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]
-
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on: bool
@@ -89,7 +89,7 @@ class _Document(msgspec.Struct):
     format: Literal[1]
     keys: list[TeamKey]
     switches: dict[str, Switch]
-    ended_sessions: list[Session]
+    ended_sessions: list[Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]]
 
 
 class Registry(Struct, frozen=True):
@@ -139,7 +139,7 @@ class Registry(Struct, frozen=True):
 
     def to_bytes(self) -> bytes:
         """The same bytes for equal registries."""
-        keys = [self.keys[key_id] for key_id in sorted(self.keys)]
+        keys = sorted(self.keys.values(), key=attrgetter("id"))
         document = _Document(FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions))
         return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
@@ -162,15 +162,16 @@ def find_session_holder(session: str) -> str | None:
 
 def _keep_longest(sessions: Iterable[str]) -> frozenset[str]:
     """Keep the sessions of each person that would expire last. No clock: replicas that merge must agree."""
-    sessions_by_holder: dict[str | None, list[tuple[int, str]]] = {}
-    for session in sessions:
-        expiry = int(session.partition(".")[0])
-        sessions_by_holder.setdefault(find_session_holder(session), []).append((expiry, session))
-    longest: set[str] = set()
-    for dated_sessions in sessions_by_holder.values():
-        dated_sessions.sort(reverse=True)
-        longest.update(session for _, session in dated_sessions[:ENDED_SESSIONS_MAX])
-    return frozenset(longest)
+    sessions_by_holder: dict[str | None, list[str]] = {}
+    for session in sorted(sessions, key=_rank_session, reverse=True):
+        holder_sessions = sessions_by_holder.setdefault(find_session_holder(session), [])
+        if len(holder_sessions) < ENDED_SESSIONS_MAX:
+            holder_sessions.append(session)
+    return frozenset(chain.from_iterable(sessions_by_holder.values()))
+
+
+def _rank_session(session: str) -> tuple[int, str]:
+    return int(session.partition(".")[0]), session
 
 
 def _merge_keys(key: TeamKey, other: TeamKey) -> TeamKey:

@@ -19,7 +19,6 @@ from proxy.wire.http_head import COMPACT_PATH, COMPACTED_PATHS, below_v1
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _LABELLED_PATHS = frozenset({*COMPACTED_PATHS, COMPACT_PATH, "/completions", "/embeddings", "/models"})
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class App:
@@ -78,7 +77,9 @@ class App:
             task.cancel()
 
     async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
-        method = request.method if request.method in _METHODS else "other"
+        method = request.method
+        if method not in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            method = "other"
         path = find_path(request.raw_path)
         path_below_v1 = below_v1(path) if path else None
         route = "other"

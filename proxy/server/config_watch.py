@@ -18,7 +18,6 @@ from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
 from proxy.store.contract import Store, StoreUnavailable
 
-_LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
 FILE_SECONDS = 0.25
 
 FileStamp = tuple[int, int] | None
@@ -52,8 +51,8 @@ def _is_own(base_url: str, listen: Listen) -> bool:
         return False
     host = (url.hostname or "").rstrip(".")
     own_host = listen.host.lower()
-    is_same_host = host == own_host or (host in _LOCAL_HOSTS and own_host in _LOCAL_HOSTS)
-    return port == listen.port and is_same_host
+    local_hosts = {"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}  # noqa: S104 (compared with, not bound to)
+    return port == listen.port and (host == own_host or {host, own_host} <= local_hosts)
 
 
 class ConfigSource(Struct):
@@ -207,4 +206,4 @@ def _reload(listen: Listen, context: ssl.SSLContext) -> str | None:
 
 
 def _read_stamps(listen: Listen) -> tuple[FileStamp, ...]:
-    return tuple(read_file_stamp(Path(name)) for name in (listen.tls_cert, listen.tls_key) if name is not None)
+    return read_file_stamp(Path(str(listen.tls_cert))), read_file_stamp(Path(str(listen.tls_key)))

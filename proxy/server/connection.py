@@ -8,6 +8,7 @@ is cut off visibly: the connection is closed before the end of the body.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
+from itertools import chain
 from os import urandom
 from time import perf_counter
 from typing import Any
@@ -30,6 +31,7 @@ from proxy.errors import (
 )
 from proxy.events import RequestFinished
 from proxy.path.gateway import RelayedAnswer
+from proxy.store.contract import MEBIBYTE
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
 from proxy.wire.event_streams import StreamWatch
 from proxy.wire.http_head import (
@@ -135,7 +137,7 @@ class ClientConnection(web_protocol.RequestHandler):
 def _measure_head(message: RawRequestMessage | web_protocol._ErrInfo) -> int:
     if not isinstance(message, RawRequestMessage):
         return 0
-    return len(message.path) + sum(len(name) + len(value) for name, value in message.raw_headers)
+    return len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))
 
 
 class HttpServer(web.Server):
@@ -196,11 +198,6 @@ class RelayedBody(RelayedStream):
     _send_headers_immediately = False
 
 
-MIB = 1024 * 1024
-LEAST_BYTES_PER_SECOND = 1024
-"""A body that is read whole must arrive at this rate, or a few slow clients would use up `max_in_flight`."""
-
-
 class ClientRequest:
     """While the worker is draining, its connection is closed after the answer."""
 
@@ -233,7 +230,7 @@ class ClientRequest:
         return path_below, self._request.raw_path.partition("#")[0].partition("?")[2]
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
-        max_bytes = int(limits.max_body_mib * MIB)
+        max_bytes = int(limits.max_body_mib * MEBIBYTE)
         if (self._request.content_length or 0) > max_bytes:  # before the client is told to continue
             raise _make_too_large(max_bytes)
         if not self._expect_body():
@@ -242,7 +239,8 @@ class ClientRequest:
         start = perf_counter()
         async for piece in self._read_pieces(record, limits.body_silence_seconds):
             pieces.append(piece)
-            if perf_counter() - start > limits.body_silence_seconds + record.bytes_in / LEAST_BYTES_PER_SECOND:
+            # It must arrive at 1 KiB a second, or a few slow clients would use up `max_in_flight`.
+            if perf_counter() - start > limits.body_silence_seconds + record.bytes_in / 1024:
                 raise _make_too_slow(limits.body_silence_seconds)
             if record.bytes_in > max_bytes:
                 raise _make_too_large(max_bytes)
@@ -382,6 +380,6 @@ def _make_too_slow(silence_seconds: float) -> BodyTimeout:
 
 def _make_too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(
-        f"the request's body is larger than {max_bytes / MIB:g} MiB (or unpacks to more than its size makes "
+        f"the request's body is larger than {max_bytes / MEBIBYTE:g} MiB (or unpacks to more than its size makes "
         "plausible): send less, or have the proxy's operator raise `listen.max_body_mib`"
     )

@@ -63,19 +63,14 @@ class Listeners:
         self.activity_log = ActivityLog(state, warn=self.warn)
         self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
         warn_of_hook = self.make_reporter(events.HookFailed)
-        self._hooks = hooks.Hooks(
-            [
-                hooks.Hook(hook.events, hooks.Receiver("hook", hook.address, hook.seconds, warn_of_hook))
-                for hook in config.hooks
-            ]
-        )
+        configured_hooks = []
+        for hook in config.hooks:
+            receiver = hooks.Receiver("hook", hook.address, hook.seconds, warn_of_hook)
+            configured_hooks.append(hooks.Hook(hook.events, receiver))
+        self._hooks = hooks.Hooks(configured_hooks)
         self.audit = audit.AuditLog(state, self.warn)
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
-        listeners: dict[str, events.Listener] = {
-            "metrics": self.metrics,
-            "log": self._log,
-            "audit": self.audit,
-        }
+        listeners: dict[str, events.Listener] = {"metrics": self.metrics, "log": self._log, "audit": self.audit}
         if config.hooks:
             listeners["hooks"] = self._hooks
         if self.exporter is not None:

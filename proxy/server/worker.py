@@ -99,7 +99,6 @@ async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], N
 
 
 _CANCEL_SECONDS = 0.1
-_HEAD_LIMIT_BYTES = 64 * 1024
 
 
 class LastValid(Struct, frozen=True):
@@ -224,8 +223,8 @@ class Worker:
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=75,
-            max_line_size=_HEAD_LIMIT_BYTES,
-            max_field_size=_HEAD_LIMIT_BYTES,
+            max_line_size=64 * 1024,
+            max_field_size=64 * 1024,
             max_headers=HEADERS_MAX,
             read_bufsize=256 * 1024,
         )
