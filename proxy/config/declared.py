@@ -3,7 +3,7 @@
     class Keep(Struct):     becomes     class Keep(ConfigModel):
         tokens: int = 2_000                 tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
 
-Steps, as a policy writes them (`- clear_results: {over: 800}`), are checked by models of their fields in the same way.
+Steps of a policy (`- clear_results: {over: 800}`) are checked in the same way.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,10 +29,7 @@ def build_model(
     base: type[ConfigModel] = ConfigModel,
     skip: Collection[str] = (),
 ) -> type[BaseModel]:
-    """Build a model of the settings that a struct declares, after those of *base*.
-
-    *types* has the type and the default of each setting that a file writes in another form.
-    """
+    """*types* has the type and the default of each setting that a file writes in another form."""
     members: dict[str, Any] = {}
     for field in fields(kind):
         annotation, default, note = field.type, field.default, None
@@ -56,7 +53,7 @@ def build_model(
 
 
 def narrow(annotation: Any, bounds: Mapping[str, float]) -> Any:  # noqa: ANN401 (any type a setting has)
-    """Add bounds to the type of a number. With a negative amount or an infinite one something would fail later."""
+    """Add bounds to the type of a number."""
     if annotation in _BOUNDS:
         return Annotated[annotation, Field(**{**_BOUNDS[annotation], **bounds})]
     if Literal["auto"] in get_args(annotation):

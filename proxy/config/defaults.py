@@ -1,7 +1,6 @@
 """Writes the shipped proxy.yaml (`check --defaults`) and its JSON Schema (`check --schema`) from the settings.
 
-A test compares the file in the repository. Editors complete and explain settings by the schema
-(https://json-schema.org); `check` itself uses the models.
+Editors complete and explain settings by the schema (https://json-schema.org).
 """
 
 import ast
@@ -102,7 +101,7 @@ def _sentence(group: BaseModel | type[BaseModel]) -> str:
 
 
 def read_descriptions(model: type) -> dict[str, str]:
-    """Return the docstrings below the settings of a model, by the name of the setting."""
+    """Return the docstrings below the settings, by the setting."""
     descriptions: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         descriptions |= _read_docstrings(vars(kind).get("declared_by") or kind)

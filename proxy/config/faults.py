@@ -1,7 +1,6 @@
 """Faults of a configuration: the place, the mistake, the values that are allowed, and the one that was probably meant.
 
-People paste keys into the wrong line, and faults end up in the logs of a deployment. So a value is quoted only if it
-cannot be a secret, and a text that looks like one is redacted in the end.
+People paste keys into the wrong line, and faults end up in logs. So a value is quoted only if it cannot be a secret.
 """
 
 import re
@@ -34,7 +33,7 @@ _KINDS = {
     "literal_error": "must be {expected}",
     **dict.fromkeys(("dict_type", "model_type", "mapping_type"), "must be a mapping of settings{example}"),
 }
-"""By pydantic's kind of error: the form that a setting must have, as it is written in YAML."""
+"""The form that a setting must have, by pydantic's kind of error."""
 
 _REMOVED = {
     "always_at_least": "the steps of `always` act from `clear_at_least` on; lower that",
@@ -65,7 +64,7 @@ _REMOVED = {
     "traces": "remove it; without `endpoint` nothing is sent, and `sample: 0` sends no trace that begins here",
     "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
 }
-"""Settings of version 0.2 that were removed, or written in another place, and the advice for each."""
+"""Advice for settings of version 0.2 that were removed or moved."""
 
 
 class Fault(Struct, frozen=True):
@@ -86,7 +85,7 @@ class InvalidConfig(Exception):
 
 
 def _redact(fault: Fault) -> Fault:
-    """Remove texts that look like secrets, also from the path: a key may stand in the place of a name."""
+    """A key may stand in the place of a name, too."""
     path, _ = redaction().of_text(fault.path)
     message, _ = redaction().of_text(fault.message)
     return Fault(path, fault.origin, message)
@@ -100,7 +99,7 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
     for error in invalid.errors(include_url=False):
         place: Place = error["loc"]
         message = error["msg"].removeprefix("Value error, ")
-        if not place:  # contradictions between settings: a line for each, which begins with its place
+        if not place:  # contradictions: a line for each, which begins with its place
             for line in message.splitlines():
                 path, _, why = line.partition(": ")
                 yield parse_place(path, "."), why
@@ -128,7 +127,7 @@ def _find_example(place: Place) -> str:
 
 def _quote(place: Place, value: object) -> str:
     """Return ` (it says 'x')` if the value is short and no secret."""
-    # These may hold a secret of any form.
+    # May hold a secret of any form.
     if {"key", "secret", "token", "url", "headers", "query", "base_url", "command", "patterns"} & set(place):
         return ""
     if isinstance(value, bool):

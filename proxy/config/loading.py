@@ -3,8 +3,8 @@
 1. Read the file: its values and the line of each (`yaml_reader`).
 2. Set over them, weakest first: `OPENAI_UPSTREAM`, `COMPACTION_PROXY_...` variables, options of the command line.
    `Loaded.origins` remembers who set each value.
-3. Validate. Each fault gets the origin of its value (`faults`). Settings that contradict each other are reported once
-   every setting is valid by itself.
+3. Validate. Each fault gets the origin of its value (`faults`). Contradictions are reported once every setting is
+   valid by itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,10 +40,7 @@ def load(
     environ: Mapping[str, str],
     options: Mapping[Place, object] | None = None,
 ) -> Loaded:
-    """Read the configuration from all its sources. Raise InvalidConfig with every fault.
-
-    *options* are those of the command line.
-    """
+    """Raise InvalidConfig with every fault. *options* are those of the command line."""
     content = FileContent(Path())
     if file is not None:
         content = read_file(file)
@@ -99,7 +96,7 @@ def _set(content: FileContent, path: Place, value: object, origin: str) -> None:
         group = _step_into(group, step, missing, path, origin)
     _step_into(group, path[-1], None, path, origin)
     group[path[-1]] = value
-    # A group is replaced whole, with everything that the file had set in it.
+    # A group is replaced whole.
     for place in list(content.origins):
         if place[: len(path)] == path:
             del content.origins[place]

@@ -1,8 +1,7 @@
 """Policies: when a conversation is shortened, how, and by how much.
 
-1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` those for the rest
-   of a request. `Policy` has both, with the rules for single tools and the prompt for summaries.
-2. A policy inherits from another one: a value that is not set is the parent's (`resolve_policy`).
+1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` the others.
+2. A policy inherits from another one (`resolve_policy`).
 3. `Policy.rules()` compiles it to `Rules`: steps are built, tool rules applied, the prompt read.
 """
 
@@ -49,14 +48,14 @@ class Prompt(Struct, frozen=True):
     name: str
     text: str
     headings: tuple[str, ...] = ()
-    """Sections that an answer should have. Only shipped prompts ask for some."""
+    """Sections that an answer should have."""
 
     def __str__(self) -> str:
         return self.name
 
 
 def read_prompt(name: str) -> Prompt:
-    """Read a shipped prompt by its name, or a file by its path. Raise ValueError if there is neither."""
+    """*name*: of a shipped prompt, or the path of a file. Raise ValueError if there is neither."""
     if name in SHIPPED_PROMPTS:
         text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
         return Prompt(name, text.strip(), tuple(re.findall(r"^## (.*)", text, re.MULTILINE)))
@@ -118,7 +117,7 @@ def apply_rules(tools: ToolRules, step: Step) -> Step:
 
 
 def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Add steps to `when_full` for rules that none of its own steps would carry out."""
+    """Add steps for rules that no step of `when_full` would carry out."""
     steps_by_kind: dict[type, Any] = {type(step): step for step in reversed(steps)}
     added_steps: list[Step] = []
     if DedupOld not in steps_by_kind and True in dict(_list_repeats(tools)).values():
@@ -252,7 +251,7 @@ class Policy(
         return self
 
     def list_steps(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """List the steps: the setting with the list, the name of the step, and its settings."""
+        """List for each step the setting with the list, its name and its settings."""
         for lists in STEP_LISTS:
             for entry in getattr(self, lists):
                 for name, settings in entry.items():
@@ -260,7 +259,7 @@ class Policy(
 
     @property
     def version(self) -> str:
-        """Digest of the values: equal for equal values, so that replicas can be compared."""
+        """Digest of the values, so that replicas can be compared."""
         values = self.model_dump(mode="json", exclude={"inherit"})
         text = json.dumps([values, self.summary.prompt.text], sort_keys=True)
         return blake2b(text.encode(), digest_size=4).hexdigest()
@@ -351,7 +350,7 @@ def _override(parent: Model, child: Model) -> Model:
         if isinstance(child_value, BaseModel):
             child_value = _override(parent_value, child_value)
         elif isinstance(child_value, dict):
-            # The child's own come first: of several globs that match a tool, the first counts.
+            # Of several globs that match a tool, the first counts.
             child_value = {**child_value, **parent_value, **child_value}
         changes[name] = child_value
     return parent.model_copy(update=changes)
@@ -399,7 +398,7 @@ class Attachment(ConfigModel):
 
 
 def covers_glob(wide: str, narrow: str) -> bool:
-    """Whether everything that matches *narrow* also matches *wide*; False if that is hard to tell."""
+    """Tell if all that matches *narrow* also matches *wide*. False if that is hard to tell."""
     if wide in ("*", narrow):
         return True
     if "*" not in wide or "?" in wide or "[" in wide:
@@ -420,7 +419,6 @@ class RolloutChoice(Struct, frozen=True):
     mode: str = ""
     rollout: float = ALL_PERCENT
     place: tuple[str | int, ...] = ()
-    """The path of the setting that names it."""
 
 
 def list_choices(

@@ -1,7 +1,4 @@
-"""All settings but those of policies and attachments, and the whole configuration.
-
-The docstring below a setting is its description in proxy.yaml.
-"""
+"""All settings but those of policies and attachments. Docstrings below them are their descriptions in proxy.yaml."""
 
 import ipaddress
 import re
@@ -98,7 +95,7 @@ def _check_headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret |
 
 
 def _check_not_empty(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Not pydantic's own rule: that one would also complain about a list with a wrong entry."""
+    """Pydantic's own rule would also complain about a list with a wrong entry."""
     if not values:
         raise ValueError("there must be at least one")
     return values
@@ -361,10 +358,7 @@ class Team(ConfigModel):
 
 
 def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
-    """Whether a team may call. If a gateway names teams and none are configured, every valid name may.
-
-    A valid name can become part of store keys and folder names.
-    """
+    """If a gateway names teams and none are configured, every valid name may call."""
     return name in teams or (not teams and bool(access.team_header and re.fullmatch(TEAM_NAME, name)))
 
 
@@ -433,7 +427,7 @@ READ_AT_START = (
     "listen.host", "listen.port", "listen.workers", "listen.tls_cert", "listen.tls_key", "listen.client_ca",
     "otel.endpoint", "otel.headers", "otel.service",
 )  # fmt: skip
-"""Read only when the process starts. The content of certificates is read again when it changes."""
+"""Read only when the process starts, but for the content of certificates."""
 
 
 class Config(ConfigModel):
@@ -502,7 +496,7 @@ class Config(ConfigModel):
             keys[f"admin.users.{name}.key"] = user.key
         holders: dict[str, str] = {}
         for path, key in keys.items():
-            if key is None or not key.value:  # read by a command that needs no secrets
+            if key is None or not key.value:  # for a command that needs no secrets
                 continue
             if key.value in holders:
                 yield f"{path}: the same key as {holders[key.value]}: give each entry its own"
@@ -510,10 +504,7 @@ class Config(ConfigModel):
                 holders[key.value] = path
 
     def with_start_settings_of(self, started: "Config") -> tuple["Config", tuple[str, ...]]:
-        """Keep the values of *started* for settings that are read only at the start.
-
-        Return the configuration, and the names of the settings that wait for a restart.
-        """
+        """Keep the values of *started* for settings that are read only at the start. Return which of them wait."""
         groups: dict[str, Any] = {}
         waiting = []
         for path in READ_AT_START:

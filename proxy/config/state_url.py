@@ -1,4 +1,4 @@
-"""The URL of the state that replicas share. It is parsed here so that `check` needs no redis-py."""
+"""The URL of the state that replicas share, parsed without redis-py."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class StateUrl(Struct, frozen=True):
     nodes: tuple[tuple[str, int], ...]
     """Host and port: of the server, or of each Sentinel."""
     service: str = ""
-    """The name by which the Sentinels know the primary. Empty: there are none."""
+    """The primary's name among the Sentinels. Empty: there are none."""
     database: int = 0
     user: str = ""
     password: str = ""
@@ -38,7 +38,7 @@ class StateUrl(Struct, frozen=True):
 
 
 def parse_state_url(url: str) -> StateUrl:
-    """Parse the URL. The message of the ValueError quotes nothing of it: any part may be half a password."""
+    """The ValueError quotes nothing of the URL: any part may be half a password."""
     try:
         return _parse(urlsplit(url))
     except _Refusal:
@@ -48,7 +48,7 @@ def parse_state_url(url: str) -> StateUrl:
 
 
 class _Refusal(ValueError):
-    """A sentence on a URL that cannot be used."""
+    """A sentence on an unusable URL."""
 
 
 def _parse(parts: SplitResult) -> StateUrl:
@@ -90,10 +90,7 @@ def _parse_node(text: str, default_port: int) -> tuple[str, int]:
 
 
 def _read_options(query: str, kind: str) -> dict[str, str]:
-    """Read the options, which have the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html.
-
-    A name is quoted only if it is known: it may be half a password.
-    """
+    """They have the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html."""
     if not query:
         return {}
     names = ["ssl_cert_reqs", "ssl_certfile", "ssl_keyfile"]

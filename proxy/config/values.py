@@ -29,13 +29,10 @@ WEAK = (
 
 
 class ConfigModel(BaseModel):
-    """A group of settings: frozen, and closed to settings that it does not have.
+    """A group of settings. The docstring below a setting is its description in proxy.yaml.
 
-    The docstring below a setting is its description in proxy.yaml. It is read from the source file only if it is asked
-    for (`defaults.read_descriptions`).
-
-    A spelling that can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group. A boolean is
-    no number and a number is no boolean: pydantic reads `true` as 1.
+    A spelling that can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group. But a boolean
+    is no number: pydantic reads `true` as 1.
     """
 
     model_config = ConfigDict(
@@ -120,7 +117,7 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if reference is None or isinstance(reference, Secret):
         return reference
     kind, _, name = str(reference).partition(":")
-    # Of a Secret in Kubernetes there are variables of other names: one that exists is no key that was pasted here.
+    # Kubernetes makes variables of other names: one that exists is no key that was pasted here.
     if kind == "env" and not _is_variable_name(name) and name not in (info.context or {}):
         raise ValueError(
             "`env:` is not followed by the name of a variable (letters, digits and _): write the secret itself into a "
@@ -200,7 +197,7 @@ MaybeSecret = Annotated[
     WithJsonSchema({"type": "string"}),
 ]
 
-# Bounds far above all that is meant: clocks, stores and JSON of other programs fail at what is larger, or is infinite.
+# Clocks, stores and JSON of other programs fail at what is far larger, or infinite.
 AMOUNT_MAX = 10**12
 
 Seconds = Annotated[float, Field(le=31_536_000)]
@@ -212,7 +209,7 @@ ALL_PERCENT = 100.0
 
 
 def _read_percent(value: object) -> object:
-    """Read `5` and `0.1%`. Refuse a plain `0.1`, which may be meant as the share that it is in `trigger: 0.1`."""
+    """Read `5` and `0.1%`. A plain `0.1` may be meant as a share, as in `trigger: 0.1`."""
     if not isinstance(value, str | int | float):
         return value  # refused as no number
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", str(value))

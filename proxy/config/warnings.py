@@ -1,4 +1,4 @@
-"""Warnings: settings that are valid but probably mistakes. Shown by `check`, in the log and on the admin pages."""
+"""Settings that are valid but probably mistakes. Shown by `check`, in the log and on the admin pages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -116,10 +116,7 @@ def _check_bounds(own: Policy, rules: Rules) -> Warnings:
 
 
 def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig]) -> Warnings:
-    """Find values that never count: an earlier glob takes the same tools, or another value removes a kept result.
-
-    *tools* has the policy's own rules and after them those that it inherits.
-    """
+    """Find values that never count. *tools*: the policy's own rules, then the inherited ones."""
     for glob, rules in own.items():
         for name in ToolConfig.model_fields:
             value = getattr(rules, name)

@@ -8,7 +8,7 @@ import yaml
 
 from proxy.config.faults import Fault, InvalidConfig, Place
 
-# Raised by PyYAML for a tag that lies, for a circle, and for a number of thousands of digits.
+# PyYAML raises these for a tag that lies, a circle, and a number of thousands of digits.
 _PARSER_FAULTS = (ValueError, TypeError, AttributeError, RecursionError)
 
 
@@ -46,7 +46,7 @@ class FileContent:
         self.faults: list[Fault] = []
 
     def note_lines(self, node: yaml.Node, path: Place) -> None:
-        """Note the line of each value. Of keys that are set twice YAML takes the last one silently: report them."""
+        """Note the line of each value. Report keys that are set twice: YAML takes the last one silently."""
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 place = (*path, str(key.value))

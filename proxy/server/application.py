@@ -98,7 +98,7 @@ class App:
                 record.note_departure()
                 raise
             record.note_shutdown(ShuttingDown.code, ShuttingDown.status)
-            # If the answer has begun, cut it off, so that the client does not take it for a whole one.
+            # If the answer has begun, cut it off: the client must not take it for a whole one.
             if request.transport is None or request.writer.output_size > 0:
                 raise
             task.uncancel()
@@ -138,7 +138,7 @@ class App:
         return _render_json(200, {"status": "live"})
 
     async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
-        """Answer 503 while draining. A full disk is only reported, because requests can still be relayed."""
+        """A full disk is only reported, because requests can still be relayed."""
         checks = {"state_writable": await self._can_write_state(), "originals_writable": self._can_keep_originals()}
         if self.draining:
             return _render_json(503, {"status": "draining", **checks})

@@ -1,7 +1,7 @@
 """The configuration while the proxy runs: changes without a restart, renewed certificates, and upstreams that loop.
 
-A changed file becomes a new configuration as a whole. If it is invalid, that is reported and the old one stays in
-force. Files are read once they have not changed for a moment, because editors do not replace them in one step.
+An invalid file is reported, and the old configuration stays in force. Files are read once they have not changed for a
+moment, because editors do not replace them in one step.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ FileStamp = tuple[int, int] | None
 def check_upstreams(loaded_config: Loaded, start_config: Listen | None = None) -> None:
     """Raise InvalidConfig if the proxy itself listens at the address of an upstream.
 
-    `start_config`: the listener until the next start, even if the file names another now.
+    `start_config`: the listener in use, even if the file names another now.
     """
     faults = []
     for number, upstream in enumerate(loaded_config.config.upstreams):
@@ -56,7 +56,7 @@ def _is_own(base_url: str, listen: Listen) -> bool:
 
 
 class ConfigSource(Struct):
-    """It remembers if it has read settings and teams: some files are valid at start only."""
+    """Some files are valid at start only, so it remembers if it has read settings and teams."""
 
     load: Callable[[], Loaded]
     file: Path | None
@@ -68,7 +68,6 @@ class ConfigSource(Struct):
         return read_file_stamp(self.file)
 
     def read(self) -> Loaded:
-        """InvalidConfig: it cannot be used, or not by a process that has read another."""
         self.stamp_read = self.read_stamp()
         loaded_config = self.load()
         self._check_reload(loaded_config)
@@ -77,10 +76,7 @@ class ConfigSource(Struct):
         return loaded_config
 
     def _check_reload(self, loaded_config: Loaded) -> None:
-        """Refuse an empty file, which a full disk or a killed editor leaves, and one that lifts access control.
-
-        The latter on any address: a reverse proxy may lead from the network to a loopback one.
-        """
+        """Refuse an empty file, which a full disk or a killed editor leaves, and one that lifts access control."""
         if self._had_file_settings and not loaded_config.has_file_settings:
             why = "the file has become empty: restore its settings, or restart the proxy to use the defaults"
             raise InvalidConfig([Fault("", str(self.file), why)])

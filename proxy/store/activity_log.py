@@ -1,8 +1,7 @@
 """The activity log: an SQLite file about past requests, for the admin pages.
 
-It holds names and figures, and no messages. `turns` are the accounting of requests that compaction looked at.
-Recording never waits: a thread writes batches into a file that all workers share. Nothing depends on the file: a broken
-one is set aside, and a new one begins.
+It holds names and figures, and no messages. `turns` are requests that compaction looked at. A thread writes batches
+into a file that all workers share. A broken file is set aside.
 
 Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
 """
@@ -104,7 +103,7 @@ class RetentionLimits(Struct, frozen=True):
     requests: int = 100_000
     incidents: int = 20_000
     paid_incidents: int = 100_000
-    """As many as turns, so that warnings do not push the cost of summaries out of the sums."""
+    """So that warnings do not push the cost of summaries out of the sums."""
     seconds: float = 31 * DAY_SECONDS
 
 
@@ -232,7 +231,7 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Make the tables, and drop those of another version: they hold history only."""
+    """Drop the tables of another version: they hold history only."""
     db.execute("pragma synchronous = off")
     if _read_version(db) == SCHEMA_VERSION:
         return
@@ -258,8 +257,7 @@ def _run(db: sqlite3.Connection, script: str) -> None:
 
 def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
     placeholders = f"(?{', ?' * len(columns)})"
-    # sqlite3 releases the GIL for each statement and must then win it from a busy event loop, so single rows cost more
-    # waiting than work.
+    # After each statement sqlite3 must win the GIL from a busy event loop: single rows would mostly wait.
     for start in range(0, len(rows), 64):
         batch = rows[start : start + 64]
         values = ", ".join([placeholders] * len(batch))

@@ -19,15 +19,14 @@ from typing import Protocol
 from msgspec import Struct
 
 SECRET_BYTES = 33
-"""One more than in version 0.1: so the length tells the version that made a store."""
 MEBIBYTE = 1024 * 1024
 FACT_SECONDS_MAX = 7 * 24 * 3600.0
 """No fact is stored for longer."""
 RECORDED_USES_PER_LIFETIME = 32
-"""A look-up puts off the expiry of its block, but writes that only this often in its life: reads stay reads."""
+"""A look-up puts off the expiry of its block, but writes that only this often."""
 
 NO_DOCUMENT = "none"
-"""No document has this key: to replace it tries whether a store can be written."""
+"""No document has this key: replacing it tells if a store can be written."""
 
 
 def ignore(_warning: str) -> None:
@@ -56,16 +55,10 @@ class Store(Protocol):
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        """Return the first block and the first fact under these keys (newest first), in one round trip.
-
-        `fact_lists`: further lists of facts, each with its own first.
-        """
+        """Return the first block and the first fact of each list of keys, in one round trip. Newest keys first."""
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        """Store a block and return the stored one: this one, or that of an earlier writer.
-
-        `over` is a block that this one replaces, if it is still stored.
-        """
+        """Return the stored block: that of an earlier writer, unless it is `over`, or else this one."""
 
     async def read_fact(self, key: str) -> bytes | None: ...
 
@@ -76,12 +69,12 @@ class Store(Protocol):
         """Store a fact if there is none. Of several workers one gets True."""
 
     async def load_secret(self, current_secret: bytes | None = None) -> bytes:
-        """Return the secret, and make it if there is none: `current_secret`, which is in use, or a new one."""
+        """Return the secret. If there is none, it becomes `current_secret` or a new one."""
 
     async def read_document(self, key: str) -> bytes | None: ...
 
     async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
-        """False: the document has not the old value (None: there is none) any more."""
+        """False: the document has another value by now. None is that of a missing one."""
 
     async def close(self) -> None: ...
 
@@ -101,8 +94,7 @@ def read_elapsed() -> float:
 class SystemClock:
     """The time of day, and the believed time by which stores judge age. Any thread may read it.
 
-    If a clock that is far ahead were believed at once, the next sweep would remove everything. So the believed time
-    continues as if there had been no jump, until the clock has run evenly.
+    If a clock that is far ahead were believed at once, the next sweep would remove everything.
     """
 
     def __init__(self, now: Callable[[], float] = time.time, elapsed_clock: Callable[[], float] = read_elapsed) -> None:
@@ -110,9 +102,9 @@ class SystemClock:
         self._elapsed = elapsed_clock
         self._lock = threading.Lock()
         self._offset = now() - elapsed_clock()
-        """Time of day less elapsed time, as it was last believed."""
+        """Time of day less elapsed time."""
         self._jumped: tuple[float, float] | None = None
-        """The same after a jump, and the elapsed time of it."""
+        """The offset after a jump, and the elapsed time then."""
 
     def read(self) -> float:
         return self._now()

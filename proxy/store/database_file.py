@@ -1,7 +1,6 @@
-"""An SQLite file as several processes use it, on disks and in folders that people also work in.
+"""An SQLite file that people and other processes may lock, replace or break. Every fault is a `StoreUnavailable`.
 
-It is opened when needed, opened again if another process replaced it, and set aside if it is broken: everything in it
-can be derived again. Every fault is a `StoreUnavailable`.
+It is opened again if it was replaced, and set aside if it is broken: everything in it can be derived again.
 """
 
 import os
@@ -73,7 +72,6 @@ class DatabaseFile:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.touch(mode=0o600)  # for this user only; SQLite gives its other files the same mode
         self._opened_inode = _inode(self.path)
-        # One thread at a time; after a fault it may be another one.
         db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             _write_ahead(db, self._busy_seconds)

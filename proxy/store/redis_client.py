@@ -1,10 +1,9 @@
 """A redis-py client whose calls never hold a request up: one server, or one that Sentinels name.
 
-A call waits at most `STORE_TIMEOUT_SECONDS`. After a call that failed, every further one fails at once, until a check
-in the background has reached the server again. redis-py connects, speaks the protocol and follows failovers.
+After a call that failed or took longer than `STORE_TIMEOUT_SECONDS`, every further one fails at once, until a check in
+the background has reached the server again.
 
-Faults become `StoreUnavailable`, with sentences for operators. These never quote the server, which may repeat what
-it was sent, a password for example: only the first word of its error
+Faults become `StoreUnavailable`. Of the server's errors only the first word is quoted, for it may repeat a password
 (https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors).
 """
 
@@ -104,7 +103,7 @@ def _describe_os_error(fault: OSError) -> str:
     if isinstance(fault, TimeoutError):
         return os.strerror(errno.ETIMEDOUT)
     number = fault.errno
-    # For a name with several addresses asyncio raises one error that has no number and quotes those of all.
+    # For a name with several addresses asyncio raises one error without a number that quotes those of all.
     if not number and (number_match := re.search(r"\[Errno (\d+)\]", str(fault))):
         number = int(number_match[1])
     return os.strerror(number) if number else type(fault).__name__
@@ -132,7 +131,7 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
     options |= {
         "username": url.user or None,
         "password": url.password or None,
-        "protocol": 2,  # of RESP3 nothing is needed, and older servers and some proxies do not speak it
+        "protocol": 2,  # older servers and some proxies do not speak RESP3
         "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
         "retry": Retry(NoBackoff(), 0),
         # GuardedClient bounds how many are in use, and waits. A limit here would raise an error.
@@ -144,7 +143,7 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
         if ca_file:
             options["ssl_ca_certs"] = ca_file
     if url.service:
-        # Sentinels have users and passwords of their own, and are asked one after the other: each for a second.
+        # Sentinels have other users and passwords, and each is asked for a second.
         asking = {
             **options,
             "username": url.options.get("sentinel_username"),
@@ -178,7 +177,7 @@ class GuardedClient:
         self._check: asyncio.Task[None] | None = None
 
     async def run(self, script: Script, keys: list[str], *arguments: Argument) -> object:
-        """A server that was restarted or replaced has to be sent the text of the script again."""
+        """A restarted server needs the text of the script again."""
         try:
             return await self.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:
@@ -233,7 +232,6 @@ class GuardedClient:
         raise TimeoutError
 
     def _suspend(self, why: str) -> None:
-        """Let no request wait for the server, and begin to check it."""
         self._fault = f"{self.url} {why}"
         if self._check is None or self._check.done():
             self._check = asyncio.get_running_loop().create_task(self._check_until_reached())

@@ -2,8 +2,8 @@
 
 1. All calls run in one thread, in their order, so the event loop never waits for a disk.
 2. After a call that took too long, or that another process kept out for a second, all calls fail at once, until a
-   check in the background could write. Meanwhile workers use their memory (memory_store.py).
-3. A table's name ends in the version of its format. The file is `promises.sqlite`, because blocks were called so.
+   check in the background could write.
+3. A table's name ends in the version of its format. Blocks were called promises.
 """
 
 import asyncio
@@ -36,15 +36,13 @@ T = TypeVar("T")
 
 FILE_NAME = "promises.sqlite"
 STORE_TIMEOUT_SECONDS = 2.0
-"""A request waits this long for the store, then continues without it."""
 BUSY_TIMEOUT_SECONDS = 1.0
-"""A write waits this long for another process's write."""
+"""For another process's write."""
 CHECK_INTERVAL_SECONDS = 0.25
-"""During an outage, try this often whether the file can be written again."""
 _BLOCKS, _FACTS = ("blocks_1", "used"), ("facts_1", "until")
-"""Each table, and the column by which its rows expire."""
+"""A table, and the column by which its rows expire."""
 _FIND = "select {0}.key, {0}.value, {1} from json_each(?) as wanted join {0} on {0}.key = wanted.value where {1} > ?"
-"""A join, because asking for keys `in` a list takes two and a half times as long."""
+"""Keys `in` a list would take two and a half times as long as this join."""
 Row = tuple[str, bytes, float]
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -147,13 +145,13 @@ class SqliteStore:
         try:
             return self._file.run(act)
         except StoreUnavailable as fault:
-            # Later acts need not wait as long, each for itself.
+            # Later acts need not wait as long.
             if isinstance(fault.__cause__, sqlite3.Error) and find_code(fault.__cause__) in _LOCKED:
                 self._outage = str(fault)
             raise
 
     def _end_outage(self) -> None:
-        """In the thread, because acts begin outages here: the event loop would also end one that began since."""
+        """In the thread: the event loop would also end an outage that began since."""
         with suppress(StoreUnavailable):
             self._file.run(_lock_for_a_moment)
             self._outage = ""
@@ -169,7 +167,7 @@ class SqliteStore:
         return Found(key, value)
 
     def _oldest_use(self) -> float:
-        """Uses are recorded in the system's time, so that blocks in use do not expire once a jump is believed."""
+        """Uses have the system's time, so that blocks in use do not expire once a jump is believed."""
         return self._clock.read_believed() - self._limits.block_seconds
 
     def _record_use(self, db: sqlite3.Connection, key: str, now: float) -> None:

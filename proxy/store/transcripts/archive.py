@@ -1,7 +1,6 @@
 """Saved conversations: found, read and removed, in a folder or in an object store with its spool.
 
-Several processes may have written the same message: its first line counts. Unreadable lines are left out: a transcript
-with a hole in it is still of use.
+Of several lines of the same message the first one counts. Unreadable lines are left out.
 """
 
 import builtins
@@ -39,7 +38,7 @@ T = TypeVar("T")
 
 
 class StoreFault(OSError):
-    """Advice for the operator. Equal failures have equal kinds."""
+    """Advice for the operator. `kind` tells different failures apart."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -74,8 +73,6 @@ class Retention(Struct, frozen=True):
 
 
 class SavedConversation(Struct, frozen=True):
-    """A conversation as it was found: its folder on this disk, and its objects."""
-
     place: Path
     bytes: int
     written_at: float
@@ -108,7 +105,7 @@ class SavedConversation(Struct, frozen=True):
                 yield from file
 
     def remove(self) -> int:
-        """Return the bytes this freed. A conversation that was written to since it was found stays."""
+        """Return the freed bytes. A conversation that was written to since it was found stays."""
         if self.store is None:
             return self._remove_folder()
         if self.is_on_disk:
@@ -130,7 +127,7 @@ class SavedConversation(Struct, frozen=True):
         try:
             if _measure(self.place)[1] > self.written_at:
                 return 0
-            # Renamed first: a process that is killed half way leaves no conversation with a hole.
+            # First, so that a process that is killed half way leaves no conversation with a hole.
             removed_folder = self.place.with_name(".removed-" + self.place.name)
             shutil.rmtree(removed_folder, ignore_errors=True)
             self.place.rename(removed_folder)
@@ -190,8 +187,8 @@ class Archive(Struct, frozen=True):
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """The longest idle one first."""
-        # A process may rely on objects that were written within this time (see files.py). A file that is dated later
-        # than now was written while the clock was ahead: on a disk it may go.
+        # A process may rely on objects that were written within this time (see files.py). On a disk even a file may go
+        # that was written while the clock was ahead.
         settled_seconds = 2 * REMEMBER_SECONDS if self.store else -math.inf
         expired_conversations, total = [], 0
         for conversation in self.newest_first():
@@ -204,7 +201,7 @@ class Archive(Struct, frozen=True):
         return expired_conversations[::-1]
 
     def prune(self, bounds: Retention, now: float) -> int:
-        """Return the bytes this freed. Several processes may do so at once."""
+        """Return the freed bytes. Several processes may do so at once."""
         if not (bounds.days or bounds.bytes):
             return 0
         return sum(conversation.remove() for conversation in self.find_expired(bounds, now))
@@ -246,7 +243,7 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
 
 
 def _open_files(place: Path, stack: ExitStack) -> list[BinaryIO]:
-    """Open all files of a conversation as of one moment, while other processes close (rename) and send them."""
+    """As of one moment, while other processes close (rename) and send them."""
     while True:
         paths, files = list_files(place), list[BinaryIO]()
         for path in paths:
@@ -276,7 +273,7 @@ class Transcript(Struct, frozen=True):
         return [*self.heads.values(), *self.messages.values(), *self.answers]
 
     def leaves(self) -> list[str]:
-        """Return the links that nothing follows, the newest first."""
+        """Return links that nothing follows, newest first."""
         leaves = dict(self.messages)
         for line in self.messages.values():
             leaves.pop(line.after, None)
@@ -291,7 +288,7 @@ class Transcript(Struct, frozen=True):
         return path[::-1]
 
     def head_of(self, line: MessageLine) -> list[HeadLine]:
-        """The system prompts of the request that first carried this message."""
+        """Return the system prompts of the first request with this message."""
         return [self.heads[name] for name in line.under if name in self.heads]
 
     def answers_to(self, at: str) -> list[AnswerLine]:

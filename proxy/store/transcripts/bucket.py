@@ -1,7 +1,7 @@
 """The client of an object store: obstore, for S3, Google Cloud Storage or Azure (https://developmentseed.org/obstore/).
 
-obstore is optional (the extra `s3`), so only the composition root imports this module. Of the text of a failure only
-status and code are repeated, because a store may quote the signed request.
+obstore is optional (the extra `s3`), so only the composition root imports this module. Of a failure only status and
+code are repeated, because a store may quote the signed request.
 """
 
 import re
@@ -41,7 +41,7 @@ class Bucket:
         self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
         self._endpoint = settings.endpoint or f"{scheme}://{name}"
         with self._reporting():
-            # `Uploads` repeats writes, after longer and longer pauses. Reads are repeated at once.
+            # `Uploads` repeats writes.
             build = partial(_open, settings, timeout_seconds, scheme, name, prefix.strip("/"))
             self._writes = build(retries=0)
             self._reads = build(retries=2)
@@ -85,7 +85,7 @@ class Bucket:
 
 
 def _diagnose(text: str) -> tuple[str, str, str]:
-    """Return kind, problem and advice."""
+    """Return kind, problem, advice."""
     status = re.search(r"status code: (\d{3})", text)
     if status:
         kind = answer = status[1]
@@ -110,7 +110,7 @@ def _find_cause(text: str) -> str:
     return "no connection"
 
 
-# The client of each vendor, and its names of our settings.
+# Names of our settings in each vendor's client.
 _VENDORS: dict[str, tuple[type[S3Store | GCSStore | AzureStore], dict[str, str]]] = {
     "s3": (
         S3Store,

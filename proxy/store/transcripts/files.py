@@ -4,11 +4,10 @@
     originals/<tenant>/<conversation>/20261121T090000123Z-1a2b3c4d5e6f7081.jsonl   closed, on its way to an object store
 
 Processes append under a lock (https://man7.org/linux/man-pages/man2/flock.2.html). Each reads a file once and later
-only its new end. A line counts once its newline is there: the next append cuts off a torn end.
+only its new end. A line without its newline does not count: the next append cuts it off.
 
 If there is an object store, closed files vanish once they are sent. A process takes lines that it saw within the last
-hour for sent, and no conversation is removed from the store within two hours of its last write: so the next request of
-a removed conversation writes all of it.
+hour for sent, and no conversation is removed from the store within two hours of its last write.
 
 One message is one line of JSON (https://jsonlines.org):
 
@@ -18,7 +17,7 @@ One message is one line of JSON (https://jsonlines.org):
 
 A link stands for all messages up to this one, so forks share their trunk. System prompts and answers are no links:
 clients change the former and echo the latter differently. The message is the client's own bytes; `altered` lists
-secrets that were removed from it (and `line-breaks`, if JSON had any between its values).
+secrets (or `line-breaks`) that were removed from it.
 """
 
 import fcntl
@@ -63,7 +62,7 @@ class History(Struct, frozen=True):
     wire: str = ""
     """The API of the request, unless that is Chat Completions."""
     size: int = 0
-    """Bytes that it holds while it waits to be written."""
+    """Bytes that it holds in the queue."""
 
     def to_lines(self, known_ids: Container[str], seen_at: str, redaction: Redaction) -> dict[str, bytes]:
         lines: dict[str, bytes] = {}
@@ -173,8 +172,8 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
 REMEMBER_SECONDS = 3600.0
-REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
-BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
+REMEMBERED_IDS_MAX = 100_000  # about 12 MB; others are read again
+BEGINNING_BYTES = 256  # hold a hash and a time, so no other file begins like it
 
 Sync = Literal["never", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
@@ -182,7 +181,7 @@ MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 class KnownIds(Struct):
     since: float
-    """When the first of them was found. The clock includes suspended time, because other machines write on."""
+    """When the first of them was found, by a clock that includes suspended time: other machines write on."""
     beginning: bytes = b""
     end: int = 0
     ids: set[str] = field(default_factory=set)
@@ -201,7 +200,7 @@ class TranscriptFolder:
         return _locate(self.path, tenant, conversation)
 
     def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
-        """Write the lines that `make_lines` returns for the known ids; return their bytes."""
+        """Write the lines that `make_lines` returns for the known ids. Return their bytes."""
         folder = self.locate(tenant, conversation)
         file = _open_to_append(folder)
         try:
@@ -209,7 +208,7 @@ class TranscriptFolder:
             lines = make_lines(index.ids)
             if not lines:
                 return 0
-            # Forgotten until all is written: should the disk fill up half way, only the file itself knows how far.
+            # Forgotten until all is written: if the disk fills up, only the file itself knows how far.
             del self._known[folder]
             data = b"".join(lines.values())
             self._write(folder, file, index.end, data)
@@ -294,14 +293,14 @@ def is_closed(path: Path) -> bool:
 
 
 def close_file(path: Path) -> Path:
-    """Give a file, whose lock the caller holds, a name that it keeps for ever."""
+    """Give a file, whose lock the caller holds, its last name."""
     now = time.time_ns() // 1_000_000
     moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 1000)) + f"{now % 1000:03}Z"
     return path.rename(path.with_name(f"{moment}-{secrets.token_hex(8)}{SUFFIX}"))
 
 
 def open_locked(path: Path, flags: int) -> int:
-    """Open and lock a file that still has its name. No other process appends to it until it is closed."""
+    """No other process appends to it until it is closed."""
     while True:
         with ExitStack() as stack:
             file = os.open(path, flags, 0o600)
@@ -326,7 +325,7 @@ def _open_to_append(folder: Path) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Create it for this user only, on every level (`parents=True` would leave those above open)."""
+    """For this user only, on every level (`parents=True` would leave those above open)."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)

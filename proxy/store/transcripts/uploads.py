@@ -1,12 +1,11 @@
 """Uploads of closed transcript files to an object store, by threads that no request waits for.
 
 1. Once a second, close files of the spool that are old or large enough.
-2. Send closed files and delete each once the store has confirmed it. Its name is the same in the store, so sending it
-   twice changes nothing.
+2. Send closed files, and delete each once the store has confirmed it. Sending one twice changes nothing.
 3. While the store fails, try again after longer and longer pauses. If too much waits, nothing more may be written
-   (`SpoolFull`), as on a full disk.
+   (`SpoolFull`).
 
-Of all processes that share a spool, one at a time sends the files of all, also of those that died.
+Of all processes that share a spool, one at a time sends the files of all.
 """
 
 import fcntl
@@ -33,11 +32,11 @@ FIRST_SWEEP_SECONDS = 60.0
 
 
 class SpoolFull(OSError):
-    """The object store is away, and too much waits for it."""
+    """Too much waits for the object store."""
 
 
 class RareReports:
-    """Reports each cause of failures, unless it came up within `quiet_seconds`. Any thread may use it."""
+    """Reports a cause of failures unless it came up within `quiet_seconds`. Any thread may use it."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -46,7 +45,7 @@ class RareReports:
         self.count = 0
 
     def add(self, cause: object, text: str, quiet_seconds: float, *, is_sliding: bool = False) -> None:
-        """Count a failure. `is_sliding`: each occurrence starts the quiet time again, also one without a report."""
+        """`is_sliding`: a failure without a report starts the quiet time again, too."""
         now = time.monotonic()
         with self._lock:
             self.count += 1
@@ -58,7 +57,7 @@ class RareReports:
 
 
 class TranscriptSettings(Struct, frozen=True):
-    """Without a retention, another process removes old ones."""
+    """If there is no retention, another process removes old ones."""
 
     sync: Sync = "never"
     redaction: Redaction = field(default_factory=Redaction)
@@ -123,7 +122,7 @@ class Uploads:
             raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
     def close(self, seconds: float = 5.0) -> bool:
-        """Send for at most this long. False: something stays here for the next process."""
+        """Send for at most this long. False: something waits for the next process."""
         self._end = time.monotonic() + seconds
         self._leaving.set()
         self._thread.join(seconds)
@@ -169,7 +168,7 @@ class Uploads:
         return sizes
 
     def _close_due(self, files: Mapping[Path, int], *, everything: bool) -> list[Path]:
-        """Return all closed files in the order in which to send them."""
+        """Return all closed files in the order of sending."""
         now = time.monotonic()
         first_seen, closed_paths = self._first_seen, []
         self._first_seen = {}
@@ -255,12 +254,12 @@ class Uploads:
         """Pause, for longer each time."""
         now = time.monotonic()
         with self._lock:
-            if now >= self._pause_until:  # several at the same time make the pause no longer
+            if now >= self._pause_until:  # several at once make it no longer
                 self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or 1.0)
                 self._pause_until = now + self._pause_seconds
             self._failing_since = self._failing_since or now
         kind = fault.kind if isinstance(fault, StoreFault) else "disk"
-        # Quiet for longer than the longest pause between two tries.
+        # Longer than the longest pause.
         self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", 300.0, is_sliding=True)
 
 
