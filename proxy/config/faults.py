@@ -1,4 +1,4 @@
-"""Faults of a configuration: the place, the mistake, the values that are allowed, and the one that was probably meant.
+"""Faults of a configuration: the place, the mistake, the allowed values, and the one that was probably meant.
 
 People paste keys into the wrong line, and faults end up in logs. So a value is quoted only if it cannot be a secret.
 """

@@ -29,7 +29,6 @@ class Loaded(Struct, frozen=True):
     config: Config
     origins: Mapping[Place, str]
     has_file_settings: bool = False
-    """False without a file, and if the file sets nothing."""
 
     def origin(self, *path: str | int) -> str:
         return _find_origin(self.origins, path)

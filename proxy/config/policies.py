@@ -1,4 +1,4 @@
-"""Policies: when a conversation is shortened, how, and by how much.
+"""When a conversation is shortened, how, and by how much.
 
 1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` the others.
 2. A policy inherits from another one (`resolve_policy`).

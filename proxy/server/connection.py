@@ -335,11 +335,11 @@ class ClientRequest:
             heartbeat = watch.heartbeat
             if heartbeat and not self._request.protocol.writing_paused:  # a paused client has enough to read
                 with suppress(ConnectionError):  # the relay's next write raises it, too
-                    # Do not drain: waits of a connection share one future, and cancelling this one ends the relay's.
+                    # Waits of a connection share one future: cancelling a drain would end the relay's.
                     await writer.write(heartbeat, drain=False)
 
     def _expect_body(self) -> bool:
-        """If the client waits for `100 Continue`, send it: aiohttp leaves that to the handler."""
+        """Send `100 Continue` if the client waits for it."""
         request = self._request
         if not request.body_exists:
             return False

@@ -34,7 +34,7 @@ def ignore(_warning: str) -> None:
 
 
 class StoreUnavailable(Exception):
-    """The only exception of a store: the request continues without it."""
+    """The only exception of a store."""
 
 
 class Found(Struct, frozen=True):

@@ -158,8 +158,6 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
 
 
 class GuardedClient:
-    """`report_back` gets a sentence when the server answers again."""
-
     def __init__(
         self,
         url: StateUrl,
@@ -252,6 +250,6 @@ class GuardedClient:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     async def _reach(self) -> None:
-        """Use fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere by now."""
+        """By fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere."""
         await self._client.connection_pool.disconnect(inuse_connections=False)
         await self._client.execute_command("PING")  # type: ignore[no-untyped-call]

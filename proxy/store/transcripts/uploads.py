@@ -108,11 +108,11 @@ class Uploads:
     def faults(self) -> int:
         return self._failures.count
 
-    def write(self, write: Callable[[], int]) -> int:
-        """Write, if there is room, while nothing is measured: else these bytes might count twice."""
+    def write(self, append: Callable[[], int]) -> int:
+        """Append, if there is room, while nothing is measured: else these bytes might count twice."""
         with self._lock:
             self.check_room()
-            added_bytes = write()
+            added_bytes = append()
             self.waiting_bytes += added_bytes
             return added_bytes
 

@@ -166,7 +166,6 @@ class OriginalsWriter:
             job()
 
     def _probe(self) -> None:
-        """The disk may be back though no request writes to it."""
         try:
             self._check_disk()
         except OSError:
@@ -179,11 +178,8 @@ class OriginalsWriter:
         self._folder.check_writable()
 
     def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> None:
-        write = partial(self._folder.append, tenant, conversation, make_lines)
-        if self._uploads is None:
-            added_bytes = write()
-        else:
-            added_bytes = self._uploads.write(write)
+        append = partial(self._folder.append, tenant, conversation, make_lines)
+        added_bytes = self._uploads.write(append) if self._uploads is not None else append()
         if added_bytes:
             self.problem = ""
             self._unswept += added_bytes
