@@ -96,11 +96,12 @@ class SavedConversation(Struct, frozen=True):
     def lines(self) -> Iterator[builtins.bytes]:
         with ExitStack() as stack:
             files = _open_files(self.place, stack)
-            objects = self.objects
-            if self.is_on_disk:
-                objects = self._list_again()  # after the files were opened: some may have been sent since
-            for item in objects:
-                yield from io.BytesIO(self.store.get(item.name))  # type: ignore[union-attr]  # objects are in a store
+            if self.store is not None:
+                objects = self.objects
+                if self.is_on_disk:
+                    objects = self._list_again()  # after the files were opened: some may have been sent since
+                for item in objects:
+                    yield from io.BytesIO(self.store.get(item.name))
             for file in files:
                 yield from file
 

@@ -141,18 +141,23 @@ def find_ids(lines: Iterable[bytes]) -> Iterator[str]:
 
 def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
     try:
-        values: dict[str, Any] = {}
-        for member in splice.iterate_members(line):
-            value = line[member.start : member.stop]
-            values[member.key] = value if member.key == "message" else json.loads(value)
-        if values["v"] != VERSION:
+        if line.startswith(b'{"v":1,"answer":'):
+            # Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere.
+            members = {member.key: line[member.start : member.stop] for member in splice.iterate_members(line)}
+            message = members.pop("message")
+            fields = {name: json.loads(value) for name, value in members.items()}
+        else:
+            start, _, rest = line.partition(b',"message":')
+            fields, message = json.loads(start + b"}"), rest[: rest.rindex(b"}")]
+        if fields["v"] != VERSION:
             return None
-        if "answer" in values:
+        values = {**fields, "message": message}
+        if "answer" in fields:
             return msgspec.convert(values, AnswerLine)
-        if "head" in values:
+        if "head" in fields:
             return msgspec.convert(values, HeadLine)
         return msgspec.convert(values, MessageLine)
-    except (ValueError, LookupError, RecursionError):  # ValidationError is a ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # ValidationError is a ValueError
         return None
 
 
