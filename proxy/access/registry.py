@@ -144,7 +144,7 @@ class Registry(Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Registry":
-        """Read a registry. ValueError: it is not one, or one of a later release."""
+        """ValueError: it is not a registry, or one of a later release."""
         try:
             document = msgspec.json.decode(data, type=_Document)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:

@@ -108,7 +108,7 @@ def _parse(text: str, file: Path) -> FileContent:
 
 
 def parse_variable(text: str) -> object:
-    """Parse the value of a variable. A number stays text: a setting that is a number or a boolean reads `1` itself."""
+    """A number stays text: a setting that is a number or a boolean reads `1` itself."""
     try:
         value = YamlReader(text).get_single_data()
     except (yaml.YAMLError, *_PARSER_FAULTS):

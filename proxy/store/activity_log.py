@@ -63,8 +63,6 @@ create table if not exists minute_counts (
 
 
 class _Columns:
-    """The columns of a table of events, and a reader of their values."""
-
     def __init__(self, kind: type[Struct], *not_stored: str) -> None:
         self.names = [name for name in kind.__struct_fields__ if name not in not_stored]
         self._read = attrgetter(*self.names)
@@ -112,7 +110,7 @@ Record = TurnEnded | RequestFinished | Incident | CounterDelta
 
 
 class ActivityLog:
-    """One process's access to the file. `warn` is called from its thread, with a sentence for the operator."""
+    """`warn` is called from its thread, with a sentence for the operator."""
 
     def __init__(
         self,
@@ -144,7 +142,7 @@ class ActivityLog:
         self._writer.close(seconds)
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Return the rows of a query, from any thread. Without a file there are none."""
+        """From any thread. Without a file there are no rows."""
         if not self.path.is_file():
             return []
         file = self._open()
@@ -219,7 +217,7 @@ class ActivityLog:
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     """Take the lock at once, so that two writers never wait for each other half way."""
-    with db:  # commits at the end of the block, or rolls back if it raises
+    with db:  # commits, or rolls back
         db.execute("begin immediate")
         yield
 

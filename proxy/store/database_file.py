@@ -42,7 +42,7 @@ class DatabaseFile:
             if find_code(fault) in BROKEN_CODES:
                 self._set_aside(fault)
             elif find_code(fault) == sqlite3.SQLITE_ERROR:
-                self.close()  # the file was emptied, and its tables are gone: opening makes them again
+                self.close()  # the file was emptied: opening makes its tables again
             else:
                 raise StoreUnavailable(f"{self.path}: {fault}") from fault
         try:

@@ -241,7 +241,7 @@ class RedisStore:
 
 
 async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dict[str, bytes]:
-    """Return the blocks under these keys, without recording a use. For commands."""
+    """For commands: without recording a use."""
     store = RedisStore(url, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
     try:
         return await store.peek(keys)

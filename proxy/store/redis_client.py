@@ -97,7 +97,7 @@ def describe_refusal(kind: str) -> str:
 
 
 def _describe_os_error(fault: OSError) -> str:
-    """Return the system's text for a fault of a connection, without the addresses that asyncio adds."""
+    """Return the system's text, without the addresses that asyncio adds."""
     if isinstance(fault, ssl.SSLError | socket.gaierror):  # their numbers are not those of the system
         return getattr(fault, "verify_message", "") or fault.strerror or type(fault).__name__
     if isinstance(fault, TimeoutError):
@@ -134,7 +134,7 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
         "protocol": 2,  # older servers and some proxies do not speak RESP3
         "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
         "retry": Retry(NoBackoff(), 0),
-        # GuardedClient bounds how many are in use, and waits. A limit here would raise an error.
+        # GuardedClient waits; a limit here would raise an error.
         "max_connections": 1 << 16,
     }
     if url.tls:

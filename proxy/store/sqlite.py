@@ -299,7 +299,7 @@ def may_write(path: Path) -> bool:
 
 
 def peek(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
-    """Return the blocks under these keys, without recording a use. For commands."""
+    """For commands: without recording a use."""
     if not path.is_file():
         return {}
     try:

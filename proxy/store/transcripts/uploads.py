@@ -36,7 +36,7 @@ class SpoolFull(OSError):
 
 
 class RareReports:
-    """Reports a cause of failures unless it came up within `quiet_seconds`. Any thread may use it."""
+    """Reports a cause of failures once in `quiet_seconds`. Any thread may use it."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -44,13 +44,12 @@ class RareReports:
         self._last_times: dict[object, float] = {}
         self.count = 0
 
-    def add(self, cause: object, text: str, quiet_seconds: float, *, is_sliding: bool = False) -> None:
-        """`is_sliding`: a failure without a report starts the quiet time again, too."""
+    def add(self, cause: object, text: str, quiet_seconds: float) -> None:
         now = time.monotonic()
         with self._lock:
             self.count += 1
             is_news = now - self._last_times.get(cause, float("-inf")) >= quiet_seconds
-            if is_news or is_sliding:
+            if is_news:
                 self._last_times[cause] = now
         if is_news:
             self._warn(text)
@@ -259,8 +258,7 @@ class Uploads:
                 self._pause_until = now + self._pause_seconds
             self._failing_since = self._failing_since or now
         kind = fault.kind if isinstance(fault, StoreFault) else "disk"
-        # Longer than the longest pause.
-        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", 300.0, is_sliding=True)
+        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", 300.0)
 
 
 @contextmanager

@@ -210,7 +210,7 @@ class OriginalsWriter:
 
 
 class Recording:
-    """One answer as it passes: collected on the event loop, taken apart in the thread while it still comes."""
+    """An answer, collected on the event loop and taken apart in the thread while it still comes."""
 
     def __init__(self, originals: OriginalsWriter, submission: SubmittedHistory, assembly: Assembly) -> None:
         self._originals = originals
