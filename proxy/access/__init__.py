@@ -6,8 +6,8 @@
          |                                                  ^          ^
     Caller, headers to forward                     keys, switch     admin pages
 
-1. The gateway asks the `Authenticator` before it reads a body. It looks up keys and switches in `Records.current`.
-2. Commands and admin pages change the file. Each worker reads a changed file again, five times a second.
+1. The `Authenticator` judges a request before its body is read, by keys and switches in `Records.current`.
+2. Commands and admin pages change the file. Workers look at it five times a second.
 3. With a shared state, the first worker of each machine merges the file with the copy there.
 
 authentication   the caller: a team by its key or by a trusted gateway, or a client; no page of another site

@@ -15,9 +15,9 @@ ADMIN_KEY_PREFIX = "cpa-"
 
 
 def create_admin_key(config: Config) -> str | None:
-    """Create a key and return it, to be shown once. None if the pages are off, or there is a key already.
+    """Return a new key, to be shown once. None if the pages are off, or there is a key already.
 
-    A file without a usable key, as a full disk leaves it, is replaced.
+    A file without a usable key is replaced.
     """
     if config.admin.key is not None or not config.admin.enabled:
         return None
@@ -27,11 +27,11 @@ def create_admin_key(config: Config) -> str | None:
             return None
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except PermissionError:  # another user's file, who has a key there
+    except PermissionError:  # another user has a key there
         return None
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Read by name: another start may have replaced the file while this one waited for its lock.
+        # Read by name: another start may have replaced the file meanwhile.
         if _read_key(path) is not None:
             return None
         key = ADMIN_KEY_PREFIX + secrets.token_urlsafe(24)
@@ -40,7 +40,7 @@ def create_admin_key(config: Config) -> str | None:
 
 
 def _read_key(path: Path) -> str | None:
-    """Return the key in this file, or None if it is empty, torn, not text, or easy to guess."""
+    """Return None if the file is empty, torn, not text, or easy to guess."""
     try:
         key = path.read_text(encoding="utf-8-sig").strip()
         if key.startswith(ADMIN_KEY_PREFIX):

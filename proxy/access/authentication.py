@@ -1,9 +1,8 @@
 """Authentication: a request gets a `Caller`, or is refused before its body is read.
 
-Without teams every request passes with a credential of its own, which the upstream judges. With teams a request needs
-a team key, or comes through a trusted gateway that names the team. A key of the proxy (team key or admin key) is never
-forwarded, in whatever header it is sent: no upstream knows it. It is recognised by its form and not by the registry,
-so that a replica with an empty state does not send the keys of others to an upstream.
+Without teams the upstream judges the credential of a request. With teams a request needs a team key, or comes through
+a trusted gateway that names the team. A key of the proxy (team key or admin key) is never forwarded, in whatever header
+it is sent. It is recognised by its form, so that a replica with an empty registry does not send it to an upstream.
 """
 
 import ipaddress
@@ -20,16 +19,11 @@ from proxy.config.settings import is_team
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header
 
-# No public DNS has names below these, so no attacker can own one.
-_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?")
 
 
 def check_page(headers: Headers, hosts: frozenset[str]) -> None:
-    """Raise a ProxyError if a page of another site may have caused the request.
-
-    `hosts` are names of the proxy, and of sites whose pages may call it.
-    """
+    """Raise a ProxyError if a page of another site, whose name is not in `hosts`, may have caused the request."""
     host = find_host(find_header(headers, "host") or "")
     if not is_private(host) and host not in hosts:
         raise HostNotAllowed(
@@ -42,13 +36,13 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
             "name to `access.hosts`, or set up `teams`, so that callers show a key"
         )
     content_type = (find_header(headers, "content-type") or "").partition(";")[0].strip().lower()
-    # A form, or a script without a preflight, can send any text as these. Files come as multipart/form-data.
+    # A form, or a script without a preflight, can send any text as these.
     if content_type in ("text/plain", "application/x-www-form-urlencoded"):
         raise NotJson("send the body as `content-type: application/json`: the proxy spends a key of its own")
 
 
 def find_host(netloc: str) -> str:
-    """Return `::1` of `[::1]:8800`, in lower case, and anything else whole."""
+    """Return `::1` of `[::1]:8800`, and anything else whole."""
     name = netloc.strip().lower()
     match = _HOST.fullmatch(name)
     if match is None:
@@ -57,16 +51,17 @@ def find_host(netloc: str) -> str:
 
 
 def is_private(host: str) -> bool:
-    """Tell if an attacker's DNS cannot point this name here: an address, a name without dots, a private zone."""
+    """Tell if no attacker can own the name in public DNS: an address, a name without dots, a private zone."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        return "." not in host or host.endswith(_PRIVATE_SUFFIXES)
+        zones = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
+        return "." not in host or host.endswith(zones)
     return True
 
 
 def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
-    """Tell if a page of another site sent the request. Apps and browser extensions have other schemes."""
+    """Apps and browser extensions have other schemes."""
     origin = find_header(headers, "origin")
     if origin is None:
         return (find_header(headers, "sec-fetch-site") or "").lower() == "cross-site"
@@ -82,13 +77,8 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
     return page.netloc.lower() != own_netloc and find_host(page.netloc) not in hosts
 
 
-TAG = "x-compaction-tag"
-GATEWAYS_MAX = 16
-"""How many addresses of `x-forwarded-for` are read, from the right: a client may send thousands."""
 HOW_TO_GET_A_KEY = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
-_BEARER = "bearer "
-_FORWARDED_FOR = "x-forwarded-for"
-# A team key or an admin key as a word of a text. It begins with plain characters, which a search skips to.
+# A team key or an admin key as a word. It begins with plain characters, which a search skips to.
 _PROXY_KEY = re.compile(r"cp(?<![A-Za-z0-9_-]cp)(?:-[0-9a-f]{10}|a)-[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])")
 
 
@@ -116,7 +106,7 @@ class Authenticator(Struct, frozen=True):
         if query and _PROXY_KEY.search(unquote(query)):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         caller, forwarded_headers = self._identify(headers, peer, registry, now)
-        tag = find_header(headers, TAG) or ""
+        tag = find_header(headers, "x-compaction-tag") or ""
         halted = bool(registry.switches) and registry.is_halted(caller.team)
         if tag or halted:
             caller = replace(caller, tag=tag, halted=halted)
@@ -125,13 +115,14 @@ class Authenticator(Struct, frozen=True):
     def find_client(self, headers: Headers, peer: str) -> str:
         """Return the client's address: the peer's, or the one that trusted gateways name in `x-forwarded-for`.
 
-        Read from the right: each gateway appends the address it was called from; any client may write the rest.
+        Read from the right, 16 at most: each gateway appends the address it was called from; any client may write the
+        rest.
         """
-        if find_header(headers, _FORWARDED_FOR) is None or not _is_within(peer, self.access.trusted):
+        if find_header(headers, "x-forwarded-for") is None or not _is_within(peer, self.access.trusted):
             return peer
-        chain = ",".join(value for name, value in headers if name.lower() == _FORWARDED_FOR)
+        chain = ",".join(_find_values(headers, "x-forwarded-for"))
         client = peer
-        for text in reversed(chain.rsplit(",", GATEWAYS_MAX)[-GATEWAYS_MAX:]):
+        for text in reversed(chain.rsplit(",", 16)[-16:]):
             address = _parse_address(text)
             if address:
                 client = address
@@ -140,10 +131,7 @@ class Authenticator(Struct, frozen=True):
         return client
 
     def check_spending(self, upstream: Upstream, caller: Caller, headers: Headers) -> None:
-        """Raise a ProxyError if a page of another site may be about to spend a key of the configuration.
-
-        Callers with a team pass: no page of another site has their key.
-        """
+        """Raise a ProxyError if a page of another site may be about to spend a key of the configuration."""
         if upstream.holds_secret and not caller.team:
             check_page(headers, self.hosts)
 
@@ -151,7 +139,7 @@ class Authenticator(Struct, frozen=True):
         key_headers = _find_headers_with_proxy_key(headers)
         team_header = self.access.team_header.lower()
         if team_header:
-            teams = [value for name, value in headers if name.lower() == team_header]
+            teams = _find_values(headers, team_header)
             if teams:
                 caller = self._identify_by_gateway(teams, peer)
                 dropped = {team_header, *key_headers, *CREDENTIALS} if key_headers else {team_header}
@@ -204,24 +192,29 @@ class Authenticator(Struct, frozen=True):
 
 
 def _find_key(headers: Headers) -> str:
-    """Return the client's key: OpenAI's libraries send it as a bearer token, Azure's as `api-key`. Empty: none.
+    """OpenAI's libraries send a bearer token, Azure's `api-key`.
 
     https://learn.microsoft.com/azure/ai-services/openai/reference#authentication
     """
     for name in ("authorization", "api-key", "x-api-key"):
         value = find_header(headers, name)
         if value:
-            if value.lower().startswith(_BEARER):
-                value = value[len(_BEARER) :]
+            scheme, _, token = value.partition(" ")
+            if scheme.lower() == "bearer":
+                value = token
             return value.strip()
     return ""
 
 
 def _find_headers_with_proxy_key(headers: Headers) -> frozenset[str]:
-    """Return the names, in lower case, of headers with a team key or an admin key, of whatever proxy."""
+    """Return the names, in lower case, of headers with a key of this or another proxy."""
     if _PROXY_KEY.search("\n".join([value for _, value in headers])) is None:  # one search for almost all requests
         return frozenset()
     return frozenset(name.lower() for name, value in headers if _PROXY_KEY.search(value))
+
+
+def _find_values(headers: Headers, lower_name: str) -> list[str]:
+    return [value for name, value in headers if name.lower() == lower_name]
 
 
 def _drop(headers: Headers, names: set[str]) -> Headers:
@@ -229,7 +222,7 @@ def _drop(headers: Headers, names: set[str]) -> Headers:
 
 
 def _parse_address(text: str) -> str:
-    """Empty for anything that is no address, which must not reach a log."""
+    """Empty if it is no address: other text must not reach a log."""
     text = text.strip()
     if text.startswith("[") or text.count(":") == 1:
         text = find_host(text)

@@ -1,8 +1,7 @@
 """The registry on disk, and the copy of it that replicas share.
 
-The file in the state directory decides on this machine: its workers look at it several times a second, commands
-change it under a lock, and it is there if nothing else is. If replicas share a state, one copy is stored there too, and
-each replica merges both, so that a replica that lost its file gets it back from the others.
+The file in the state directory decides on this machine; commands change it under a lock. If replicas share a state,
+each merges its file with the copy there, so that a replica that lost its file gets it back.
 """
 
 import asyncio
@@ -20,10 +19,8 @@ from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry.audit import give_to_folder_owner
 
 DOCUMENT = "key-uses"
-FILE = "registry.json"
 SHARED = "registry"
 TRIES_MAX = 8
-"""To replace a document that other replicas replace as well."""
 
 
 class KeyUses:
@@ -41,19 +38,19 @@ class KeyUses:
         return merged_uses
 
     async def write(self, store: Store, key_ids: Collection[str]) -> None:
-        """Add uses to the document, of each key one a minute, and drop keys that are not in *key_ids*.
-
-        StoreUnavailable: try later.
-        """
-        new_uses = {
-            key_id: time for key_id, time in self._last_uses.items() if time >= self._uses_written.get(key_id, 0.0) + 60
-        }
+        """Add uses to the document, of each key one a minute. Drop keys that are not in *key_ids*."""
+        new_uses = {}
+        for key_id, time in self._last_uses.items():
+            last_written = self._uses_written.get(key_id, 0.0)
+            if time >= last_written + 60:
+                new_uses[key_id] = time
         if not new_uses:
             return
         for _ in range(TRIES_MAX):
             document = await store.read_document(DOCUMENT)
-            merged_uses = self.merge(decode_uses(document))
-            uses = {key_id: time for key_id, time in merged_uses.items() if key_id in key_ids}
+            uses = self.merge(decode_uses(document))
+            for key_id in uses.keys() - key_ids:
+                del uses[key_id]
             if await store.replace_document(DOCUMENT, document, msgspec.json.encode(uses, order="sorted")):
                 self._uses_written.update(new_uses)
                 return
@@ -61,7 +58,7 @@ class KeyUses:
 
 
 def decode_uses(document: bytes | None) -> dict[str, float]:
-    """None of a document that cannot be read: it is written anew."""
+    """Empty if the document cannot be read."""
     if document is None:
         return {}
     try:
@@ -74,15 +71,15 @@ Change = Callable[[Registry], Registry]
 
 
 class RegistryUnreadable(Exception):
-    """The registry cannot be read. The one that was read last stays in force."""
+    """The one that was read last stays in force."""
 
 
 class Records:
-    """The registry of one process: `current` is the one that `look` read last."""
+    """The registry of one process: `current` was read by the last `look`."""
 
     def __init__(self, folder: Path, last_valid: Registry | None = None) -> None:
         """`last_valid` is in force until the file can be read."""
-        self.path = folder / FILE
+        self.path = folder / "registry.json"
         self.current = last_valid or Registry()
         self.uses = KeyUses()
         self._stamp_read: tuple[int, int, int] | None = None
@@ -91,10 +88,9 @@ class Records:
         """The shared copy and the local registry when both were last found equal."""
 
     def look(self) -> bool:
-        """Read the file again if it has changed, and tell if the registry did. RegistryUnreadable, OSError.
+        """Read a changed file. Tell if the registry changed. RegistryUnreadable (once per change of the file), OSError.
 
         One thread at a time: the slower of two would bring back the older registry, and with it a revoked key.
-        An unreadable registry is reported once per change of the file; after an OSError the next look tries again.
         """
         with self._looking:
             stamp = self._read_stamp()
@@ -111,7 +107,7 @@ class Records:
             return has_changed
 
     def change(self, change: Change) -> Registry:
-        """Change the file under a lock, and return the registry that is in force then."""
+        """Return the registry that is in force then."""
         with self._lock():
             replace_file(self.path, change(self._read()).to_bytes())
         self.look()
@@ -142,7 +138,7 @@ class Records:
 
 
 async def synchronize(records: Records, store: Store) -> None:
-    """Make the file and the shared copy equal. StoreUnavailable, RegistryUnreadable: the file stays in force."""
+    """Make the file and the shared copy equal. StoreUnavailable, RegistryUnreadable."""
     for _ in range(TRIES_MAX):
         stored_document = await store.read_document(SHARED)
         if records.last_agreement == (stored_document, records.current):  # the usual case, four times a second

@@ -1,13 +1,12 @@
-"""The registry: team keys, switches and ended admin sessions, as one small document that every replica holds whole.
+"""The registry: team keys, switches and ended admin sessions, as one document that every replica holds whole.
 
-Two registries merge without conflict (a state-based CRDT, https://inria.hal.science/inria-00555588), so any replica
-can repair one that was away, or a shared state that was emptied:
+Two registries merge without conflict (a state-based CRDT, https://inria.hal.science/inria-00555588):
 
 - keys are only added, and a revocation is final;
 - of two settings of one switch the later counts, and of two at the same moment the one that is off;
 - of the ended sessions of each person those are kept that would last longest.
 
-Clocks differ. A change to a switch always gets a later time than the setting that it replaces.
+Clocks differ: a change to a switch always gets a later time than the setting that it replaces.
 """
 
 import hmac
@@ -15,6 +14,8 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -24,11 +25,11 @@ from msgspec.structs import replace
 _KEY = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
-"""A time, in seconds since 1970, up to the last one of the year 9999."""
+"""Since 1970, up to the last one of the year 9999."""
 
 
 class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key as it is kept: `digest` is its hash. A time of 0 means never."""
+    """A time of 0 means never."""
 
     id: str
     team: str
@@ -51,7 +52,7 @@ class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
-    """Return the text of a new key, and the key as it is kept. With 0 days it never expires."""
+    """Return the text of a new key, and the stored key. With 0 days it never expires."""
     key_id = secrets.token_hex(5)
     text = f"cp-{key_id}-{secrets.token_urlsafe(24)}"
     expires = now + days * 24 * 3600 if days else 0.0
@@ -71,11 +72,9 @@ FORMAT_VERSION: Final = 1
 EVERYBODY = ""
 """The switch of all teams."""
 ENDED_SESSIONS_MAX = 500
-"""Per person, so that one who logs out often does not push out the ended sessions of another."""
+"""Per person, so that nobody pushes out the ended sessions of another."""
 _SESSION = re.compile(r"([0-9]{1,12})\.([0-9a-f]{8})\.[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<keyholder>.<random>`."""
-
-Session = Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +88,7 @@ class _Document(msgspec.Struct):
     format: Literal[1]
     keys: list[TeamKey]
     switches: dict[str, Switch]
-    ended_sessions: list[Session]
+    ended_sessions: list[Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]]
 
 
 class Registry(Struct, frozen=True):
@@ -98,7 +97,7 @@ class Registry(Struct, frozen=True):
     switches: Mapping[str, Switch] = field(default_factory=dict)
     """By team, and `EVERYBODY`. A team without an entry is on."""
     ended_sessions: frozenset[str] = frozenset()
-    """Admin sessions that were logged out, without their signatures."""
+    """Without their signatures."""
 
     def is_halted(self, team: str) -> bool:
         for name in (EVERYBODY, team):
@@ -139,13 +138,13 @@ class Registry(Struct, frozen=True):
 
     def to_bytes(self) -> bytes:
         """The same bytes for equal registries."""
-        keys = [self.keys[key_id] for key_id in sorted(self.keys)]
+        keys = sorted(self.keys.values(), key=attrgetter("id"))
         document = _Document(FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions))
         return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Registry":
-        """Read a registry. ValueError: it is not one, or one of a later release."""
+        """ValueError: it is not a registry, or one of a later release."""
         try:
             document = msgspec.json.decode(data, type=_Document)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
@@ -155,26 +154,27 @@ class Registry(Struct, frozen=True):
 
 
 def find_session_holder(session: str) -> str | None:
-    """Return the keyholder that a session names, or None if *session* (without signature) has another form."""
+    """*session*: without signature. None if it has another form."""
     match = _SESSION.fullmatch(session)
     return match[2] if match else None
 
 
 def _keep_longest(sessions: Iterable[str]) -> frozenset[str]:
-    """Keep the sessions of each person that would expire last. No clock: replicas that merge must agree."""
-    sessions_by_holder: dict[str | None, list[tuple[int, str]]] = {}
-    for session in sessions:
-        expiry = int(session.partition(".")[0])
-        sessions_by_holder.setdefault(find_session_holder(session), []).append((expiry, session))
-    longest: set[str] = set()
-    for dated_sessions in sessions_by_holder.values():
-        dated_sessions.sort(reverse=True)
-        longest.update(session for _, session in dated_sessions[:ENDED_SESSIONS_MAX])
-    return frozenset(longest)
+    """No clock: replicas that merge must agree."""
+    sessions_by_holder: dict[str | None, list[str]] = {}
+    for session in sorted(sessions, key=_rank_session, reverse=True):
+        holder_sessions = sessions_by_holder.setdefault(find_session_holder(session), [])
+        if len(holder_sessions) < ENDED_SESSIONS_MAX:
+            holder_sessions.append(session)
+    return frozenset(chain.from_iterable(sessions_by_holder.values()))
+
+
+def _rank_session(session: str) -> tuple[int, str]:
+    return int(session.partition(".")[0]), session
 
 
 def _merge_keys(key: TeamKey, other: TeamKey) -> TeamKey:
-    """Return the key with the earlier revocation. Nothing else of a key ever changes."""
+    """Nothing but the revocation of a key ever changes. The earlier one counts."""
     revocations = [time for time in (key.revoked, other.revoked) if time]
     return structs.replace(key, revoked=min(revocations, default=0.0))
 

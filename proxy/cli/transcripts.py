@@ -199,11 +199,12 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 
 def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any]:
+    times = transcript.list_times() or [""]
     return {
         "conversation": transcript.saved.name,
         "tenant": transcript.tenant,
-        "first": transcript.first_seen,
-        "last": transcript.last_seen,
+        "first": times[0],
+        "last": times[-1],
         "messages": len(transcript.messages),
         "answers": len(transcript.answers),
         "blocks": len(source.read_blocks(transcript.tenant, transcript.messages)),

@@ -1,8 +1,8 @@
-"""Configuration: proxy.yaml, environment variables and options become one frozen value.
+"""proxy.yaml, environment variables and options become one frozen configuration.
 
 Theory of operation
-    1. Settings are declared once: in structs of the core if they decide about a history (`Rules`), else here.
-    2. `loading` reads the file, sets variables and options over it, and validates. Each fault has its line.
+    1. Settings that decide about a history are declared in structs of the core (`Rules`), others here.
+    2. `loading` reads the file, sets variables and options over it, and validates.
     3. A policy inherits values, and compiles to `Rules`; attachments choose it for a request.
 
         Rules, Keep, Pins, SummaryRules --declared--> Policy ---+

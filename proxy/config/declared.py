@@ -3,7 +3,7 @@
     class Keep(Struct):     becomes     class Keep(ConfigModel):
         tokens: int = 2_000                 tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
 
-Steps, as a policy writes them (`- clear_results: {over: 800}`), are checked by models of their fields in the same way.
+Steps of a policy (`- clear_results: {over: 800}`) are checked in the same way.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,7 +21,6 @@ from proxy.shorten.block import STEPS
 from proxy.shorten.pipeline import Step
 
 _BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
-_AUTO = Literal["auto"]
 
 
 def build_model(
@@ -30,10 +29,7 @@ def build_model(
     base: type[ConfigModel] = ConfigModel,
     skip: Collection[str] = (),
 ) -> type[BaseModel]:
-    """Build a model of the settings that a struct declares, after those of *base*.
-
-    *types* has the type and the default of each setting that a file writes in another form.
-    """
+    """*types* has the type and the default of each setting that a file writes in another form."""
     members: dict[str, Any] = {}
     for field in fields(kind):
         annotation, default, note = field.type, field.default, None
@@ -57,10 +53,10 @@ def build_model(
 
 
 def narrow(annotation: Any, bounds: Mapping[str, float]) -> Any:  # noqa: ANN401 (any type a setting has)
-    """Add bounds to the type of a number. With a negative amount or an infinite one something would fail later."""
+    """Add bounds to the type of a number."""
     if annotation in _BOUNDS:
         return Annotated[annotation, Field(**{**_BOUNDS[annotation], **bounds})]
-    if _AUTO in get_args(annotation):
+    if Literal["auto"] in get_args(annotation):
         return _build_auto(get_args(annotation)[0], bounds)
     return annotation
 
@@ -81,7 +77,7 @@ def _build_auto(kind: type[int | float], bounds: Mapping[str, float]) -> Any:  #
         except ValidationError:
             raise ValueError(f"must be `auto`, or {range_text}") from None
 
-    return Annotated[annotation | _AUTO, BeforeValidator(read)]
+    return Annotated[annotation | Literal["auto"], BeforeValidator(read)]
 
 
 STEP_LISTS = ("always", "when_full", "fold")
@@ -109,20 +105,29 @@ def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
         build_step(entry)
     except ValidationError as invalid:
         (name,) = entry
-        errors: Any = [{**error, "loc": (name, *error["loc"])} for error in invalid.errors(include_url=False)]
+        errors: Any = invalid.errors(include_url=False)
+        for error in errors:
+            error["loc"] = (name, *error["loc"])
         raise ValidationError.from_exception_data(name, errors) from None
-    return {name: settings or {} for name, settings in entry.items()}
+    ((name, settings),) = entry.items()
+    return {name: settings or {}}
 
 
 def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
-    return {name: _check_step({name: settings})[name] for name, settings in changes.items()}
+    checked_changes: dict[str, Any] = {}
+    for name, settings in changes.items():
+        checked_changes |= _check_step({name: settings})
+    return checked_changes
 
 
 class _StepsSchema(Struct, frozen=True):
     is_list: bool
 
     def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
-        properties = {name: {**step_model(name).model_json_schema(), "type": ["object", "null"]} for name in STEPS}
+        properties = {}
+        for name in STEPS:
+            properties[name] = step_model(name).model_json_schema()
+            properties[name]["type"] = ["object", "null"]
         steps = {"type": "object", "properties": properties, "additionalProperties": False}
         if self.is_list:
             return {"type": "array", "items": {**steps, "maxProperties": 1, "minProperties": 1}}

@@ -1,7 +1,6 @@
 """Writes the shipped proxy.yaml (`check --defaults`) and its JSON Schema (`check --schema`) from the settings.
 
-A test compares the file in the repository. Editors complete and explain settings by the schema
-(https://json-schema.org); `check` itself uses the models.
+Editors complete and explain settings by the schema (https://json-schema.org).
 """
 
 import ast
@@ -18,19 +17,18 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from proxy.config.settings import Config
 
-_HEAD = """\
-# Every setting of compaction-proxy with its default. No file is needed: set what you want to change.
-# A variable COMPACTION_PROXY_<PATH> overrides the file, with two underscores between levels:
-#   COMPACTION_PROXY_LISTEN__PORT=9000   COMPACTION_PROXY_UPSTREAMS__0__KEY=env:OPENAI_API_KEY
-# `compaction-proxy check proxy.yaml` reports everything that is wrong with a file.
-"""
-
 
 def as_yaml() -> str:
     lines = []
     for name, value in Config():
         lines += ["", *_section(name, value)]
-    return _HEAD + "\n".join(lines) + "\n"
+    head = """\
+# Every setting of compaction-proxy with its default. No file is needed: set what you want to change.
+# A variable COMPACTION_PROXY_<PATH> overrides the file, with two underscores between levels:
+#   COMPACTION_PROXY_LISTEN__PORT=9000   COMPACTION_PROXY_UPSTREAMS__0__KEY=env:OPENAI_API_KEY
+# `compaction-proxy check proxy.yaml` reports everything that is wrong with a file.
+"""
+    return head + "\n".join(lines) + "\n"
 
 
 def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, or several)
@@ -55,11 +53,9 @@ def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, 
 
 def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an empty list or mapping)
     field = Config.model_fields[name]
-    models = [kind for kind in get_args(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    model = models[0]
-    empty, entry = "[]", "-"
+    empty, entry, model = "[]", "-", get_args(field.annotation)[0]
     if isinstance(value, Mapping):
-        empty, entry = "{}", "NAME:"
+        empty, entry, model = "{}", "NAME:", get_args(field.annotation)[1]
     yield from _comment(read_descriptions(Config).get(name, ""), "")
     yield f"{name}: {empty}"
     yield from _comment(f"  {entry} # {_sentence(model)}", "")
@@ -73,8 +69,9 @@ def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an 
 
 
 def _as_list_entry(lines: list[str]) -> list[str]:
-    first = next(index for index, line in enumerate(lines) if not line.lstrip().startswith("#"))
-    lines[first] = "  - " + lines[first].lstrip()
+    for index, line in enumerate(lines):
+        if not line.lstrip().startswith("#"):
+            return [*lines[:index], "  - " + line.lstrip(), *lines[index + 1 :]]
     return lines
 
 
@@ -92,7 +89,7 @@ def _settings(group: BaseModel, indent: str) -> Iterator[str]:
 
 def _comment(text: str, indent: str) -> list[str]:
     mark = f"{indent}# "
-    return [mark + line for line in wrap(text, 120 - len(mark), break_on_hyphens=False)]
+    return wrap(text, 120, initial_indent=mark, subsequent_indent=mark, break_on_hyphens=False)
 
 
 def _scalar(value: Any) -> str:  # noqa: ANN401 (whatever YAML can say on one line)
@@ -104,7 +101,7 @@ def _sentence(group: BaseModel | type[BaseModel]) -> str:
 
 
 def read_descriptions(model: type) -> dict[str, str]:
-    """Return the docstrings below the settings of a model, by the name of the setting."""
+    """Return the docstrings below the settings, by the setting."""
     descriptions: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         descriptions |= _read_docstrings(vars(kind).get("declared_by") or kind)

@@ -1,7 +1,6 @@
-"""Faults of a configuration: the place, the mistake, the values that are allowed, and the one that was probably meant.
+"""Faults of a configuration: the place, the mistake, the allowed values, and the one that was probably meant.
 
-People paste keys into the wrong line, and faults end up in the logs of a deployment. So a value is quoted only if it
-cannot be a secret, and a text that looks like one is redacted in the end.
+People paste keys into the wrong line, and faults end up in logs. So a value is quoted only if it cannot be a secret.
 """
 
 import re
@@ -9,19 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args, get_origin
 
 from msgspec import Struct
-from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
 from proxy.config.values import suggest
 from proxy.wire.redaction import redaction
 
 Place = tuple[str | int, ...]
-
-# May hold a secret of any form.
-_SECRET_SETTINGS = frozenset({"key", "secret", "token", "url", "headers", "query", "base_url", "command", "patterns"})
-# Words without digits, and short figures. A good key or password is neither.
-_QUOTABLE = re.compile(r"[A-Za-z_ -]{1,24}|[\d.,_]{1,10} ?[A-Za-z%]{0,4}")
-_REDACTION = redaction()
 
 _KINDS = {
     "tuple_type": "must be a list, such as `[one, two]`",
@@ -39,12 +31,9 @@ _KINDS = {
     "less_than_equal": "must be {le:.15g} or less",
     "less_than": "must be less than {lt:.15g}",
     "literal_error": "must be {expected}",
-    **dict.fromkeys(
-        ("dict_type", "model_type", "mapping_type", "dataclass_type"), "must be a mapping of settings{example}"
-    ),
+    **dict.fromkeys(("dict_type", "model_type", "mapping_type"), "must be a mapping of settings{example}"),
 }
-"""By pydantic's kind of error: the form that a setting must have, as it is written in YAML."""
-_EXAMPLES = {"teams": ": `teams: {research: {policy: default}}`", "policies": ": `policies: {mine: {trigger: 0.8}}`"}
+"""The form that a setting must have, by pydantic's kind of error."""
 
 _REMOVED = {
     "always_at_least": "the steps of `always` act from `clear_at_least` on; lower that",
@@ -75,7 +64,7 @@ _REMOVED = {
     "traces": "remove it; without `endpoint` nothing is sent, and `sample: 0` sends no trace that begins here",
     "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
 }
-"""Settings of version 0.2 that were removed, or written in another place, and the advice for each."""
+"""Advice for settings of version 0.2 that were removed or moved."""
 
 
 class Fault(Struct, frozen=True):
@@ -91,13 +80,15 @@ class Fault(Struct, frozen=True):
 
 class InvalidConfig(Exception):
     def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(_redact(fault) for fault in faults)
+        self.faults = tuple(map(_redact, faults))
         super().__init__("\n".join(map(str, self.faults)))
 
 
 def _redact(fault: Fault) -> Fault:
-    """Remove texts that look like secrets, also from the path: a key may stand in the place of a name."""
-    return replace(fault, path=_REDACTION.of_text(fault.path)[0], message=_REDACTION.of_text(fault.message)[0])
+    """A key may stand in the place of a name, too."""
+    path, _ = redaction().of_text(fault.path)
+    message, _ = redaction().of_text(fault.message)
+    return Fault(path, fault.origin, message)
 
 
 def parse_place(text: str, separator: str) -> Place:
@@ -108,7 +99,7 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
     for error in invalid.errors(include_url=False):
         place: Place = error["loc"]
         message = error["msg"].removeprefix("Value error, ")
-        if not place:  # contradictions between settings: a line for each, which begins with its place
+        if not place:  # contradictions: a line for each, which begins with its place
             for line in message.splitlines():
                 path, _, why = line.partition(": ")
                 yield parse_place(path, "."), why
@@ -117,24 +108,35 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
         else:
             context = error.get("ctx", {})
             if error["type"] in _KINDS:
-                example = _EXAMPLES.get(str(place[-1]), ", such as `{name: value}`")
-                message = _KINDS[error["type"]].format(**context, example=example)
+                message = _KINDS[error["type"]].format(**context, example=_find_example(place))
             value, expected = error.get("input"), context.get("expected")
             if isinstance(value, str) and isinstance(expected, str):
                 message += suggest(value, re.findall(r"'([^']*)'", expected))
             yield place, message + _quote(place, value)
 
 
+def _find_example(place: Place) -> str:
+    match place[-1]:
+        case "teams":
+            return ": `teams: {research: {policy: default}}`"
+        case "policies":
+            return ": `policies: {mine: {trigger: 0.8}}`"
+        case _:
+            return ", such as `{name: value}`"
+
+
 def _quote(place: Place, value: object) -> str:
     """Return ` (it says 'x')` if the value is short and no secret."""
-    if _SECRET_SETTINGS & set(place):
+    # May hold a secret of any form.
+    if {"key", "secret", "token", "url", "headers", "query", "base_url", "command", "patterns"} & set(place):
         return ""
     if isinstance(value, bool):
         return f" (it says {str(value).lower()})"
     # Python refuses to write out an integer of thousands of digits.
     if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**30):
         return f" (it says {value})"
-    if isinstance(value, str) and _QUOTABLE.fullmatch(value):
+    # Words without digits, and short figures. A good key or password is neither.
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_ -]{1,24}|[\d.,_]{1,10} ?[A-Za-z%]{0,4}", value):
         return f" (it says {value!r})"
     return ""
 
@@ -168,6 +170,4 @@ def _list_groups(annotation: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 def _is_group_at(path: tuple[str, ...], place: Place) -> bool:
-    if len(path) != len(place):
-        return False
-    return all(name in ("0", "NAME", step) for name, step in zip(path, place, strict=True))
+    return len(path) == len(place) and all(name in ("0", "NAME", step) for name, step in zip(path, place, strict=True))

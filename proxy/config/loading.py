@@ -3,8 +3,8 @@
 1. Read the file: its values and the line of each (`yaml_reader`).
 2. Set over them, weakest first: `OPENAI_UPSTREAM`, `COMPACTION_PROXY_...` variables, options of the command line.
    `Loaded.origins` remembers who set each value.
-3. Validate. Each fault gets the origin of its value (`faults`). Settings that contradict each other are reported once
-   every setting is valid by itself.
+3. Validate. Each fault gets the origin of its value (`faults`). Contradictions are reported once every setting is
+   valid by itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,6 @@ class Loaded(Struct, frozen=True):
     config: Config
     origins: Mapping[Place, str]
     has_file_settings: bool = False
-    """False without a file, and if the file sets nothing."""
 
     def origin(self, *path: str | int) -> str:
         return _find_origin(self.origins, path)
@@ -40,10 +39,7 @@ def load(
     environ: Mapping[str, str],
     options: Mapping[Place, object] | None = None,
 ) -> Loaded:
-    """Read the configuration from all its sources. Raise InvalidConfig with every fault.
-
-    *options* are those of the command line.
-    """
+    """Raise InvalidConfig with every fault. *options* are those of the command line."""
     content = FileContent(Path())
     if file is not None:
         content = read_file(file)
@@ -61,8 +57,7 @@ def load(
         for place, message in describe_errors(invalid, Config):
             origin = _find_origin(content.origins, place)
             if origin == "default":
-                below = [origin for path, origin in content.origins.items() if path[: len(place)] == place]
-                origin = next(iter(below), str(file or "configuration"))
+                origin = _find_origin_below(content.origins, place) or str(file or "configuration")
             faults.append(Fault(".".join(map(str, place)), origin, message))
     if faults:
         order = [*content.origins.values(), *(fault.origin for fault in faults)]  # lines, variables, options
@@ -100,7 +95,7 @@ def _set(content: FileContent, path: Place, value: object, origin: str) -> None:
         group = _step_into(group, step, missing, path, origin)
     _step_into(group, path[-1], None, path, origin)
     group[path[-1]] = value
-    # A group is replaced whole, with everything that the file had set in it.
+    # A group is replaced whole.
     for place in list(content.origins):
         if place[: len(path)] == path:
             del content.origins[place]
@@ -124,6 +119,13 @@ def _find_origin(origins: Mapping[Place, str], path: Place) -> str:
         if path[:stop] in origins:
             return origins[path[:stop]]
     return "default"
+
+
+def _find_origin_below(origins: Mapping[Place, str], path: Place) -> str:
+    for place, origin in origins.items():
+        if place[: len(path)] == path:
+            return origin
+    return ""
 
 
 def find_origins(loaded_config: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:

@@ -1,8 +1,7 @@
-"""Policies: when a conversation is shortened, how, and by how much.
+"""When a conversation is shortened, how, and by how much.
 
-1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` those for the rest
-   of a request. `Policy` has both, with the rules for single tools and the prompt for summaries.
-2. A policy inherits from another one: a value that is not set is the parent's (`resolve_policy`).
+1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` the others.
+2. A policy inherits from another one (`resolve_policy`).
 3. `Policy.rules()` compiles it to `Rules`: steps are built, tool rules applied, the prompt read.
 """
 
@@ -49,32 +48,23 @@ class Prompt(Struct, frozen=True):
     name: str
     text: str
     headings: tuple[str, ...] = ()
-    """Sections that an answer should have. Only shipped prompts ask for some."""
+    """Sections that an answer should have."""
 
     def __str__(self) -> str:
         return self.name
 
 
 def read_prompt(name: str) -> Prompt:
-    """Read a shipped prompt by its name, or a file by its path. Raise ValueError if there is neither."""
+    """*name*: of a shipped prompt, or the path of a file. Raise ValueError if there is neither."""
     if name in SHIPPED_PROMPTS:
         text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
-        headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
-        return Prompt(name, text.strip(), tuple(headings))
+        return Prompt(name, text.strip(), tuple(re.findall(r"^## (.*)", text, re.MULTILINE)))
     try:
         return Prompt(name, Path(name).read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
         raise ValueError(
             f"no prompt: write one of {', '.join(SHIPPED_PROMPTS)}, or the path of a text file that can be read"
         ) from None
-
-
-PromptName = Annotated[
-    Prompt,
-    BeforeValidator(lambda value: read_prompt(str(value))),
-    PlainSerializer(str),
-    WithJsonSchema({"type": "string"}),
-]
 
 
 class SubsumesConfig(ConfigModel):
@@ -127,18 +117,18 @@ def apply_rules(tools: ToolRules, step: Step) -> Step:
 
 
 def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Add steps to `when_full` for rules that none of its own steps would carry out."""
+    """Add steps for rules that no step of `when_full` would carry out."""
     steps_by_kind: dict[type, Any] = {type(step): step for step in reversed(steps)}
     added_steps: list[Step] = []
-    if DedupOld not in steps_by_kind and any(is_obsolete for _, is_obsolete in _list_repeats(tools)):
+    if DedupOld not in steps_by_kind and True in dict(_list_repeats(tools)).values():
         added_steps.append(apply_rules(tools, DedupOld(exempt=("*",))))
     clearing = steps_by_kind.get(ClearResults)
-    hints = []
+    hints, has_work = [], False
     for glob, request, response in list_hints(tools):
         own_request = "keep" if request == "strip" and ClearArguments in steps_by_kind else request
         own_response = "keep" if response == "strip" and clearing else response
         hints.append((glob, own_request, own_response))
-    has_work = any({"strip", "remove"} & set(hint[1:]) for hint in hints)
+        has_work = has_work or not {"strip", "remove"}.isdisjoint((own_request, own_response))
     if has_work and ToolHints not in steps_by_kind:
         like = clearing or ClearResults()
         undone = ToolHints(hints=tuple(hints), request="keep", response="keep")
@@ -178,7 +168,12 @@ class SummaryConfig(build_model(SummaryRules, {}), ConfigModel):  # type: ignore
     """Upstream to ask, with its own key. Empty: the upstream of the conversation."""
     model: str = ""
     """Model to ask. Empty: the model of the conversation, which has it cached."""
-    prompt: PromptName = read_prompt(SHIPPED_PROMPTS[0])
+    prompt: Annotated[
+        Prompt,
+        BeforeValidator(lambda value: read_prompt(str(value))),
+        PlainSerializer(str),
+        WithJsonSchema({"type": "string"}),
+    ] = read_prompt(SHIPPED_PROMPTS[0])
     """Instructions: `structured`, `workflow` (for agents that follow a procedure), or the path of a text file."""
     wait: Seconds = Field(8.0, ge=0)
     """Seconds that a request waits for a summary if its history, or the next one, may not fit without it."""
@@ -225,11 +220,15 @@ class RequestSettings(ConfigModel):
     tokens."""
 
 
+def _list_default_steps(name: str) -> tuple[dict[str, Any], ...]:
+    return tuple({step.name: {}} for step in getattr(Rules(), name))
+
+
 class Policy(
     build_model(  # type: ignore[misc] # (mypy cannot run it)
         Rules,
         {
-            **{name: (StepList, tuple({step.name: {}} for step in getattr(Rules(), name))) for name in STEP_LISTS},
+            **{name: (StepList, _list_default_steps(name)) for name in STEP_LISTS},
             "summary": (SummaryConfig, SummaryConfig()),
         },
         RequestSettings,
@@ -252,7 +251,7 @@ class Policy(
         return self
 
     def list_steps(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """List the steps: the setting with the list, the name of the step, and its settings."""
+        """List for each step the setting with the list, its name and its settings."""
         for lists in STEP_LISTS:
             for entry in getattr(self, lists):
                 for name, settings in entry.items():
@@ -260,7 +259,7 @@ class Policy(
 
     @property
     def version(self) -> str:
-        """Digest of the values: equal for equal values, so that replicas can be compared."""
+        """Digest of the values, so that replicas can be compared."""
         values = self.model_dump(mode="json", exclude={"inherit"})
         text = json.dumps([values, self.summary.prompt.text], sort_keys=True)
         return blake2b(text.encode(), digest_size=4).hexdigest()
@@ -351,11 +350,8 @@ def _override(parent: Model, child: Model) -> Model:
         if isinstance(child_value, BaseModel):
             child_value = _override(parent_value, child_value)
         elif isinstance(child_value, dict):
-            # The child's own come first: of several globs that match a tool, the first counts.
-            child_value = {
-                **child_value,
-                **{key: value for key, value in parent_value.items() if key not in child_value},
-            }
+            # Of several globs that match a tool, the first counts.
+            child_value = {**child_value, **parent_value, **child_value}
         changes[name] = child_value
     return parent.model_copy(update=changes)
 
@@ -364,9 +360,6 @@ def _override(parent: Model, child: Model) -> Model:
 def shipped_policies() -> Mapping[str, Policy]:
     text = resources.files("proxy.config").joinpath("shipped.yaml").read_text(encoding="utf-8")
     return {name: Policy.model_validate(values) for name, values in yaml.safe_load(text).items()}
-
-
-_GLOBS = ("team", "key", "model", "upstream", "tag")
 
 
 def _check_public_id(key: str) -> str:
@@ -396,16 +389,16 @@ class Attachment(ConfigModel):
     """`auto`, `observe` or `off` instead of the policy's own mode."""
 
     def fits(self, occasion: "Occasion") -> bool:
-        return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
+        return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in Occasion.__struct_fields__)
 
     def covers(self, other: "Attachment") -> bool:
         if self.rollout < other.rollout:
             return False
-        return all(covers_glob(getattr(self, name), getattr(other, name)) for name in _GLOBS)
+        return all(covers_glob(getattr(self, name), getattr(other, name)) for name in Occasion.__struct_fields__)
 
 
 def covers_glob(wide: str, narrow: str) -> bool:
-    """Whether everything that matches *narrow* also matches *wide*; False if that is hard to tell."""
+    """Tell if all that matches *narrow* also matches *wide*. False if that is hard to tell."""
     if wide in ("*", narrow):
         return True
     if "*" not in wide or "?" in wide or "[" in wide:
@@ -426,7 +419,6 @@ class RolloutChoice(Struct, frozen=True):
     mode: str = ""
     rollout: float = ALL_PERCENT
     place: tuple[str | int, ...] = ()
-    """The path of the setting that names it."""
 
 
 def list_choices(

@@ -1,7 +1,4 @@
-"""All settings but those of policies and attachments, and the whole configuration.
-
-The docstring below a setting is its description in proxy.yaml.
-"""
+"""All settings but those of policies and attachments. Docstrings below them are their descriptions in proxy.yaml."""
 
 import ipaddress
 import re
@@ -29,8 +26,6 @@ from proxy.config.policies import (
 from proxy.config.state_url import parse_state_url
 from proxy.config.values import (
     ALL_PERCENT,
-    BODY_MIB_MAX,
-    FIELD_VALUE,
     Amount,
     ConfigModel,
     Days,
@@ -41,20 +36,15 @@ from proxy.config.values import (
     Secret,
     SecretReference,
     check_strength,
+    is_field_value,
     refuse_if,
     suggest,
 )
 from proxy.wire import redaction
 
 BUCKET_URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
-# Their values are never written into a configuration, only named.
-_SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"})
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
-# The end of a base URL, if people copied it from the example of a request.
-_API_PATH = re.compile(
-    r"(/chat/completions|(?<=/v1)/(?:completions|embeddings|models)|/responses|/messages(?:/count_tokens)?)$"
-)
 
 
 def _normalize_base_url(url: str) -> str:
@@ -65,7 +55,9 @@ def _normalize_base_url(url: str) -> str:
         raise ValueError("credentials do not belong into a URL: use key")
     if parts.query or parts.fragment:
         raise ValueError("a query does not belong here: use query")
-    if ending := _API_PATH.search(parts.path.rstrip("/")):
+    # People copy it from the example of a request.
+    api_path = r"(/chat/completions|(?<=/v1)/(?:completions|embeddings|models)|/responses|/messages(?:/count_tokens)?)$"
+    if ending := re.search(api_path, parts.path.rstrip("/")):
         raise ValueError(f"the paths of requests are appended to it: leave out {ending[1]} at its end")
     if not parts.path.strip("/"):
         return url.rstrip("/") + "/v1"
@@ -91,18 +83,19 @@ def _check_hook_url(url: Secret | str) -> Secret | str:
 
 
 def _check_headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
+    secret_headers = ("authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie")
     for name, value in headers.items():
         if not name or not re.fullmatch(FIELD_NAME, name):
             raise ValueError("one of the names is not the name of a header")
-        if isinstance(value, str) and name.lower() in _SECRET_HEADERS:
+        if isinstance(value, str) and name.lower() in secret_headers:
             raise ValueError(f"{name}: a secret is named, not written: write env:NAME or file:PATH")
-        if isinstance(value, str) and not FIELD_VALUE.fullmatch(value):
+        if isinstance(value, str) and not is_field_value(value):
             raise ValueError(f"{name}: holds characters that no header can carry")
     return headers
 
 
 def _check_not_empty(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Not pydantic's own rule: that one would also complain about a list with a wrong entry."""
+    """Pydantic's own rule would also complain about a list with a wrong entry."""
     if not values:
         raise ValueError("there must be at least one")
     return values
@@ -174,7 +167,7 @@ class Listen(ConfigModel):
     """Private key (PEM) of `tls_cert`. Both are read again when they change."""
     client_ca: TrustedFile = None
     """Certificates (PEM) of authorities: only clients with one of theirs may connect (mutual TLS)."""
-    max_body_mib: float = Field(32, gt=0, le=BODY_MIB_MAX)
+    max_body_mib: float = Field(32, gt=0, le=65_536)
     """Largest chat request in MiB, also after decompression; larger ones get a 413."""
     body_silence_seconds: Seconds = Field(60, gt=0)
     """Seconds without a byte after which a request body is refused with a 408."""
@@ -365,10 +358,7 @@ class Team(ConfigModel):
 
 
 def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
-    """Whether a team may call. If a gateway names teams and none are configured, every valid name may.
-
-    A valid name can become part of store keys and folder names.
-    """
+    """If a gateway names teams and none are configured, every valid name may call."""
     return name in teams or (not teams and bool(access.team_header and re.fullmatch(TEAM_NAME, name)))
 
 
@@ -437,7 +427,7 @@ READ_AT_START = (
     "listen.host", "listen.port", "listen.workers", "listen.tls_cert", "listen.tls_key", "listen.client_ca",
     "otel.endpoint", "otel.headers", "otel.service",
 )  # fmt: skip
-"""Read only when the process starts. The content of certificates is read again when it changes."""
+"""Read only when the process starts, but for the content of certificates."""
 
 
 class Config(ConfigModel):
@@ -463,10 +453,10 @@ class Config(ConfigModel):
     @model_validator(mode="after")
     def _check_references(self) -> Self:
         faults = [*self._check_inheritance(), *self._check_admin_keys()]
-        upstreams = [upstream.name for upstream in self.upstreams]
-        if len(set(upstreams)) < len(upstreams):
+        upstreams = {upstream.name: upstream for upstream in self.upstreams}
+        if len(upstreams) < len(self.upstreams):
             faults.append("upstreams: two of them have the same name")
-        names = {"policy": self.all_policies, "upstream": upstreams}
+        names: dict[str, Mapping[str, object]] = {"policy": self.all_policies, "upstream": upstreams}
         for path, kind, name in self._list_references():
             if name not in names[kind]:
                 faults.append(f"{path}.{kind}: there is no {kind} {name!r}{suggest(name, names[kind])}")
@@ -506,7 +496,7 @@ class Config(ConfigModel):
             keys[f"admin.users.{name}.key"] = user.key
         holders: dict[str, str] = {}
         for path, key in keys.items():
-            if key is None or not key.value:  # read by a command that needs no secrets
+            if key is None or not key.value:  # for a command that needs no secrets
                 continue
             if key.value in holders:
                 yield f"{path}: the same key as {holders[key.value]}: give each entry its own"
@@ -514,10 +504,7 @@ class Config(ConfigModel):
                 holders[key.value] = path
 
     def with_start_settings_of(self, started: "Config") -> tuple["Config", tuple[str, ...]]:
-        """Keep the values of *started* for settings that are read only at the start.
-
-        Return the configuration, and the names of the settings that wait for a restart.
-        """
+        """Keep the values of *started* for settings that are read only at the start. Return which of them wait."""
         groups: dict[str, Any] = {}
         waiting = []
         for path in READ_AT_START:

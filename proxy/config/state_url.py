@@ -1,4 +1,4 @@
-"""The URL of the state that replicas share. It is parsed here so that `check` needs no redis-py."""
+"""The URL of the state that replicas share, parsed without redis-py."""
 
 import re
 from collections.abc import Mapping
@@ -8,8 +8,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
-REDIS_PORT, SENTINEL_PORT = 6379, 26379
-_NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 
 
 class StateUrl(Struct, frozen=True):
@@ -17,7 +15,7 @@ class StateUrl(Struct, frozen=True):
     nodes: tuple[tuple[str, int], ...]
     """Host and port: of the server, or of each Sentinel."""
     service: str = ""
-    """The name by which the Sentinels know the primary. Empty: there are none."""
+    """The primary's name among the Sentinels. Empty: there are none."""
     database: int = 0
     user: str = ""
     password: str = ""
@@ -40,7 +38,7 @@ class StateUrl(Struct, frozen=True):
 
 
 def parse_state_url(url: str) -> StateUrl:
-    """Parse the URL. The message of the ValueError quotes nothing of it: any part may be half a password."""
+    """The ValueError quotes nothing of the URL: any part may be half a password."""
     try:
         return _parse(urlsplit(url))
     except _Refusal:
@@ -50,7 +48,7 @@ def parse_state_url(url: str) -> StateUrl:
 
 
 class _Refusal(ValueError):
-    """A sentence on a URL that cannot be used."""
+    """A sentence on an unusable URL."""
 
 
 def _parse(parts: SplitResult) -> StateUrl:
@@ -61,9 +59,9 @@ def _parse(parts: SplitResult) -> StateUrl:
     if scheme not in ("redis", "rediss") or (plus and kind != "sentinel") or parts.fragment:
         raise ValueError(FORM)
     path = unquote(parts.path).removeprefix("/").split("/")
-    service, default_port = "", REDIS_PORT
+    service, default_port = "", 6379
     if kind:
-        service, default_port = path.pop(0), SENTINEL_PORT
+        service, default_port = path.pop(0), 26379
     (database,) = path or ("",)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
@@ -82,7 +80,7 @@ def _parse(parts: SplitResult) -> StateUrl:
 
 
 def _parse_node(text: str, default_port: int) -> tuple[str, int]:
-    node = _NODE.fullmatch(text)
+    node = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", text)
     if node is None:
         raise ValueError(FORM)
     port = int(node[2] or default_port)
@@ -92,10 +90,7 @@ def _parse_node(text: str, default_port: int) -> tuple[str, int]:
 
 
 def _read_options(query: str, kind: str) -> dict[str, str]:
-    """Read the options, which have the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html.
-
-    A name is quoted only if it is known: it may be half a password.
-    """
+    """They have the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html."""
     if not query:
         return {}
     names = ["ssl_cert_reqs", "ssl_certfile", "ssl_keyfile"]

@@ -21,11 +21,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
-VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Many API keys are names of variables, too (`hf_...`): one in capitals is no key.
-PLAIN_VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
-SHORTEST_KEY_CHARS = 16
 # Placeholders that people forget to replace, with anything around them.
 WEAK = (
     "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf", "example",
@@ -34,13 +29,10 @@ WEAK = (
 
 
 class ConfigModel(BaseModel):
-    """A group of settings: frozen, and closed to settings that it does not have.
+    """A group of settings. The docstring below a setting is its description in proxy.yaml.
 
-    The docstring below a setting is its description in proxy.yaml. It is read from the source file only if it is asked
-    for (`defaults.read_descriptions`).
-
-    A spelling that can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group. A boolean is
-    no number and a number is no boolean: pydantic reads `true` as 1.
+    A spelling that can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group. But a boolean
+    is no number: pydantic reads `true` as 1.
     """
 
     model_config = ConfigDict(
@@ -93,6 +85,20 @@ def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a settin
     return set().union(*map(_list_kinds, arguments))
 
 
+def is_field_value(text: str) -> bool:
+    """Tell if a header can carry the text: printable ASCII and tabs."""
+    return text.isascii() and text.replace("\t", " ").isprintable()
+
+
+def _is_variable_name(text: str) -> bool:
+    return text.isascii() and text.isidentifier()
+
+
+def _is_plain_variable_name(text: str) -> bool:
+    """Many API keys are names of variables, too (`hf_...`): one in capitals is no key."""
+    return _is_variable_name(text) and text == text.upper() and len(text) <= 64  # noqa: PLR2004 (more than any name has)
+
+
 class Secret(Struct, frozen=True):
     reference: str
     value: str
@@ -111,8 +117,8 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if reference is None or isinstance(reference, Secret):
         return reference
     kind, _, name = str(reference).partition(":")
-    # Of a Secret in Kubernetes there are variables of other names: one that exists is no key that was pasted here.
-    if kind == "env" and not VARIABLE_NAME.fullmatch(name) and name not in (info.context or {}):
+    # Kubernetes makes variables of other names: one that exists is no key that was pasted here.
+    if kind == "env" and not _is_variable_name(name) and name not in (info.context or {}):
         raise ValueError(
             "`env:` is not followed by the name of a variable (letters, digits and _): write the secret itself into a "
             "variable, and the name of the variable here"
@@ -123,19 +129,20 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
         value = _read_secret(name)
     else:
         advice = "write env:NAME for a variable, or file:PATH"
-        if match := re.fullmatch(rf"\$\{{?({PLAIN_VARIABLE_NAME.pattern})\}}?", str(reference)):
-            advice = f"write env:{match[1]}"
+        variable = str(reference).removeprefix("$").removeprefix("{").removesuffix("}")
+        if str(reference).startswith("$") and _is_plain_variable_name(variable):
+            advice = f"write env:{variable}"
         raise ValueError(f"a secret is named, not written: {advice}")
     value = value.strip()
     if not value and not isinstance(info.context, WithoutSecrets):
         raise ValueError(f"{_describe_source(kind, name)} is empty or missing")
-    if not FIELD_VALUE.fullmatch(value):
+    if not is_field_value(value):
         raise ValueError(f"{_describe_source(kind, name)} holds characters that no header can carry")
     return Secret(str(reference), value)
 
 
 def _describe_source(kind: str, name: str) -> str:
-    if kind == "env" and PLAIN_VARIABLE_NAME.fullmatch(name):
+    if kind == "env" and _is_plain_variable_name(name):
         return f"variable {name}"
     if kind == "env":
         return "the variable that it names"
@@ -166,9 +173,9 @@ def _show_reference(value: Secret | str | None) -> str | None:
 def check_strength(secret: Secret | None) -> Secret | None:
     if secret is None or not secret.value:
         return secret
-    plain = secret.value.lower()
-    if len(plain) < SHORTEST_KEY_CHARS or len(set(plain)) < SHORTEST_KEY_CHARS // 2:
-        raise ValueError(f"too weak: it needs {SHORTEST_KEY_CHARS} characters or more that were drawn at random")
+    plain, min_characters = secret.value.lower(), 16
+    if len(plain) < min_characters or len(set(plain)) < min_characters // 2:
+        raise ValueError(f"too weak: it needs {min_characters} characters or more that were drawn at random")
     for word in WEAK:
         if word in plain:
             raise ValueError(
@@ -190,8 +197,7 @@ MaybeSecret = Annotated[
     WithJsonSchema({"type": "string"}),
 ]
 
-# Bounds far above all that is meant: clocks, stores and JSON of other programs fail at what is larger, or is infinite.
-BODY_MIB_MAX = 65_536
+# Clocks, stores and JSON of other programs fail at what is far larger, or infinite.
 AMOUNT_MAX = 10**12
 
 Seconds = Annotated[float, Field(le=31_536_000)]
@@ -203,7 +209,7 @@ ALL_PERCENT = 100.0
 
 
 def _read_percent(value: object) -> object:
-    """Read `5` and `0.1%`. Refuse a plain `0.1`, which may be meant as the share that it is in `trigger: 0.1`."""
+    """Read `5` and `0.1%`. A plain `0.1` may be meant as a share, as in `trigger: 0.1`."""
     if not isinstance(value, str | int | float):
         return value  # refused as no number
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", str(value))

@@ -1,4 +1,4 @@
-"""Warnings: settings that are valid but probably mistakes. Shown by `check`, in the log and on the admin pages."""
+"""Settings that are valid but probably mistakes. Shown by `check`, in the log and on the admin pages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -10,9 +10,6 @@ from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
-
-NEVER_TOKENS = 100_000_000
-"""No history holds so many: a policy that waits for them wants that old results are never cleared."""
 
 
 def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Warnings:
@@ -42,8 +39,9 @@ def _check_upstreams(config: Config) -> Warnings:
 
 def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:
     for number, upstream in enumerate(upstreams):
-        if any(covers_glob(glob, model) for glob in upstream.models):
-            return number
+        for glob in upstream.models:
+            if covers_glob(glob, model):
+                return number
     return None
 
 
@@ -86,7 +84,8 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
             yield f"steps.{step}", message
     yield from _check_summary_model(config, policy)
     goal = rules.find_goal(policy.trigger_tokens)
-    if policy.trigger_tokens and goal <= rules.clear_tokens < NEVER_TOKENS:
+    never_tokens = 100_000_000  # no history holds as many: then old results are meant to stay
+    if policy.trigger_tokens and goal <= rules.clear_tokens < never_tokens:
         why = "old results are never cleared, because the trigger comes first"
         yield "clear_at_least", f"is not below trigger_tokens * target: {why}"
     if rules.clear_cold_tokens > rules.clear_tokens:
@@ -117,10 +116,7 @@ def _check_bounds(own: Policy, rules: Rules) -> Warnings:
 
 
 def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig]) -> Warnings:
-    """Find values that never count: an earlier glob takes the same tools, or another value removes a kept result.
-
-    *tools* has the policy's own rules and after them those that it inherits.
-    """
+    """Find values that never count. *tools*: the policy's own rules, then the inherited ones."""
     for glob, rules in own.items():
         for name in ToolConfig.model_fields:
             value = getattr(rules, name)

@@ -8,10 +8,7 @@ import yaml
 
 from proxy.config.faults import Fault, InvalidConfig, Place
 
-# The beginning of a message of PyYAML, up to the first word that it quotes from the file: an alias or a tag may be a
-# secret that begins with `*` or `!`. Single characters and its own words, such as '<block end>', are none.
-_YAML_PROBLEM = re.compile(r"(?:[^'\"]|'(?:\\?.|<[a-z ]+>)')*")
-# Raised by PyYAML for a tag that lies, for a circle, and for a number of thousands of digits.
+# PyYAML raises these for a tag that lies, a circle, and a number of thousands of digits.
 _PARSER_FAULTS = (ValueError, TypeError, AttributeError, RecursionError)
 
 
@@ -22,11 +19,13 @@ class YamlReader(yaml.SafeLoader):
     (1.1: eight).
     """
 
+    yaml_implicit_resolvers = {}  # noqa: RUF012 (PyYAML's own name; filled below)
 
-YamlReader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in kinds if not tag.endswith((":timestamp", ":bool", ":int", ":float"))]
-    for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+
+for _first, _kinds in yaml.SafeLoader.yaml_implicit_resolvers.items():
+    for _tag, _expression in _kinds:
+        if not _tag.endswith((":timestamp", ":bool", ":int", ":float")):
+            YamlReader.add_implicit_resolver(_tag, _expression, [_first])
 for _tag, _pattern, _first in (
     ("int", r"^(?:[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F_]+|0b[01_]+)$", "-+0123456789"),
     (
@@ -47,7 +46,7 @@ class FileContent:
         self.faults: list[Fault] = []
 
     def note_lines(self, node: yaml.Node, path: Place) -> None:
-        """Note the line of each value. Of keys that are set twice YAML takes the last one silently: report them."""
+        """Note the line of each value. Report keys that are set twice: YAML takes the last one silently."""
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 place = (*path, str(key.value))
@@ -70,7 +69,9 @@ def read_file(file: Path) -> FileContent:
         return _parse(text, file)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 0
-        match = _YAML_PROBLEM.match(fault.problem or "it cannot be read")
+        # Up to the first word that PyYAML quotes from the file: an alias or a tag may be a secret that begins with `*`
+        # or `!`. Single characters and its own words, such as '<block end>', are none.
+        match = re.match(r"(?:[^'\"]|'(?:\\?.|<[a-z ]+>)')*", fault.problem or "it cannot be read")
         why = match[0].rstrip(" ,:") if match else ""
         message = f"not YAML: {why}: check indentation, quotes and brackets here and in the line before"
         raise InvalidConfig([Fault("", f"{file}:{line}", message)]) from None
@@ -107,7 +108,7 @@ def _parse(text: str, file: Path) -> FileContent:
 
 
 def parse_variable(text: str) -> object:
-    """Parse the value of a variable. A number stays text: a setting that is a number or a boolean reads `1` itself."""
+    """A number stays text: a setting that is a number or a boolean reads `1` itself."""
     try:
         value = YamlReader(text).get_single_data()
     except (yaml.YAMLError, *_PARSER_FAULTS):

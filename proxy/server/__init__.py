@@ -6,16 +6,16 @@
                                    |
                                 admin pages
 
-1. `supervisor.serve` starts the workers, each with a socket of its own on one port. One worker runs without it.
+1. `supervisor.serve` starts the workers. A single one runs without it.
 2. `Worker` makes its parts; `Worker.run` serves with them until SIGTERM.
 3. aiohttp parses a request on a `ClientConnection`, and calls `App`: pages of the proxy itself, the admin pages, or
-   the gateway with a `ClientRequest`. The gateway gives its answer back to that request to deliver.
-4. Beside requests run periodic jobs, and `ConfigWatch`, which puts a changed configuration, key or switch in force.
+   the gateway with a `ClientRequest`, which also delivers the answer.
+4. Meanwhile `ConfigWatch` puts a changed configuration, key or switch in force, and other periodic jobs run.
 5. At SIGTERM the worker drains: requests, notes after answers, summary calls, connections, listeners.
 
 application   the handlers of paths, the limit of requests, one event for each request
 connection    a client's connection, its requests, and the delivery of answers with heartbeats
-worker        one process, from its parts to the end of its drain; periodic jobs beside requests
+worker        one process, from its parts to the end of its drain; periodic jobs
 listeners     everything in a worker that listens to events; exceptions that asyncio caught
 config_watch  changes without a restart: configuration, keys, switches, certificates; upstreams that loop
 supervisor    several workers on one port

@@ -19,7 +19,6 @@ from proxy.wire.http_head import COMPACTED_PATHS, ApiPath, below_v1
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _LABELLED_PATHS = frozenset({*COMPACTED_PATHS, ApiPath.COMPACT, "/completions", "/embeddings", "/models"})
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class App:
@@ -78,7 +77,9 @@ class App:
             task.cancel()
 
     async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
-        method = request.method if request.method in _METHODS else "other"
+        method = request.method
+        if method not in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            method = "other"
         path = find_path(request.raw_path)
         path_below_v1 = below_v1(path) if path else None
         route = "other"
@@ -97,7 +98,7 @@ class App:
                 record.note_departure()
                 raise
             record.note_shutdown(ShuttingDown.code, ShuttingDown.status)
-            # If the answer has begun, cut it off, so that the client does not take it for a whole one.
+            # If the answer has begun, cut it off: the client must not take it for a whole one.
             if request.transport is None or request.writer.output_size > 0:
                 raise
             task.uncancel()
@@ -137,7 +138,7 @@ class App:
         return _render_json(200, {"status": "live"})
 
     async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
-        """Answer 503 while draining. A full disk is only reported, because requests can still be relayed."""
+        """A full disk is only reported, because requests can still be relayed."""
         checks = {"state_writable": await self._can_write_state(), "originals_writable": self._can_keep_originals()}
         if self.draining:
             return _render_json(503, {"status": "draining", **checks})

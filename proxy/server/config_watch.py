@@ -1,7 +1,7 @@
 """The configuration while the proxy runs: changes without a restart, renewed certificates, and upstreams that loop.
 
-A changed file becomes a new configuration as a whole. If it is invalid, that is reported and the old one stays in
-force. Files are read once they have not changed for a moment, because editors do not replace them in one step.
+An invalid file is reported, and the old configuration stays in force. Files are read once they have not changed for a
+moment, because editors do not replace them in one step.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
 from proxy.store.contract import Store, StoreUnavailable
 
-_LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
 FILE_SECONDS = 0.25
 
 FileStamp = tuple[int, int] | None
@@ -27,7 +26,7 @@ FileStamp = tuple[int, int] | None
 def check_upstreams(loaded_config: Loaded, start_config: Listen | None = None) -> None:
     """Raise InvalidConfig if the proxy itself listens at the address of an upstream.
 
-    `start_config`: the listener until the next start, even if the file names another now.
+    `start_config`: the listener in use, even if the file names another now.
     """
     faults = []
     for number, upstream in enumerate(loaded_config.config.upstreams):
@@ -52,12 +51,12 @@ def _is_own(base_url: str, listen: Listen) -> bool:
         return False
     host = (url.hostname or "").rstrip(".")
     own_host = listen.host.lower()
-    is_same_host = host == own_host or (host in _LOCAL_HOSTS and own_host in _LOCAL_HOSTS)
-    return port == listen.port and is_same_host
+    local_hosts = {"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}  # noqa: S104 (compared with, not bound to)
+    return port == listen.port and (host == own_host or {host, own_host} <= local_hosts)
 
 
 class ConfigSource(Struct):
-    """It remembers if it has read settings and teams: some files are valid at start only."""
+    """Some files are valid at start only, so it remembers if it has read settings and teams."""
 
     load: Callable[[], Loaded]
     file: Path | None
@@ -69,7 +68,6 @@ class ConfigSource(Struct):
         return read_file_stamp(self.file)
 
     def read(self) -> Loaded:
-        """InvalidConfig: it cannot be used, or not by a process that has read another."""
         self.stamp_read = self.read_stamp()
         loaded_config = self.load()
         self._check_reload(loaded_config)
@@ -78,10 +76,7 @@ class ConfigSource(Struct):
         return loaded_config
 
     def _check_reload(self, loaded_config: Loaded) -> None:
-        """Refuse an empty file, which a full disk or a killed editor leaves, and one that lifts access control.
-
-        The latter on any address: a reverse proxy may lead from the network to a loopback one.
-        """
+        """Refuse an empty file, which a full disk or a killed editor leaves, and one that lifts access control."""
         if self._had_file_settings and not loaded_config.has_file_settings:
             why = "the file has become empty: restore its settings, or restart the proxy to use the defaults"
             raise InvalidConfig([Fault("", str(self.file), why)])
@@ -207,4 +202,4 @@ def _reload(listen: Listen, context: ssl.SSLContext) -> str | None:
 
 
 def _read_stamps(listen: Listen) -> tuple[FileStamp, ...]:
-    return tuple(read_file_stamp(Path(name)) for name in (listen.tls_cert, listen.tls_key) if name is not None)
+    return read_file_stamp(Path(str(listen.tls_cert))), read_file_stamp(Path(str(listen.tls_key)))

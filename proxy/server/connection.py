@@ -1,13 +1,13 @@
 """A client's connection, the requests on it, and the delivery of their answers.
 
-A request that cannot be parsed never reaches the application, and no error quotes it: a line may hold the key.
-Everything else that a client can get wrong before a call exists is refused here, too. An answer that broke off upstream
-is cut off visibly: the connection is closed before the end of the body.
+A request that cannot be parsed never reaches the application, and no error quotes it: a line may hold the key. An
+answer that broke off upstream is cut off visibly: the connection is closed before the end of the body.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
+from itertools import chain
 from os import urandom
 from time import perf_counter
 from typing import Any
@@ -30,6 +30,7 @@ from proxy.errors import (
 )
 from proxy.events import RequestFinished
 from proxy.path.gateway import RelayedAnswer
+from proxy.store.contract import MEBIBYTE
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
 from proxy.wire.event_streams import StreamWatch
 from proxy.wire.http_head import (
@@ -44,7 +45,7 @@ from proxy.wire.http_head import (
 
 HEADERS_MAX = 128
 HEAD_MAX_BYTES = 256 * 1024
-"""Of request line and headers together: the proxy holds them before it knows who calls."""
+"""Of request line and headers, which are held before the caller is known."""
 SERVER_NAME = "compaction-proxy"
 REQUEST_ID = web.RequestKey("request_id", str)
 _HEAD_TOO_LARGE = "head too large"
@@ -78,7 +79,7 @@ class ClientConnection(web_protocol.RequestHandler):
         self.newest_body: StreamReader = EMPTY_PAYLOAD
 
     def data_received(self, data: bytes) -> None:
-        """Bound the head; if a body turns out to be malformed, tell its reader, which aiohttp would let wait."""
+        """Bound the head. Tell the reader of a malformed body, which aiohttp would let wait."""
         if self._head_bytes > HEAD_MAX_BYTES:
             return  # already refused, and about to be closed
         body = self._messages[-1][1] if self._messages else self.newest_body
@@ -120,7 +121,7 @@ class ClientConnection(web_protocol.RequestHandler):
         request_id = request.get(REQUEST_ID) or new_request_id()
         if fault.status >= errors.Internal.status and exc is not None:
             self._emit(events.InternalFault(request_id, *events.locate_fault(exc)))
-        if status < errors.Internal.status:  # the parser's error: the application has not seen this request
+        if status < errors.Internal.status:  # the parser's: the application has not seen this request
             self._emit(RequestFinished(request_id, "other", "other", fault.status, "refused", reason=fault.code))
         response = render_error(fault, request_id, find_path(request.raw_path) or "")
         response.force_close()
@@ -135,7 +136,7 @@ class ClientConnection(web_protocol.RequestHandler):
 def _measure_head(message: RawRequestMessage | web_protocol._ErrInfo) -> int:
     if not isinstance(message, RawRequestMessage):
         return 0
-    return len(message.path) + sum(len(name) + len(value) for name, value in message.raw_headers)
+    return len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))
 
 
 class HttpServer(web.Server):
@@ -191,25 +192,18 @@ class RelayedStream(web.StreamResponse):
 
 
 class RelayedBody(RelayedStream):
-    """Its headers leave in one packet with the first bytes of the body."""
+    """Its headers leave with the first bytes of the body."""
 
     _send_headers_immediately = False
 
 
-MIB = 1024 * 1024
-LEAST_BYTES_PER_SECOND = 1024
-"""A body that is read whole must arrive at this rate, or a few slow clients would use up `max_in_flight`."""
-
-
 class ClientRequest:
-    """While the worker is draining, its connection is closed after the answer."""
-
     def __init__(self, request: web.BaseRequest, path_below_v1: str | None, is_draining: Callable[[], bool]) -> None:
         self._request = request
         self._path_below_v1 = path_below_v1
         self._is_draining = is_draining
         self._last_at = 0.0
-        """When a part of the answer was last sent."""
+        """When the answer was last sent to."""
         self.method = request.method
         self.peer = request.remote or ""
         self.headers: Headers = tuple(request.headers.items())
@@ -225,7 +219,7 @@ class ClientRequest:
         path_below = self._path_below_v1
         if path_below is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
-        if has_v1_twice(path_below):  # relayed, it would be a 404 without a reason, or not be compacted
+        if has_v1_twice(path_below):  # relayed, it would be a 404 without a reason
             raise NotFound(
                 "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
                 "without /v1, OPENAI_BASE_URL with one)"
@@ -233,7 +227,7 @@ class ClientRequest:
         return path_below, self._request.raw_path.partition("#")[0].partition("?")[2]
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
-        max_bytes = int(limits.max_body_mib * MIB)
+        max_bytes = int(limits.max_body_mib * MEBIBYTE)
         if (self._request.content_length or 0) > max_bytes:  # before the client is told to continue
             raise _make_too_large(max_bytes)
         if not self._expect_body():
@@ -242,7 +236,8 @@ class ClientRequest:
         start = perf_counter()
         async for piece in self._read_pieces(record, limits.body_silence_seconds):
             pieces.append(piece)
-            if perf_counter() - start > limits.body_silence_seconds + record.bytes_in / LEAST_BYTES_PER_SECOND:
+            # It must arrive at 1 KiB a second, or a few slow clients would use up `max_in_flight`.
+            if perf_counter() - start > limits.body_silence_seconds + record.bytes_in / 1024:
                 raise _make_too_slow(limits.body_silence_seconds)
             if record.bytes_in > max_bytes:
                 raise _make_too_large(max_bytes)
@@ -282,10 +277,10 @@ class ClientRequest:
             response.force_close()
         record.status = reply.status
         try:
-            # Closed here and not by the garbage collector: listeners to the body must hear its end at once.
+            # Not closed by the garbage collector: listeners to the body must hear its end at once.
             async with aclosing(answer.body()) as chunks:
                 if watch is None:
-                    # Awaited before the headers leave: if the upstream fails first, the client gets a proper error.
+                    # Before the headers leave: if the upstream fails first, the client gets a proper error.
                     first = await anext(chunks, None)
                     await response.prepare(self._request)
                     await self._relay(response, first, chunks, None, record)
@@ -305,7 +300,7 @@ class ClientRequest:
             if not response.prepared:
                 raise
             record.outcome = "upstream-broke"
-            # Close without the end of the body: the client gets the chunks, and does not take them for all.
+            # Without the end of the body: the client does not take the chunks for all.
             if self._request.transport is not None:
                 self._request.transport.close()
         return response
@@ -340,11 +335,11 @@ class ClientRequest:
             heartbeat = watch.heartbeat
             if heartbeat and not self._request.protocol.writing_paused:  # a paused client has enough to read
                 with suppress(ConnectionError):  # the relay's next write raises it, too
-                    # Do not drain: waits of a connection share one future, and cancelling this one ends the relay's.
+                    # Waits of a connection share one future: cancelling a drain would end the relay's.
                     await writer.write(heartbeat, drain=False)
 
     def _expect_body(self) -> bool:
-        """If the client waits for `100 Continue`, send it: aiohttp leaves that to the handler."""
+        """Send `100 Continue` if the client waits for it."""
         request = self._request
         if not request.body_exists:
             return False
@@ -382,6 +377,6 @@ def _make_too_slow(silence_seconds: float) -> BodyTimeout:
 
 def _make_too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(
-        f"the request's body is larger than {max_bytes / MIB:g} MiB (or unpacks to more than its size makes "
+        f"the request's body is larger than {max_bytes / MEBIBYTE:g} MiB (or unpacks to more than its size makes "
         "plausible): send less, or have the proxy's operator raise `listen.max_body_mib`"
     )

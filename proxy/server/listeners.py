@@ -1,6 +1,6 @@
 """Everything in a worker that listens to events, and the exceptions that asyncio itself has caught.
 
-Listeners are made, called and closed together. Events of other threads are handed to the event loop first.
+Events of other threads are handed to the event loop first.
 """
 
 import asyncio
@@ -63,19 +63,14 @@ class Listeners:
         self.activity_log = ActivityLog(state, warn=self.warn)
         self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
         warn_of_hook = self.make_reporter(events.HookFailed)
-        self._hooks = hooks.Hooks(
-            [
-                hooks.Hook(hook.events, hooks.Receiver("hook", hook.address, hook.seconds, warn_of_hook))
-                for hook in config.hooks
-            ]
-        )
+        configured_hooks = []
+        for hook in config.hooks:
+            receiver = hooks.Receiver("hook", hook.address, hook.seconds, warn_of_hook)
+            configured_hooks.append(hooks.Hook(hook.events, receiver))
+        self._hooks = hooks.Hooks(configured_hooks)
         self.audit = audit.AuditLog(state, self.warn)
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
-        listeners: dict[str, events.Listener] = {
-            "metrics": self.metrics,
-            "log": self._log,
-            "audit": self.audit,
-        }
+        listeners: dict[str, events.Listener] = {"metrics": self.metrics, "log": self._log, "audit": self.audit}
         if config.hooks:
             listeners["hooks"] = self._hooks
         if self.exporter is not None:
@@ -89,7 +84,7 @@ class Listeners:
         self._track_losses()
 
     def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
-        """Any thread may report such an event, with a sentence for operators."""
+        """Any thread may report such an event."""
         return lambda sentence: self.emit_from_thread(kind(sentence))
 
     def report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
@@ -98,12 +93,12 @@ class Listeners:
             self.emit_from_thread(events.InternalFault("none", *events.locate_fault(thread.exc_value)))
 
     def emit_from_thread(self, event: events.Event) -> None:
-        # RuntimeError: the loop has ended before the thread, and there is nobody to tell.
+        # RuntimeError: the loop has ended before the thread.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.emit, event)
 
     async def close(self) -> None:
-        """Each with a bounded wait. The log is last: the others may still have something to report."""
+        """The log is last: the others may still have something to report."""
         await asyncio.to_thread(self._hooks.close)
         await asyncio.to_thread(self.audit.close)
         if self.exporter is not None:

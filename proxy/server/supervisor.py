@@ -1,4 +1,4 @@
-"""The supervisor of several workers on one port, each with a socket of its own: the kernel distributes connections."""
+"""The supervisor of several workers on one port."""
 
 import asyncio
 import multiprocessing
@@ -47,7 +47,7 @@ def reserve_port(config: Config) -> socket.socket:
     listen = config.listen
     is_shared = listen.workers > 1
     if is_shared:
-        # Another proxy, with other keys, could share the port as well: find out by a socket that does not.
+        # Another proxy could share the port as well: find out by a socket that does not.
         _bind_socket(listen.host, listen.port, is_shared=False).close()
     return _bind_socket(listen.host, listen.port, is_shared=is_shared)
 
@@ -103,7 +103,7 @@ class Supervisor:
         return status
 
     def _read_config(self) -> None:
-        """An invalid file leaves the last valid configuration in force, as in the workers, which report it."""
+        """The workers report an invalid file."""
         with suppress(InvalidConfig):
             self._last_valid = self._source.read().config.with_start_settings_of(self._config)[0]
 
@@ -112,7 +112,7 @@ class Supervisor:
         snapshots = WorkerSnapshots(self._areas, slot)
         run = partial(_run_worker, self._source, self._config, last_valid, self._port, snapshots)
         worker = _fork.Process(target=run, kwargs={"supervisor_pid": os.getpid()}, name=f"worker-{slot}")
-        # Blocked until the child is listed: a signal would run the supervisor's handlers in the child, or miss it.
+        # A signal would run the supervisor's handlers in the child, or miss it, until it is listed.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()
         self._workers[slot] = worker

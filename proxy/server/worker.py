@@ -1,7 +1,6 @@
-"""One worker process: it is built, serves on a socket, runs periodic jobs beside that, and drains on SIGTERM.
+"""One worker process: it is built, serves on a socket, runs periodic jobs, and drains on SIGTERM.
 
-The worker owns everything that outlives a request, and ends it in the order in which one needs the other, each with a
-bounded time: requests, notes after answers, summary calls, connections, listeners.
+It owns everything that outlives a request. Parts end in the order in which one needs the other, each in a bounded time.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ _TRIM_SECONDS = 15.0
 
 
 class Jobs:
-    """If a job fails, that is reported, and it is started again after a rest."""
+    """A job that fails is reported, and started again after a rest."""
 
     def __init__(self, emit: events.Listener) -> None:
         self._emit = emit
@@ -91,7 +90,7 @@ async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
 
 
 async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
-    """If it was killed: its successor could not bind the port, and nothing restarts workers."""
+    """If it was killed, its successor could not bind the port."""
     while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
         await asyncio.sleep(0.5)
     emit(events.Lifecycle("supervisor-lost", (("effect", "this worker finishes its requests and ends"),)))
@@ -99,7 +98,6 @@ async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], N
 
 
 _CANCEL_SECONDS = 0.1
-_HEAD_LIMIT_BYTES = 64 * 1024
 
 
 class LastValid(Struct, frozen=True):
@@ -118,8 +116,8 @@ class Worker:
     ) -> None:
         """Within the event loop that it is to run in.
 
-        All workers are built from `start_config`, so that all have the same files and stores. `last_valid` is the
-        newest configuration, for a worker that is started later. With `snapshots` it is one of several.
+        All workers have the files and stores of `start_config`. `last_valid` is the newest configuration, for a worker
+        that is started later. With `snapshots` it is one of several.
         """
         self._supervisor_pid = supervisor_pid
         self._snapshots = snapshots
@@ -199,7 +197,7 @@ class Worker:
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
 
     def _set_up_process(self) -> None:
-        # How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005.
+        # Time for which a thread with a large history may keep the event loop waiting; Python's default is 0.005.
         sys.setswitchinterval(0.002)
         # By its default of 700, the collector took 10 % of a small request, which leaves no cycle.
         gc.set_threshold(10_000, 20, 50)
@@ -224,8 +222,8 @@ class Worker:
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=75,
-            max_line_size=_HEAD_LIMIT_BYTES,
-            max_field_size=_HEAD_LIMIT_BYTES,
+            max_line_size=64 * 1024,
+            max_field_size=64 * 1024,
             max_headers=HEADERS_MAX,
             read_bufsize=256 * 1024,
         )
@@ -262,7 +260,7 @@ class Worker:
                 await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
     async def _apply_config(self, config: Config) -> bool:
-        """Return whether it differs from the one before. Requests and notes finish on the gateway they began with."""
+        """Tell if it differs from the one before. Requests and notes finish on the gateway they began with."""
         replaced_gateway = self._app.gateway
         if config == replaced_gateway.config:
             return False

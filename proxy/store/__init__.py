@@ -6,8 +6,7 @@
 
 1. All stores meet one contract (contract.py), and one suite of tests judges them (tests/store).
 2. Blocks are written once: the first writer wins, and every worker forwards the stored one.
-3. Blocks and facts can be derived again. So a store that is slow, full, broken or away is reported and gone without:
-   it never fails a request. Only documents (keys of teams) and transcripts are for keeps.
+3. Blocks and facts can be derived again. So a store that is slow, full, broken or away never fails a request.
 4. Age is judged by a clock that does not believe a sudden jump.
 
 contract        the contract: blocks, facts, documents and one secret; the clock of all stores

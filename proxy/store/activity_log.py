@@ -1,8 +1,7 @@
 """The activity log: an SQLite file about past requests, for the admin pages.
 
-It holds names and figures, and no messages. `turns` are the accounting of requests that compaction looked at.
-Recording never waits: a thread writes batches into a file that all workers share. Nothing depends on the file: a broken
-one is set aside, and a new one begins.
+It holds names and figures, and no messages. `turns` are requests that compaction looked at. A thread writes batches
+into a file that all workers share. A broken file is set aside.
 
 Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
 """
@@ -18,7 +17,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from proxy.events import RequestFinished, TurnEnded
@@ -29,12 +27,9 @@ from proxy.store.database_file import DatabaseFile
 FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
 GATHER_SECONDS = 0.2
-CLOSE_SECONDS = 5.0
 SWEEP_SECONDS = 600.0
 MINUTE_SECONDS = 60
 DAY_SECONDS = 24 * 3600.0
-INTEGER_LIMIT = 10**13
-"""Cut larger figures to this: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
 
 SCHEMA_VERSION = 4
 _SCHEMA = """
@@ -67,22 +62,19 @@ create table if not exists minute_counts (
 """
 
 
-def _list_columns(kind: type[msgspec.Struct], *not_stored: str) -> tuple[str, ...]:
-    return tuple(name for name in kind.__struct_fields__ if name not in not_stored)
+class _Columns:
+    def __init__(self, kind: type[Struct], *not_stored: str) -> None:
+        self.names = [name for name in kind.__struct_fields__ if name not in not_stored]
+        self._read = attrgetter(*self.names)
+
+    def read(self, event: Struct) -> Iterator[object]:
+        return map(_to_storable, self._read(event))
 
 
-_TURN_COLUMNS = _list_columns(TurnEnded, "request_id")
-_REQUEST_COLUMNS = _list_columns(
+_TURN_COLUMNS = _Columns(TurnEnded, "request_id")
+_REQUEST_COLUMNS = _Columns(
     RequestFinished, "client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"
 )
-_turn_values, _request_values = attrgetter(*_TURN_COLUMNS), attrgetter(*_REQUEST_COLUMNS)
-ROWS_PER_STATEMENT = 64
-"""sqlite3 releases the GIL for each statement and must then win it from a busy event loop, so single rows cost more
-waiting than work."""
-_ADD_COUNT = """
-insert into minute_counts (minute, name, team, many) values (?, ?, ?, ?)
-on conflict do update set many = many + excluded.many
-"""
 
 
 class Incident(Struct, frozen=True):
@@ -109,7 +101,7 @@ class RetentionLimits(Struct, frozen=True):
     requests: int = 100_000
     incidents: int = 20_000
     paid_incidents: int = 100_000
-    """As many as turns, so that warnings do not push the cost of summaries out of the sums."""
+    """So that warnings do not push the cost of summaries out of the sums."""
     seconds: float = 31 * DAY_SECONDS
 
 
@@ -118,7 +110,7 @@ Record = TurnEnded | RequestFinished | Incident | CounterDelta
 
 
 class ActivityLog:
-    """One process's access to the file. `warn` is called from its thread, with a sentence for the operator."""
+    """`warn` is called from its thread, with a sentence for the operator."""
 
     def __init__(
         self,
@@ -146,11 +138,11 @@ class ActivityLog:
         """Add records to the next batch. If too many wait, drop them and count one."""
         self._writer.put((self._clock.read(), records), len(records))
 
-    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+    def close(self, seconds: float = 5.0) -> None:
         self._writer.close(seconds)
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Return the rows of a query, from any thread. Without a file there are none."""
+        """From any thread. Without a file there are no rows."""
         if not self.path.is_file():
             return []
         file = self._open()
@@ -167,7 +159,7 @@ class ActivityLog:
 
     def _write_records(self, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> int:
         try:
-            self._file.run(lambda db: self._write(db, [(at, record) for at, records in waiting for record in records]))
+            self._file.run(lambda db: self._write(db, waiting))
         except StoreUnavailable as fault:
             if str(fault) != self._last_warning:
                 self._last_warning = str(fault)
@@ -176,25 +168,31 @@ class ActivityLog:
         self._last_warning = ""
         return 0
 
-    def _write(self, db: sqlite3.Connection, records: Sequence[tuple[float, Record]]) -> None:
+    def _write(self, db: sqlite3.Connection, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> None:
         counts: Counter[tuple[int, str, str]] = Counter()
         turns, requests, incidents = list[Row](), list[Row](), list[Row]()
-        for at, record in records:
-            if isinstance(record, CounterDelta):
-                minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
-                for name, amount in record.counts.items():
-                    counts[minute, name, record.team] += amount
-            elif isinstance(record, Incident):
-                incidents.append((at, *_incident_values(record)))
-            elif isinstance(record, RequestFinished):
-                requests.append((at, *map(_to_storable, _request_values(record))))
-            else:
-                turns.append((at, *map(_to_storable, _turn_values(record))))
+        for at, records in waiting:
+            for record in records:
+                if isinstance(record, CounterDelta):
+                    minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
+                    for name, amount in record.counts.items():
+                        counts[minute, name, record.team] += amount
+                elif isinstance(record, Incident):
+                    incidents.append((at, *_incident_values(record)))
+                elif isinstance(record, RequestFinished):
+                    requests.append((at, *_REQUEST_COLUMNS.read(record)))
+                else:
+                    turns.append((at, *_TURN_COLUMNS.read(record)))
         with _transaction(db):
-            _insert(db, "turns", _TURN_COLUMNS, turns)
-            _insert(db, "requests", _REQUEST_COLUMNS, requests)
+            _insert(db, "turns", _TURN_COLUMNS.names, turns)
+            _insert(db, "requests", _REQUEST_COLUMNS.names, requests)
             _insert(db, "incidents", ("severity", "name", "conversation", "dollars", "details"), incidents)
-            db.executemany(_ADD_COUNT, ((*map(_to_storable, key), _to_storable(n)) for key, n in counts.items()))
+            for key, count in counts.items():
+                db.execute(
+                    """insert into minute_counts (minute, name, team, many) values (?, ?, ?, ?)
+                    on conflict do update set many = many + excluded.many""",
+                    [*map(_to_storable, (*key, count))],
+                )
             self._remove_old_rows(db)
 
     def _remove_old_rows(self, db: sqlite3.Connection) -> None:
@@ -219,7 +217,7 @@ class ActivityLog:
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     """Take the lock at once, so that two writers never wait for each other half way."""
-    with db:  # commits at the end of the block, or rolls back if it raises
+    with db:  # commits, or rolls back
         db.execute("begin immediate")
         yield
 
@@ -231,7 +229,7 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Make the tables, and drop those of another version: they hold history only."""
+    """Drop the tables of another version: they hold history only."""
     db.execute("pragma synchronous = off")
     if _read_version(db) == SCHEMA_VERSION:
         return
@@ -257,8 +255,9 @@ def _run(db: sqlite3.Connection, script: str) -> None:
 
 def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
     placeholders = f"(?{', ?' * len(columns)})"
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        batch = rows[start : start + ROWS_PER_STATEMENT]
+    # After each statement sqlite3 must win the GIL from a busy event loop: single rows would mostly wait.
+    for start in range(0, len(rows), 64):
+        batch = rows[start : start + 64]
         values = ", ".join([placeholders] * len(batch))
         db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(batch)])  # noqa: S608
 
@@ -274,8 +273,8 @@ def _to_storable(value: object) -> object:
     match value:
         case str() if not value.isascii():
             return value.encode("utf-8", "replace").decode()  # half a surrogate pair
-        case int():
-            return max(-INTEGER_LIMIT, min(INTEGER_LIMIT, value))
+        case int():  # cut: the sum over all rows must fit into the 64 bits of an integer of SQLite
+            return max(-(10**13), min(10**13, value))
         case float() if not math.isfinite(value):
             return None
         case _:

@@ -8,8 +8,6 @@ Four kinds of values:
 - The *secret* keys the hash by which conversations are recognised. The first worker makes it.
 - A *document* is small, kept for good and changed by several workers: each change names the value that it replaces.
 
-All but the documents can be derived again, so a store that cannot answer raises only `StoreUnavailable`.
-
 Keys begin with the tenant. Values are opaque bytes that carry their own version.
 """
 
@@ -21,16 +19,14 @@ from typing import Protocol
 from msgspec import Struct
 
 SECRET_BYTES = 33
-"""One more than in version 0.1: so the length tells the version that made a store."""
 MEBIBYTE = 1024 * 1024
-WEEK_SECONDS = 7 * 24 * 3600.0
-FACT_SECONDS_MAX = WEEK_SECONDS
+FACT_SECONDS_MAX = 7 * 24 * 3600.0
 """No fact is stored for longer."""
 RECORDED_USES_PER_LIFETIME = 32
-"""A look-up puts off the expiry of its block, but writes that only this often in its life: reads stay reads."""
+"""A look-up puts off the expiry of its block, but writes that only this often."""
 
 NO_DOCUMENT = "none"
-"""No document has this key: to replace it tries whether a store can be written."""
+"""No document has this key: replacing it tells if a store can be written."""
 
 
 def ignore(_warning: str) -> None:
@@ -38,7 +34,7 @@ def ignore(_warning: str) -> None:
 
 
 class StoreUnavailable(Exception):
-    """The request continues without the store, and `FallbackStore` tells operators."""
+    """The only exception of a store."""
 
 
 class Found(Struct, frozen=True):
@@ -51,27 +47,18 @@ class StoreLimits(Struct, frozen=True):
 
     block_bytes: int = 256 * MEBIBYTE
     fact_bytes: int = 32 * MEBIBYTE
-    block_seconds: float = WEEK_SECONDS
+    block_seconds: float = 7 * 24 * 3600.0
     """From its last use on."""
-
-
-DEFAULT_LIMITS = StoreLimits()
 
 
 class Store(Protocol):
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        """Return the first block and the first fact under these keys (newest first), in one round trip.
-
-        `fact_lists`: further lists of facts, each with its own first.
-        """
+        """Return the first block and the first fact of each list of keys, in one round trip. Newest keys first."""
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        """Store a block and return the stored one: this one, or that of an earlier writer.
-
-        `over` is a block that this one replaces, if it is still stored.
-        """
+        """Return the stored block: that of an earlier writer, unless it is `over`, or else this one."""
 
     async def read_fact(self, key: str) -> bytes | None: ...
 
@@ -82,35 +69,32 @@ class Store(Protocol):
         """Store a fact if there is none. Of several workers one gets True."""
 
     async def load_secret(self, current_secret: bytes | None = None) -> bytes:
-        """Return the secret, and make it if there is none: `current_secret`, which is in use, or a new one."""
+        """Return the secret. If there is none, it becomes `current_secret` or a new one."""
 
     async def read_document(self, key: str) -> bytes | None: ...
 
     async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
-        """False: the document has not the old value (None: there is none) any more."""
+        """False: the document has another value by now. None is that of a missing one."""
 
     async def close(self) -> None: ...
 
 
 JUMP_SECONDS = 3600.0
-"""A clock that advances by this much more than the elapsed time was set, or a virtual machine was paused."""
-EVEN_SECONDS = 3600.0
-"""A clock that jumped ahead is believed after it has run evenly for this long."""
-# This clock includes suspended time (https://man7.org/linux/man-pages/man2/clock_gettime.2.html). On macOS the
-# monotonic one does.
-_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that jumps ahead by more is believed once it has run evenly for as long."""
 
 
 def read_elapsed() -> float:
-    """Return seconds since some moment. This clock cannot be set."""
-    return time.clock_gettime(_ELAPSED)
+    """Return seconds since some moment, by a clock that cannot be set.
+
+    It includes suspended time: https://man7.org/linux/man-pages/man2/clock_gettime.2.html (on macOS the monotonic one).
+    """
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SystemClock:
     """The time of day, and the believed time by which stores judge age. Any thread may read it.
 
-    If a clock that is far ahead were believed at once, the next sweep would remove everything. So the believed time
-    continues as if there had been no jump, until the clock has run evenly.
+    If a clock that is far ahead were believed at once, the next sweep would remove everything.
     """
 
     def __init__(self, now: Callable[[], float] = time.time, elapsed_clock: Callable[[], float] = read_elapsed) -> None:
@@ -118,9 +102,9 @@ class SystemClock:
         self._elapsed = elapsed_clock
         self._lock = threading.Lock()
         self._offset = now() - elapsed_clock()
-        """Time of day less elapsed time, as it was last believed."""
+        """Time of day less elapsed time."""
         self._jumped: tuple[float, float] | None = None
-        """The same after a jump, and the elapsed time of it."""
+        """The offset after a jump, and the elapsed time then."""
 
     def read(self) -> float:
         return self._now()
@@ -132,7 +116,7 @@ class SystemClock:
             if offset - self._offset > JUMP_SECONDS:
                 if self._jumped is None or abs(offset - self._jumped[0]) > JUMP_SECONDS:
                     self._jumped = offset, elapsed_seconds
-                if elapsed_seconds - self._jumped[1] < EVEN_SECONDS:
+                if elapsed_seconds - self._jumped[1] < JUMP_SECONDS:
                     return self._offset + elapsed_seconds
             self._offset, self._jumped = offset, None
             return now

@@ -1,7 +1,6 @@
-"""An SQLite file as several processes use it, on disks and in folders that people also work in.
+"""An SQLite file that people and other processes may lock, replace or break. Every fault is a `StoreUnavailable`.
 
-It is opened when needed, opened again if another process replaced it, and set aside if it is broken: everything in it
-can be derived again. Every fault is a `StoreUnavailable`.
+It is opened again if it was replaced, and set aside if it is broken: everything in it can be derived again.
 """
 
 import os
@@ -15,17 +14,19 @@ from typing import TypeVar
 from proxy.store.contract import StoreUnavailable
 
 T = TypeVar("T")
-SHARED_MEMORY_PIECE_BYTES = 32 * 1024
-"""SQLite maps the file `-shm` in pieces of this size (https://sqlite.org/walformat.html)."""
 BROKEN_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-Prepare = Callable[[sqlite3.Connection], None]
 
 
 class DatabaseFile:
     """An SQLite file for one thread at a time. `prepare` makes its tables."""
 
-    def __init__(self, path: Path, warn: Callable[[str], None], prepare: Prepare, busy_seconds: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        warn: Callable[[str], None],
+        prepare: Callable[[sqlite3.Connection], None],
+        busy_seconds: float,
+    ) -> None:
         self.path = path
         self._shared_memory = path.with_name(path.name + "-shm")
         self._warn = warn
@@ -41,7 +42,7 @@ class DatabaseFile:
             if find_code(fault) in BROKEN_CODES:
                 self._set_aside(fault)
             elif find_code(fault) == sqlite3.SQLITE_ERROR:
-                self.close()  # the file was emptied, and its tables are gone: opening makes them again
+                self.close()  # the file was emptied: opening makes its tables again
             else:
                 raise StoreUnavailable(f"{self.path}: {fault}") from fault
         try:
@@ -71,7 +72,6 @@ class DatabaseFile:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.touch(mode=0o600)  # for this user only; SQLite gives its other files the same mode
         self._opened_inode = _inode(self.path)
-        # One thread at a time; after a fault it may be another one.
         db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             _write_ahead(db, self._busy_seconds)
@@ -86,10 +86,11 @@ class DatabaseFile:
 
         Never open it: closing it would release SQLite's own locks (https://sqlite.org/howtocorrupt.html).
         """
+        piece_bytes = 32 * 1024  # which SQLite maps at once: https://sqlite.org/walformat.html
         with suppress(OSError):
-            if self._shared_memory.stat().st_size < SHARED_MEMORY_PIECE_BYTES:
+            if self._shared_memory.stat().st_size < piece_bytes:
                 os.truncate(self._shared_memory, 0)
-                os.truncate(self._shared_memory, 32 * SHARED_MEMORY_PIECE_BYTES)
+                os.truncate(self._shared_memory, 32 * piece_bytes)
 
     def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
         """Keep the broken file for inspection, unless another process was quicker."""

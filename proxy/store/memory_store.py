@@ -1,9 +1,8 @@
 """A store in this process: alone (`state.store: memory`), or as a fallback while Redis is out or a disk is full.
 
-Without the fallback, every turn of a conversation would be compacted again while the store is away, each time at
-another place, and paid for in full. So a worker remembers the blocks it made or read, and the facts it wrote. While the
-store answers, it has the last word; a block that it lost is written again by the next worker that remembers it.
-Documents are not remembered, because other workers may have changed them.
+Without the fallback, every turn of a conversation would be compacted at another place while the store is away, and
+paid for in full. So a worker remembers the blocks it made or read, and the facts it wrote. While the store answers, it
+has the last word; a block that it lost is written again. Documents are not remembered: other workers may change them.
 """
 
 import secrets
@@ -12,7 +11,6 @@ from contextlib import contextmanager
 
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import (
-    DEFAULT_LIMITS,
     MEBIBYTE,
     SECRET_BYTES,
     Found,
@@ -46,7 +44,7 @@ class _ExpiringValues:
 
 
 class MemoryStore:
-    def __init__(self, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = read_elapsed) -> None:
+    def __init__(self, limits: StoreLimits = StoreLimits(), clock: Callable[[], float] = read_elapsed) -> None:
         self._blocks = _ExpiringValues(limits.block_bytes)
         self._facts = _ExpiringValues(limits.fact_bytes)
         self._block_seconds = limits.block_seconds
@@ -71,7 +69,7 @@ class MemoryStore:
         return stored_block
 
     def remember(self, key: str, block: bytes) -> None:
-        """Replace any other block: for `FallbackStore`, whose shared store has the last word."""
+        """Replace any other block."""
         self._blocks.write(key, block, self._clock() + self._block_seconds)
 
     async def read_fact(self, key: str) -> bytes | None:
@@ -107,11 +105,10 @@ class MemoryStore:
 
 
 FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE)
-REPORT_INTERVAL_SECONDS = 1.0
 
 
 class FallbackStore:
-    """Any store, and this worker's memory of it. It reports faults of the store, one a second."""
+    """Any store, and this worker's memory of it."""
 
     def __init__(
         self,
@@ -136,7 +133,7 @@ class FallbackStore:
         try:
             block, fact, *other_facts = await self._store.find_first(newest_blocks, newest_facts, *fact_lists)
             if fact is None and len(newest_facts) < len(facts):
-                # The store has lost the remembered fact. It may still have an older one.
+                # The store has lost the remembered fact, and may have an older one.
                 _, fact = await self._store.find_first((), facts[len(newest_facts) :])
         except StoreUnavailable as fault:
             self._report_fault(str(fault))
@@ -202,9 +199,9 @@ class FallbackStore:
             raise
 
     def _report_fault(self, fault: str) -> None:
-        """Many requests fail at once, and for the same reason."""
+        """At most one a second: many requests fail at once."""
         now = self._clock()
-        if now - self._reported_at >= REPORT_INTERVAL_SECONDS:
+        if now - self._reported_at >= 1:
             self._reported_at = now
             self._warn(fault)
 

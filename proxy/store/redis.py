@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proxy.config.state_url import parse_state_url
-from proxy.store.contract import DEFAULT_LIMITS, RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
+from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
 from proxy.store.redis_client import CHECK_TIMEOUT_SECONDS, STORE_TIMEOUT_SECONDS, Argument, GuardedClient, Script
 
-# Each value begins with 8 bytes: its deadline by the server's clock (those of replicas differ) or by that of a test.
-# The expiry of the key itself only frees the memory.
+# Each value begins with 8 bytes: its deadline by the server's clock. The expiry of the key only frees the memory.
 _PRELUDE = """
 local now = tonumber(ARGV[1])
 if not now then
@@ -49,10 +48,9 @@ end
 """
 
 
-# ARGV: now, seconds a block lives, how often in that time a
-# use is recorded, and lists of keys, the first one of blocks. A history has thousands of keys, nearly all of which lead
-# to nothing: EXISTS counts many at once, and the range is halved until it is one key.
-# Returns for each list the place of the first key that has a value, and the value (then members for the script itself).
+# ARGV: now, seconds a block lives, how often in that time a use is recorded, lists of keys, the first one of blocks.
+# Hardly one of the thousands of keys of a history has a value: EXISTS counts many at once, and the range is halved
+# until it is one key. Returns for each list the place of the first key that has a value, and the value.
 FIND_FIRST = Script(
     _PRELUDE
     + """
@@ -106,8 +104,7 @@ redis.call('SET', KEYS[1], ARGV[1])
 return 1
 """)
 
-# KEYS: key. ARGV: a secret, to store if there is none that can key a hash (BLAKE2 takes 1 to 64 bytes). Returns the
-# stored one.
+# KEYS: key. ARGV: a secret, stored if there is none that can key BLAKE2 (1 to 64 bytes). Returns the stored one.
 LOAD_SECRET = Script("""
 local stands = redis.pcall('GET', KEYS[1])
 if type(stands) == 'table' and not string.find(stands.err, 'WRONGTYPE', 1, true) then return stands end
@@ -118,9 +115,9 @@ return ARGV[1]
 
 
 PREFIX = "cp/1"
-"""Every key begins with it. The number is the version of the format of values."""
+"""Of every key, with the version of the format of values."""
 BLOCK, FACT = "promise", "fact"
-"""Kinds, as parts of keys. Blocks were called promises."""
+"""As parts of keys. Blocks were called promises."""
 
 
 class RedisStore:
@@ -129,7 +126,7 @@ class RedisStore:
     def __init__(
         self,
         url: str,
-        limits: StoreLimits = DEFAULT_LIMITS,
+        limits: StoreLimits = StoreLimits(),
         *,
         report_back: Callable[[str], None] = ignore,
         clock: Callable[[], float] | None = None,
@@ -156,7 +153,7 @@ class RedisStore:
         )
         if not isinstance(reply, list) or len(reply) != len(lists):
             raise self._client.odd_reply()
-        return tuple(self._read_found(keys, entry) for keys, entry in zip(lists, reply, strict=True))
+        return tuple(map(self._read_found, lists, reply))
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         stored_block = await self._put(BLOCK, key, value, self._seconds, over)
@@ -244,7 +241,7 @@ class RedisStore:
 
 
 async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dict[str, bytes]:
-    """Return the blocks under these keys, without recording a use. For commands."""
+    """For commands: without recording a use."""
     store = RedisStore(url, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
     try:
         return await store.peek(keys)

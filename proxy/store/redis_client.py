@@ -1,10 +1,9 @@
 """A redis-py client whose calls never hold a request up: one server, or one that Sentinels name.
 
-A call waits at most `STORE_TIMEOUT_SECONDS`. After a call that failed, every further one fails at once, until a check
-in the background has reached the server again. redis-py connects, speaks the protocol and follows failovers.
+After a call that failed or took longer than `STORE_TIMEOUT_SECONDS`, every further one fails at once, until a check in
+the background has reached the server again.
 
-Faults become `StoreUnavailable`, with sentences for operators. These never quote the server, which may repeat what
-it was sent, a password for example: only the first word of its error
+Faults become `StoreUnavailable`. Of the server's errors only the first word is quoted, for it may repeat a password
 (https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors).
 """
 
@@ -98,13 +97,13 @@ def describe_refusal(kind: str) -> str:
 
 
 def _describe_os_error(fault: OSError) -> str:
-    """Return the system's text for a fault of a connection, without the addresses that asyncio adds."""
+    """Return the system's text, without the addresses that asyncio adds."""
     if isinstance(fault, ssl.SSLError | socket.gaierror):  # their numbers are not those of the system
         return getattr(fault, "verify_message", "") or fault.strerror or type(fault).__name__
     if isinstance(fault, TimeoutError):
         return os.strerror(errno.ETIMEDOUT)
     number = fault.errno
-    # For a name with several addresses asyncio raises one error that has no number and quotes those of all.
+    # For a name with several addresses asyncio raises one error without a number that quotes those of all.
     if not number and (number_match := re.search(r"\[Errno (\d+)\]", str(fault))):
         number = int(number_match[1])
     return os.strerror(number) if number else type(fault).__name__
@@ -113,12 +112,8 @@ def _describe_os_error(fault: OSError) -> str:
 Argument = str | bytes | int | float
 
 STORE_TIMEOUT_SECONDS = 0.25
-TICK_COUNT = 5
-"""Steps of the time-out: see `GuardedClient._wait`."""
 CHECK_TIMEOUT_SECONDS = 5.0
 CHECK_INTERVAL_SECONDS = 1.0
-SENTINEL_TIMEOUT_SECONDS = 1.0
-"""Wait this long for one Sentinel, then ask the next one."""
 MAX_CONNECTIONS = 16
 
 
@@ -133,29 +128,28 @@ class Script(Struct, frozen=True, dict=True):
 
 def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
     options: dict[str, Any] = {"socket_connect_timeout": CHECK_TIMEOUT_SECONDS, "socket_timeout": None}
-    skipped_prefixes = "sentinel_" if url.tls else ("sentinel_", "ssl_")
-    options |= {name: value for name, value in url.options.items() if not name.startswith(skipped_prefixes)}
     options |= {
         "username": url.user or None,
         "password": url.password or None,
-        "protocol": 2,  # of RESP3 nothing is needed, and older servers and some proxies do not speak it
+        "protocol": 2,  # older servers and some proxies do not speak RESP3
         "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
         "retry": Retry(NoBackoff(), 0),
-        # GuardedClient bounds how many are in use, and waits. A limit here would raise an error.
+        # GuardedClient waits; a limit here would raise an error.
         "max_connections": 1 << 16,
     }
     if url.tls:
+        options |= {name: value for name, value in url.options.items() if name.startswith("ssl_")}
         options["ssl"] = True
         if ca_file:
             options["ssl_ca_certs"] = ca_file
     if url.service:
-        # Sentinels have users and passwords of their own, and are asked one after the other: each for a short time.
+        # Sentinels have other users and passwords, and each is asked for a second.
         asking = {
             **options,
             "username": url.options.get("sentinel_username"),
             "password": url.options.get("sentinel_password"),
-            "socket_connect_timeout": SENTINEL_TIMEOUT_SECONDS,
-            "socket_timeout": SENTINEL_TIMEOUT_SECONDS,
+            "socket_connect_timeout": 1.0,
+            "socket_timeout": 1.0,
         }
         sentinel = Sentinel(url.nodes, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
         return cast("Redis", sentinel.master_for(url.service, db=url.database, **options))
@@ -164,8 +158,6 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
 
 
 class GuardedClient:
-    """`report_back` gets a sentence when the server answers again."""
-
     def __init__(
         self,
         url: StateUrl,
@@ -183,7 +175,7 @@ class GuardedClient:
         self._check: asyncio.Task[None] | None = None
 
     async def run(self, script: Script, keys: list[str], *arguments: Argument) -> object:
-        """A server that was restarted or replaced has to be sent the text of the script again."""
+        """A restarted server needs the text of the script again."""
         try:
             return await self.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:
@@ -227,13 +219,10 @@ class GuardedClient:
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     async def _wait(self, reply: asyncio.Future[object]) -> object:
-        """Wait in several steps, of which a blocked event loop counts as one, for however long.
-
-        A worker that parses a large body would otherwise take its Redis to be out.
-        """
+        """Wait in five steps: a worker that parses a large body meanwhile loses one of them, and no outage begins."""
         try:
-            for _ in range(TICK_COUNT):
-                await asyncio.wait([reply], timeout=self._timeout / TICK_COUNT)
+            for _ in range(5):
+                await asyncio.wait([reply], timeout=self._timeout / 5)
                 if reply.done():
                     return reply.result()
         finally:
@@ -241,7 +230,6 @@ class GuardedClient:
         raise TimeoutError
 
     def _suspend(self, why: str) -> None:
-        """Let no request wait for the server, and begin to check it."""
         self._fault = f"{self.url} {why}"
         if self._check is None or self._check.done():
             self._check = asyncio.get_running_loop().create_task(self._check_until_reached())
@@ -262,6 +250,6 @@ class GuardedClient:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     async def _reach(self) -> None:
-        """Use fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere by now."""
+        """By fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere."""
         await self._client.connection_pool.disconnect(inuse_connections=False)
         await self._client.execute_command("PING")  # type: ignore[no-untyped-call]

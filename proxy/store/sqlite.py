@@ -2,8 +2,8 @@
 
 1. All calls run in one thread, in their order, so the event loop never waits for a disk.
 2. After a call that took too long, or that another process kept out for a second, all calls fail at once, until a
-   check in the background could write. Meanwhile workers use their memory (memory_store.py).
-3. A table's name ends in the version of its format. The file is `promises.sqlite`, because blocks were called so.
+   check in the background could write.
+3. A table's name ends in the version of its format. Blocks were called promises.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from typing import TypeVar
 import msgspec
 
 from proxy.store.contract import (
-    DEFAULT_LIMITS,
     FACT_SECONDS_MAX,
     NO_DOCUMENT,
     RECORDED_USES_PER_LIFETIME,
@@ -37,43 +36,13 @@ T = TypeVar("T")
 
 FILE_NAME = "promises.sqlite"
 STORE_TIMEOUT_SECONDS = 2.0
-"""A request waits this long for the store, then continues without it."""
 BUSY_TIMEOUT_SECONDS = 1.0
-"""A write waits this long for another process's write."""
+"""For another process's write."""
 CHECK_INTERVAL_SECONDS = 0.25
-"""During an outage, try this often whether the file can be written again."""
-KEYS_PER_QUERY = (16, 128, 500)
-"""Sizes of batches, newest keys first: the answer is nearly always in the first one."""
-SWEEPS_PER_FILLING = 32
-"""Enforce the limits each time a 32nd of the smaller one has been written."""
-
-_TABLES = """
-create table if not exists blocks_1 (key text primary key, value blob not null, used real not null);
-create table if not exists facts_1 (key text primary key, value blob not null, until real not null);
-create table if not exists secret_1 (one integer primary key check (one = 1), value blob not null);
-create table if not exists documents_1 (key text primary key, value blob not null);
-"""
-_MOVE_BLOCKS_OF_0_2 = """
-begin immediate;
-insert or ignore into blocks_1 select * from promises_1;
-drop table promises_1;
-commit;
-"""
 _BLOCKS, _FACTS = ("blocks_1", "used"), ("facts_1", "until")
-"""Each table, and the column by which its rows expire."""
+"""A table, and the column by which its rows expire."""
 _FIND = "select {0}.key, {0}.value, {1} from json_each(?) as wanted join {0} on {0}.key = wanted.value where {1} > ?"
-"""A join, because asking for keys `in` a list takes two and a half times as long."""
-_PUT = """
-insert into {0} values (?, ?, ?) on conflict (key) do update set value = excluded.value, {1} = excluded.{1}
-where {0}.{1} <= ? or {0}.value = ? returning key"""
-_DELETE_OLDEST = """
-delete from {0} where key in (
-    select key from (
-        select key, sum(length(key) + length(value)) over (order by {1} desc, key) as filled from {0}
-    ) where filled > ?)
-"""
-
-Table = tuple[str, str]
+"""Keys `in` a list would take two and a half times as long as this join."""
 Row = tuple[str, bytes, float]
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -84,7 +53,7 @@ class SqliteStore:
     def __init__(
         self,
         path: Path,
-        limits: StoreLimits = DEFAULT_LIMITS,
+        limits: StoreLimits = StoreLimits(),
         warn: Callable[[str], None] = ignore,
         clock: SystemClock | None = None,
         timeout: float = STORE_TIMEOUT_SECONDS,
@@ -104,9 +73,10 @@ class SqliteStore:
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        return await self._in_thread(
-            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *fact_lists)))
-        )
+        def find(db: sqlite3.Connection) -> tuple[Found | None, ...]:
+            return self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *fact_lists))
+
+        return await self._in_thread(find)
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         return await self._in_thread(lambda db: self._put_block(db, key, value, over))
@@ -175,13 +145,13 @@ class SqliteStore:
         try:
             return self._file.run(act)
         except StoreUnavailable as fault:
-            # Later acts need not wait as long, each for itself.
+            # Later acts need not wait as long.
             if isinstance(fault.__cause__, sqlite3.Error) and find_code(fault.__cause__) in _LOCKED:
                 self._outage = str(fault)
             raise
 
     def _end_outage(self) -> None:
-        """In the thread, because acts begin outages here: the event loop would also end one that began since."""
+        """In the thread: the event loop would also end an outage that began since."""
         with suppress(StoreUnavailable):
             self._file.run(_lock_for_a_moment)
             self._outage = ""
@@ -197,7 +167,7 @@ class SqliteStore:
         return Found(key, value)
 
     def _oldest_use(self) -> float:
-        """Uses are recorded in the system's time, so that blocks in use do not expire once a jump is believed."""
+        """Uses have the system's time, so that blocks in use do not expire once a jump is believed."""
         return self._clock.read_believed() - self._limits.block_seconds
 
     def _record_use(self, db: sqlite3.Connection, key: str, now: float) -> None:
@@ -223,18 +193,23 @@ class SqliteStore:
             return value
         return row[1]
 
-    def _put(self, db: sqlite3.Connection, table: Table, row: Row, oldest: float, over: bytes | None = None) -> bool:
+    def _put(
+        self, db: sqlite3.Connection, table: tuple[str, str], row: Row, oldest: float, over: bytes | None = None
+    ) -> bool:
         """Write a row unless there is one that has neither expired nor holds `over`."""
-        is_written = db.execute(_PUT.format(*table), [*row, oldest, over]).fetchone() is not None
+        name, column = table
+        statement = f"""
+            insert into {name} values (?, ?, ?)
+            on conflict (key) do update set value = excluded.value, {column} = excluded.{column}
+            where {name}.{column} <= ? or {name}.value = ? returning key
+        """  # noqa: S608
+        is_written = db.execute(statement, [*row, oldest, over]).fetchone() is not None
         if is_written:
             self._bytes_since_sweep += len(row[0]) + len(row[1])
-        self._sweep_when_due(db)
-        return is_written
-
-    def _sweep_when_due(self, db: sqlite3.Connection) -> None:
-        if self._bytes_since_sweep > min(self._limits.block_bytes, self._limits.fact_bytes) // SWEEPS_PER_FILLING:
+        if self._bytes_since_sweep > min(self._limits.block_bytes, self._limits.fact_bytes) // 32:
             self._bytes_since_sweep = 0
             self._sweep(db)
+        return is_written
 
     def _sweep(self, db: sqlite3.Connection) -> None:
         now, believed_now = self._clock.read(), self._clock.read_believed()
@@ -243,12 +218,19 @@ class SqliteStore:
         db.execute("update facts_1 set until = :until where until > :until", {"until": believed_now + FACT_SECONDS_MAX})
         db.execute("delete from blocks_1 where used <= ?", [self._oldest_use()])
         db.execute("delete from facts_1 where until <= ?", [believed_now])
-        db.execute(_DELETE_OLDEST.format(*_BLOCKS), [self._limits.block_bytes])
-        db.execute(_DELETE_OLDEST.format(*_FACTS), [self._limits.fact_bytes])
+        for (name, column), max_bytes in ((_BLOCKS, self._limits.block_bytes), (_FACTS, self._limits.fact_bytes)):
+            statement = f"""
+                delete from {name} where key in (
+                    select key from (
+                        select key, sum(length(key) + length(value)) over (order by {column} desc, key) as filled
+                        from {name}
+                    ) where filled > ?)
+            """  # noqa: S608
+            db.execute(statement, [max_bytes])
 
 
-def _select_first(db: sqlite3.Connection, table: Table, since: float, keys: Sequence[str]) -> Row | None:
-    remaining, sizes = iter(keys), chain(KEYS_PER_QUERY, repeat(KEYS_PER_QUERY[-1]))
+def _select_first(db: sqlite3.Connection, table: tuple[str, str], since: float, keys: Sequence[str]) -> Row | None:
+    remaining, sizes = iter(keys), chain((16, 128), repeat(500))  # the answer is nearly always in the first batch
     while batch := [*islice(remaining, next(sizes))]:
         rows: dict[str, Row] = {row[0]: row for row in db.execute(_FIND.format(*table), [_as_json(batch), since])}
         for key in batch:
@@ -283,17 +265,25 @@ def _read_document(db: sqlite3.Connection, key: str) -> bytes | None:
 def _replace_document(db: sqlite3.Connection, key: str, old_value: bytes | None, new_value: bytes) -> bool:
     if old_value is None:
         return db.execute("insert or ignore into documents_1 values (?, ?)", [key, new_value]).rowcount == 1
-    return (
-        db.execute("update documents_1 set value = ? where key = ? and value = ?", [new_value, key, old_value]).rowcount
-        == 1
-    )
+    update = "update documents_1 set value = ? where key = ? and value = ?"
+    return db.execute(update, [new_value, key, old_value]).rowcount == 1
 
 
 def _prepare(db: sqlite3.Connection) -> None:
     db.execute("pragma synchronous = normal")
-    db.executescript(_TABLES)
-    if db.execute("select 1 from sqlite_master where name = 'promises_1'").fetchone():
-        db.executescript(_MOVE_BLOCKS_OF_0_2)  # of two workers one fails, and opens the file again
+    db.executescript("""
+        create table if not exists blocks_1 (key text primary key, value blob not null, used real not null);
+        create table if not exists facts_1 (key text primary key, value blob not null, until real not null);
+        create table if not exists secret_1 (one integer primary key check (one = 1), value blob not null);
+        create table if not exists documents_1 (key text primary key, value blob not null);
+    """)
+    if db.execute("select 1 from sqlite_master where name = 'promises_1'").fetchone():  # the blocks of version 0.2
+        db.executescript("""
+            begin immediate;
+            insert or ignore into blocks_1 select * from promises_1;
+            drop table promises_1;
+            commit;
+        """)  # of two workers one fails, and opens the file again
 
 
 def may_write(path: Path) -> bool:
@@ -309,7 +299,7 @@ def may_write(path: Path) -> bool:
 
 
 def peek(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
-    """Return the blocks under these keys, without recording a use. For commands."""
+    """For commands: without recording a use."""
     if not path.is_file():
         return {}
     try:

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from proxy.store.contract import EVEN_SECONDS, SystemClock
+from proxy.store.contract import JUMP_SECONDS, SystemClock
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.archive import DAY_SECONDS, Archive, Retention, read_transcript
+from proxy.store.transcripts.archive import Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.clocks import Clocks
@@ -21,6 +21,7 @@ from tests.support.verification import duplicates, verify
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
 LATER = 3 * 3600.0
+DAY = 24 * 3600.0
 
 
 @pytest.fixture
@@ -51,8 +52,8 @@ def recorded_turns(turns, first="Hello"):
 def test_conversations_idle_too_long_are_removed(bucket, spool, write):
     write(recorded_turns(0, "one"), recorded_turns(3, "two"))
     now = time.time()
-    assert Archive(spool, bucket).prune(Retention(days=1), now + 0.9 * DAY_SECONDS) == 0
-    assert Archive(spool, bucket).prune(Retention(days=1), now + 1.1 * DAY_SECONDS) > 0
+    assert Archive(spool, bucket).prune(Retention(days=1), now + 0.9 * DAY) == 0
+    assert Archive(spool, bucket).prune(Retention(days=1), now + 1.1 * DAY) > 0
     assert list(bucket.list_objects()) == []
 
 
@@ -96,7 +97,7 @@ def test_a_conversation_that_was_pruned_and_goes_on_is_whole_again_on_every_mach
 
 def test_many_may_prune_at_once(bucket, spool, write):
     write(*(recorded_turns(1, f"conversation {number}") for number in range(12)))
-    bounds, later, faults = Retention(days=1), time.time() + 2 * DAY_SECONDS, []
+    bounds, later, faults = Retention(days=1), time.time() + 2 * DAY, []
 
     def prunes():
         try:
@@ -121,7 +122,7 @@ def test_without_bounds_nothing_is_asked(bucket, spool, relay):
 async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, write, monkeypatch):
     write(recorded_turns(1))
     monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
-    clock = SystemClock(lambda: time.time() + 2 * DAY_SECONDS)
+    clock = SystemClock(lambda: time.time() + 2 * DAY)
     uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clock)
     await until(lambda: not list(bucket.list_objects("team-a")))
     uploads.close()
@@ -133,10 +134,10 @@ async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, 
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.0)
     clocks = Clocks(time.time())
     uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clocks.as_system_clock())
-    clocks.now += 400 * DAY_SECONDS
+    clocks.now += 400 * DAY
     await asyncio.sleep(0.5)  # some sweeps
     assert len(list(bucket.list_objects("team-a"))) == 1
-    clocks.pass_time(EVEN_SECONDS)
+    clocks.pass_time(JUMP_SECONDS)
     await until(lambda: not list(bucket.list_objects("team-a")))
     uploads.close()
 

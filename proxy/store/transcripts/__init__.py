@@ -6,10 +6,9 @@
                                       v
                                     <prefix>/<tenant>/<conversation>/<time>-<random>.jsonl
 
-1. The event loop hands a history over and continues. Only the first lossy act waits until it is written.
+1. The event loop hands a history over. Only the first lossy act waits until it is written.
 2. A thread appends the messages whose ids are not in the conversation's file, under a lock that all workers share.
-3. Readers take whole lines, each id once, from the folder and the object store alike, so a line that was written or
-   sent twice does no harm.
+3. Readers take whole lines, each id once: a line that was written or sent twice does no harm.
 4. Retention and deletion remove whole conversations, unless these are written to at this moment.
 
 files        append-only files of conversations, and the format of their lines

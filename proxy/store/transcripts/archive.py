@@ -1,7 +1,6 @@
 """Saved conversations: found, read and removed, in a folder or in an object store with its spool.
 
-Several processes may have written the same message: its first line counts. Unreadable lines are left out: a transcript
-with a hole in it is still of use.
+Of several lines of the same message the first one counts. Unreadable lines are left out.
 """
 
 import builtins
@@ -23,7 +22,6 @@ from proxy.history.messages import Message, read_message
 from proxy.recall import tool as recall
 from proxy.store.transcripts.files import (
     CURRENT,
-    OPEN_TRIES,
     REMEMBER_SECONDS,
     SUFFIX,
     AnswerLine,
@@ -35,17 +33,12 @@ from proxy.store.transcripts.files import (
     parse,
 )
 
-DAY_SECONDS = 24 * 3600.0
-SETTLED_SECONDS = 2 * REMEMBER_SECONDS
-READ_AHEAD_MAX = 8
-NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
-REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
 
 
 class StoreFault(OSError):
-    """Advice for the operator. Equal failures have equal kinds."""
+    """Advice for the operator. `kind` tells different failures apart."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -80,8 +73,6 @@ class Retention(Struct, frozen=True):
 
 
 class SavedConversation(Struct, frozen=True):
-    """A conversation as it was found: its folder on this disk, and its objects."""
-
     place: Path
     bytes: int
     written_at: float
@@ -103,25 +94,31 @@ class SavedConversation(Struct, frozen=True):
         return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
-        with ExitStack() as stack_of_files:
-            files = _open_files(self.place, stack_of_files)
+        with ExitStack() as stack:
+            files = _open_files(self.place, stack)
             if self.store is not None:
-                # The objects are listed after the files were opened, because files may be sent in between.
-                for item in self._list_again() if self.is_on_disk else self.objects:
+                objects = self.objects
+                if self.is_on_disk:
+                    objects = self._list_again()  # after the files were opened: some may have been sent since
+                for item in objects:
                     yield from io.BytesIO(self.store.get(item.name))
             for file in files:
                 yield from file
 
     def remove(self) -> int:
-        """Return the bytes this freed. A conversation that was written to since it was found stays."""
+        """Return the freed bytes. A conversation that was written to since it was found stays."""
         if self.store is None:
             return self._remove_folder()
-        objects = self._list_again()
-        if self.is_on_disk or any(item.written_at > self.written_at for item in objects):
+        if self.is_on_disk:
             return 0
+        objects, freed_bytes = self._list_again(), 0
+        for item in objects:
+            if item.written_at > self.written_at:
+                return 0
+            freed_bytes += item.bytes
         for item in reversed(objects):  # the newest first: the rest of an interrupted removal has no hole
             self.store.delete(item.name)
-        return sum(item.bytes for item in objects)
+        return freed_bytes
 
     def _remove_folder(self) -> int:
         try:
@@ -131,8 +128,8 @@ class SavedConversation(Struct, frozen=True):
         try:
             if _measure(self.place)[1] > self.written_at:
                 return 0
-            # Renamed first: a process that is killed half way leaves no conversation with a hole.
-            removed_folder = self.place.with_name(REMOVED + self.place.name)
+            # First, so that a process that is killed half way leaves no conversation with a hole.
+            removed_folder = self.place.with_name(".removed-" + self.place.name)
             shutil.rmtree(removed_folder, ignore_errors=True)
             self.place.rename(removed_folder)
         finally:
@@ -164,16 +161,17 @@ class Archive(Struct, frozen=True):
             yield from on_disk
             return
         in_spool = {conversation.place: conversation for conversation in on_disk}
-        objects: dict[Path, list[StoredObject]] = {place: [] for place in in_spool}
+        objects: dict[Path, list[StoredObject]] = {}
         for item in _list_transcripts(self.store, name, tenant_folder):
             objects.setdefault((self.folder / item.name).parent, []).append(item)
-        for place, items in sorted(objects.items()):
-            size = sum(item.bytes for item in items)
-            written_at = max((item.written_at for item in items), default=0.0)
-            if place in in_spool:
-                size += in_spool[place].bytes
-                written_at = max(written_at, in_spool[place].written_at)
-            yield SavedConversation(place, size, written_at, self.store, items, place in in_spool)
+        for place in sorted({*in_spool, *objects}):
+            conversation = in_spool.get(place) or SavedConversation(place, 0, 0.0, is_on_disk=False)
+            size, written_at = conversation.bytes, conversation.written_at
+            items = objects.get(place, [])
+            for item in items:
+                size += item.bytes
+                written_at = max(written_at, item.written_at)
+            yield SavedConversation(place, size, written_at, self.store, items, conversation.is_on_disk)
 
     def newest_first(self, tenant: str = "") -> list[SavedConversation]:
         return sorted(self.find("", tenant), key=lambda conversation: conversation.written_at, reverse=True)
@@ -184,27 +182,27 @@ class Archive(Struct, frozen=True):
             yield from map(read, self.find())
             return
         conversations = self.find()
-        with ThreadPoolExecutor(READ_AHEAD_MAX) as pool:
-            while batch := list(islice(conversations, READ_AHEAD_MAX)):
+        with ThreadPoolExecutor(8) as pool:
+            while batch := list(islice(conversations, 8)):
                 yield from pool.map(read, batch)
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """The longest idle one first."""
-        # A process may rely on objects that were written within this time (see files.py). A file that is dated later
-        # than now was written while the clock was ahead: on a disk it may go.
-        settled_seconds = SETTLED_SECONDS if self.store else -math.inf
+        # A process may rely on objects that were written within this time (see files.py). On a disk even a file may go
+        # that was written while the clock was ahead.
+        settled_seconds = 2 * REMEMBER_SECONDS if self.store else -math.inf
         expired_conversations, total = [], 0
         for conversation in self.newest_first():
             total += conversation.bytes
             idle = now - conversation.written_at
-            is_too_old = bounds.days and idle > bounds.days * DAY_SECONDS
+            is_too_old = bounds.days and idle > bounds.days * 24 * 3600
             is_too_much = bounds.bytes and total > bounds.bytes
             if (is_too_old or is_too_much) and idle >= settled_seconds:
                 expired_conversations.append(conversation)
         return expired_conversations[::-1]
 
     def prune(self, bounds: Retention, now: float) -> int:
-        """Return the bytes this freed. Several processes may do so at once."""
+        """Return the freed bytes. Several processes may do so at once."""
         if not (bounds.days or bounds.bytes):
             return 0
         return sum(conversation.remove() for conversation in self.find_expired(bounds, now))
@@ -241,25 +239,19 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
         for item in store.list_objects(folder, after=start):
             if not item.name.startswith(start):
                 break
-            if item.name.endswith(SUFFIX) and len(item.name.split("/")) == NAME_PARTS_COUNT:
+            if item.name.endswith(SUFFIX) and item.name.count("/") == 2:  # noqa: PLR2004 (<tenant>/<conversation>/<file>)
                 yield item
 
 
-def _open_files(place: Path, stack_of_files: ExitStack) -> list[BinaryIO]:
-    """Open all files of a conversation as of one moment, while other processes close (rename) and send them."""
-    for tries_left in reversed(range(OPEN_TRIES)):
-        files: list[BinaryIO] = []
-        with ExitStack() as stack:
-            for path in list_files(place):
-                try:
-                    files.append(stack.enter_context(path.open("rb")))
-                except FileNotFoundError:
-                    if tries_left:
-                        break
-            else:
-                stack_of_files.push(stack.pop_all())
-                return files
-    return []
+def _open_files(place: Path, stack: ExitStack) -> list[BinaryIO]:
+    """As of one moment, while other processes close (rename) and send them."""
+    while True:
+        paths, files = list_files(place), list[BinaryIO]()
+        for path in paths:
+            with suppress(FileNotFoundError):
+                files.append(stack.enter_context(path.open("rb")))
+        if paths == list_files(place):
+            return files
 
 
 class Transcript(Struct, frozen=True):
@@ -270,21 +262,23 @@ class Transcript(Struct, frozen=True):
 
     @property
     def tenant(self) -> str:
-        return next((line.tenant for line in self.messages.values() if line.tenant), self.saved.tenant)
+        for line in self.messages.values():
+            if line.tenant:
+                return line.tenant
+        return self.saved.tenant
 
-    @property
-    def first_seen(self) -> str:
-        return min((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
+    def list_times(self) -> list[str]:
+        return sorted([line.seen for line in self._list_lines()])
 
-    @property
-    def last_seen(self) -> str:
-        return max((seen_at for _, seen_at, _, _ in self._list_messages()), default="")
+    def _list_lines(self) -> list[HeadLine | MessageLine | AnswerLine]:
+        return [*self.heads.values(), *self.messages.values(), *self.answers]
 
     def leaves(self) -> list[str]:
-        """Return the links that nothing follows, the newest first."""
-        followed_links = {line.after for line in self.messages.values()}
-        leaves = [line for line in self.messages.values() if line.at not in followed_links]
-        return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
+        """Return links that nothing follows, newest first."""
+        leaves = dict(self.messages)
+        for line in self.messages.values():
+            leaves.pop(line.after, None)
+        return sorted(leaves, key=lambda at: leaves[at].seen, reverse=True)
 
     def path(self, leaf: str) -> list[MessageLine]:
         path, seen_at, at = [], set(), leaf
@@ -295,36 +289,30 @@ class Transcript(Struct, frozen=True):
         return path[::-1]
 
     def head_of(self, line: MessageLine) -> list[HeadLine]:
-        """The system prompts of the request that first carried this message."""
+        """Return the system prompts of the first request with this message."""
         return [self.heads[name] for name in line.under if name in self.heads]
 
     def answers_to(self, at: str) -> list[AnswerLine]:
         return [answer for answer in self.answers if answer.to == at]
 
-    def texts(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield link, role, time and text of everything in it. System prompts have no link."""
-        for at, seen_at, raw, is_answer in self._list_messages():
-            role, text = role_and_text(raw)
-            yield at, "answer" if is_answer else role, seen_at, text
-
     def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
-        for at, seen_at, raw, is_answer in self._list_messages():
-            message = _read_saved(raw)
-            texts: Iterable[str] = (_decode(raw),)
+        """Yield link, role and time of each message that matches, and the match. System prompts have no link."""
+        for line in self._list_lines():
+            message = _read_saved(line.message)
+            texts: Iterable[str] = (_decode(line.message),)
             role = "?"
             if message is not None:
                 texts, role = recall.list_searched_texts(message), message.role
-            match = recall.find_first(texts, find)
-            if match is not None:
-                yield at, "answer" if is_answer else role, seen_at, match
-
-    def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
-        for head in self.heads.values():
-            yield "", head.seen, head.message, False
-        for line in self.messages.values():
-            yield line.at, line.seen, line.message, False
-        for answer in self.answers:
-            yield answer.to, answer.seen, answer.message, True
+            match line:
+                case HeadLine():
+                    at = ""
+                case MessageLine():
+                    at = line.at
+                case AnswerLine():
+                    at, role = line.to, "answer"
+            passage = recall.find_first(texts, find)
+            if passage is not None:
+                yield at, role, line.seen, passage
 
 
 def read_transcript(conversation: SavedConversation) -> Transcript:

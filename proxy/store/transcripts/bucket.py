@@ -1,7 +1,7 @@
 """The client of an object store: obstore, for S3, Google Cloud Storage or Azure (https://developmentseed.org/obstore/).
 
-obstore is optional (the extra `s3`), so only the composition root imports this module. Of the text of a failure only
-status and code are repeated, because a store may quote the signed request.
+obstore is optional (the extra `s3`), so only the composition root imports this module. Of a failure only status and
+code are repeated, because a store may quote the signed request.
 """
 
 import re
@@ -20,10 +20,9 @@ from proxy.config.settings import BUCKET_URL, Transcripts
 from proxy.config.values import Secret
 from proxy.store.transcripts.archive import StoredObject, StoreFault
 
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
-# Parts of obstore's text that name the cause of a failed connection, from most to least telling.
+# Parts of obstore's text that name the cause of a failure, from most to least telling.
 _CAUSES = (
+    ("not an object store", ("redirect", "Unable to extract metadata", "Got invalid")),
     ("timed out", ("TimedOut", "timed out", "Timeout")),
     ("certificate not trusted", ("UnknownIssuer", "ertificate")),
     ("connection refused", ("ConnectionRefused", "Connection refused")),
@@ -32,8 +31,6 @@ _CAUSES = (
 )
 
 _CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
-_TRY_AGAIN = "nothing to set here; it is tried again"
-_TEMPORARY = ("408", "429", "5")  # beginnings of statuses
 
 
 class Bucket:
@@ -44,7 +41,7 @@ class Bucket:
         self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
         self._endpoint = settings.endpoint or f"{scheme}://{name}"
         with self._reporting():
-            # `Uploads` repeats writes, after longer and longer pauses. Reads are repeated at once.
+            # `Uploads` repeats writes.
             build = partial(_open, settings, timeout_seconds, scheme, name, prefix.strip("/"))
             self._writes = build(retries=0)
             self._reads = build(retries=2)
@@ -88,22 +85,32 @@ class Bucket:
 
 
 def _diagnose(text: str) -> tuple[str, str, str]:
-    """Return kind, problem and advice."""
-    if status_match := _STATUS.search(text):
-        status, code = status_match[1], ""
-        if code_match := _CODE.search(text):
-            code = code_match[1]
-        advice = _TRY_AGAIN if status.startswith(_TEMPORARY) else _CHECK
-        return code or status, f"answers {status} {code}".rstrip(), advice
-    if any(sign in text for sign in ("redirect", "Unable to extract metadata", "Got invalid")):
-        return "not an object store", "returned a response that is not an object store's", _CHECK
+    """Return kind, problem, advice."""
+    status = re.search(r"status code: (\d{3})", text)
+    if status:
+        kind = answer = status[1]
+        code = re.search(r"<Code>([A-Za-z0-9.]{1,64})</Code>", text)
+        if code:
+            kind, answer = code[1], f"{answer} {code[1]}"
+        advice = _CHECK
+        if status[1].startswith(("408", "429", "5")):
+            advice = "nothing to set here; it is tried again"
+        return kind, f"answers {answer}", advice
+    cause = _find_cause(text)
+    if cause == "not an object store":
+        return cause, "returned a response that is not an object store's", _CHECK
+    return "unreachable", f"cannot be reached ({cause})", _CHECK
+
+
+def _find_cause(text: str) -> str:
     for cause, signs in _CAUSES:
-        if any(sign in text for sign in signs):
-            return "unreachable", f"cannot be reached ({cause})", _CHECK
-    return "unreachable", "cannot be reached (no connection)", _CHECK
+        for sign in signs:
+            if sign in text:
+                return cause
+    return "no connection"
 
 
-# The client of each vendor, and its names of our settings.
+# Names of our settings in each vendor's client.
 _VENDORS: dict[str, tuple[type[S3Store | GCSStore | AzureStore], dict[str, str]]] = {
     "s3": (
         S3Store,

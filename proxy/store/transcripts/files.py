@@ -4,11 +4,10 @@
     originals/<tenant>/<conversation>/20261121T090000123Z-1a2b3c4d5e6f7081.jsonl   closed, on its way to an object store
 
 Processes append under a lock (https://man7.org/linux/man-pages/man2/flock.2.html). Each reads a file once and later
-only its new end. A line counts once its newline is there: the next append cuts off a torn end.
+only its new end. A line without its newline does not count: the next append cuts it off.
 
 If there is an object store, closed files vanish once they are sent. A process takes lines that it saw within the last
-hour for sent, and no conversation is removed from the store within two hours of its last write: so the next request of
-a removed conversation writes all of it.
+hour for sent, and no conversation is removed from the store within two hours of its last write.
 
 One message is one line of JSON (https://jsonlines.org):
 
@@ -18,7 +17,7 @@ One message is one line of JSON (https://jsonlines.org):
 
 A link stands for all messages up to this one, so forks share their trunk. System prompts and answers are no links:
 clients change the former and echo the latter differently. The message is the client's own bytes; `altered` lists
-secrets that were removed from it (and `line-breaks`, if JSON had any between its values).
+secrets (or `line-breaks`) that were removed from it.
 """
 
 import fcntl
@@ -46,9 +45,6 @@ from proxy.wire.redaction import Redaction
 
 VERSION = 1
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
-_SPACES_FOR_BREAKS = bytes.maketrans(b"\r\n", b"  ")  # in JSON a bare line break is always white space
-_MESSAGE = b',"message":'
-_ANSWER = b'{"v":1,"answer":'
 
 
 class History(Struct, frozen=True):
@@ -66,7 +62,7 @@ class History(Struct, frozen=True):
     wire: str = ""
     """The API of the request, unless that is Chat Completions."""
     size: int = 0
-    """Bytes that it holds while it waits to be written."""
+    """Bytes that it holds in the queue."""
 
     def to_lines(self, known_ids: Container[str], seen_at: str, redaction: Redaction) -> dict[str, bytes]:
         lines: dict[str, bytes] = {}
@@ -145,13 +141,13 @@ def find_ids(lines: Iterable[bytes]) -> Iterator[str]:
 
 def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
     try:
-        if line.startswith(_ANSWER):
+        if line.startswith(b'{"v":1,"answer":'):
             # Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere.
             members = {member.key: line[member.start : member.stop] for member in splice.iterate_members(line)}
             message = members.pop("message")
             fields = {name: json.loads(value) for name, value in members.items()}
         else:
-            start, _, rest = line.partition(_MESSAGE)
+            start, _, rest = line.partition(b',"message":')
             fields, message = json.loads(start + b"}"), rest[: rest.rindex(b"}")]
         if fields["v"] != VERSION:
             return None
@@ -167,11 +163,11 @@ def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
 
 def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> bytes:
     clean, alterations = redaction.of_json(message)
-    if b"\n" in clean or b"\r" in clean:
-        clean, alterations = clean.translate(_SPACES_FOR_BREAKS), (*alterations, "line-breaks")
+    if b"\n" in clean or b"\r" in clean:  # in JSON a bare line break is always white space
+        clean, alterations = clean.translate(bytes.maketrans(b"\r\n", b"  ")), (*alterations, "line-breaks")
     line = {"v": VERSION, **fields, **_drop_empty(altered=alterations)}
     start = json.dumps(line, separators=(",", ":")).encode()
-    return start[:-1] + _MESSAGE + clean + b"}\n"
+    return start[:-1] + b',"message":' + clean + b"}\n"
 
 
 def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
@@ -180,12 +176,9 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
 
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
-OPEN_TRIES = 8
-"""Tries to open a file that other processes rename or remove."""
 REMEMBER_SECONDS = 3600.0
-REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
-BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
-_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
+REMEMBERED_IDS_MAX = 100_000  # about 12 MB; others are read again
+BEGINNING_BYTES = 256  # hold a hash and a time, so no other file begins like it
 
 Sync = Literal["never", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
@@ -193,7 +186,7 @@ MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 class KnownIds(Struct):
     since: float
-    """When the first of them was found. The clock includes suspended time, because other machines write on."""
+    """When the first of them was found, by a clock that includes suspended time: other machines write on."""
     beginning: bytes = b""
     end: int = 0
     ids: set[str] = field(default_factory=set)
@@ -212,7 +205,7 @@ class TranscriptFolder:
         return _locate(self.path, tenant, conversation)
 
     def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
-        """Write the lines that `make_lines` returns for the known ids; return their bytes."""
+        """Write the lines that `make_lines` returns for the known ids. Return their bytes."""
         folder = self.locate(tenant, conversation)
         file = _open_to_append(folder)
         try:
@@ -220,7 +213,7 @@ class TranscriptFolder:
             lines = make_lines(index.ids)
             if not lines:
                 return 0
-            # Forgotten until all is written: should the disk fill up half way, only the file itself knows how far.
+            # Forgotten until all is written: if the disk fills up, only the file itself knows how far.
             del self._known[folder]
             data = b"".join(lines.values())
             self._write(folder, file, index.end, data)
@@ -290,7 +283,7 @@ def _locate(folder: Path, tenant: str, conversation: str) -> Path:
 
 def file_name(name: str) -> str:
     """Return the name itself if it is a plain one, or else a hash."""
-    if _NAME.fullmatch(name):
+    if re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}", name):
         return name
     return blake2b(name.encode(), digest_size=16).hexdigest()
 
@@ -305,14 +298,14 @@ def is_closed(path: Path) -> bool:
 
 
 def close_file(path: Path) -> Path:
-    """Give a file, whose lock the caller holds, a name that it keeps for ever."""
+    """Give a file, whose lock the caller holds, its last name."""
     now = time.time_ns() // 1_000_000
     moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 1000)) + f"{now % 1000:03}Z"
     return path.rename(path.with_name(f"{moment}-{secrets.token_hex(8)}{SUFFIX}"))
 
 
 def open_locked(path: Path, flags: int) -> int:
-    """Open and lock a file that still has its name. No other process appends to it until it is closed."""
+    """No other process appends to it until it is closed."""
     while True:
         with ExitStack() as stack:
             file = os.open(path, flags, 0o600)
@@ -332,12 +325,12 @@ def _open_to_append(folder: Path) -> int:
             return open_locked(folder / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:  # folders may be removed, with the last file in them, at this moment
             tries += 1
-            if tries == OPEN_TRIES:
+            if tries == 8:  # noqa: PLR2004 (enough)
                 raise
 
 
 def make_folder(folder: Path) -> None:
-    """Create it for this user only, on every level (`parents=True` would leave those above open)."""
+    """For this user only, on every level (`parents=True` would leave those above open)."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,12 +1,11 @@
 """Uploads of closed transcript files to an object store, by threads that no request waits for.
 
 1. Once a second, close files of the spool that are old or large enough.
-2. Send closed files and delete each once the store has confirmed it. Its name is the same in the store, so sending it
-   twice changes nothing.
+2. Send closed files, and delete each once the store has confirmed it. Sending one twice changes nothing.
 3. While the store fails, try again after longer and longer pauses. If too much waits, nothing more may be written
-   (`SpoolFull`), as on a full disk.
+   (`SpoolFull`).
 
-Of all processes that share a spool, one at a time sends the files of all, also of those that died.
+Of all processes that share a spool, one at a time sends the files of all.
 """
 
 import fcntl
@@ -30,15 +29,14 @@ LOOK_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
-QUIET_SECONDS = 300.0  # longer than the longest pause between two tries
 
 
 class SpoolFull(OSError):
-    """The object store is away, and too much waits for it."""
+    """Too much waits for the object store."""
 
 
 class RareReports:
-    """Reports each cause of failures, unless it came up within `quiet_seconds`. Any thread may use it."""
+    """Reports a cause of failures once in `quiet_seconds`. Any thread may use it."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -46,20 +44,19 @@ class RareReports:
         self._last_times: dict[object, float] = {}
         self.count = 0
 
-    def add(self, cause: object, text: str, quiet_seconds: float, *, is_sliding: bool = False) -> None:
-        """Count a failure. `is_sliding`: each occurrence starts the quiet time again, also one without a report."""
+    def add(self, cause: object, text: str, quiet_seconds: float) -> None:
         now = time.monotonic()
         with self._lock:
             self.count += 1
             is_news = now - self._last_times.get(cause, float("-inf")) >= quiet_seconds
-            if is_news or is_sliding:
+            if is_news:
                 self._last_times[cause] = now
         if is_news:
             self._warn(text)
 
 
 class TranscriptSettings(Struct, frozen=True):
-    """Without a retention, another process removes old ones."""
+    """If there is no retention, another process removes old ones."""
 
     sync: Sync = "never"
     redaction: Redaction = field(default_factory=Redaction)
@@ -110,17 +107,21 @@ class Uploads:
     def faults(self) -> int:
         return self._failures.count
 
+    def write(self, append: Callable[[], int]) -> int:
+        """Append, if there is room, while nothing is measured: else these bytes might count twice."""
+        with self._lock:
+            self.check_room()
+            added_bytes = append()
+            self.waiting_bytes += added_bytes
+            return added_bytes
+
     def check_room(self) -> None:
         if self.waiting_bytes >= self._settings.spool_bytes:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
             raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
-    def add_waiting(self, added_bytes: int) -> None:
-        with self._lock:
-            self.waiting_bytes += added_bytes
-
     def close(self, seconds: float = 5.0) -> bool:
-        """Send for at most this long. False: something stays here for the next process."""
+        """Send for at most this long. False: something waits for the next process."""
         self._end = time.monotonic() + seconds
         self._leaving.set()
         self._thread.join(seconds)
@@ -146,8 +147,8 @@ class Uploads:
 
     def _look(self, *, everything: bool = False) -> None:
         try:
-            files = self._list_spool()
             with self._lock:
+                files = self._list_spool()
                 self.waiting_bytes = sum(files.values())
             if self._is_paused:
                 return
@@ -166,7 +167,7 @@ class Uploads:
         return sizes
 
     def _close_due(self, files: Mapping[Path, int], *, everything: bool) -> list[Path]:
-        """Return all closed files in the order in which to send them."""
+        """Return all closed files in the order of sending."""
         now = time.monotonic()
         first_seen, closed_paths = self._first_seen, []
         self._first_seen = {}
@@ -188,7 +189,7 @@ class Uploads:
             file = open_locked(path, os.O_RDWR)
             try:
                 with os.fdopen(file, "rb", closefd=False) as lines:
-                    if any(line.endswith(b"\n") for line in lines):
+                    if lines.readline().endswith(b"\n"):
                         return close_file(path)
                 path.unlink()  # nothing but a torn line
             finally:
@@ -197,14 +198,15 @@ class Uploads:
 
     def _send(self, files: list[Path]) -> None:
         """The first failure ends it for now."""
-        conversations = iter([list(group) for _, group in groupby(files, key=lambda path: path.parent)])
-        # Daemons, because a store that hangs must not keep the process from leaving.
-        senders = [
-            threading.Thread(target=self._send_conversations, args=[conversations], name="uploads", daemon=True)
-            for _ in range(min(self._settings.parallel_uploads, len(files)))
-        ]
-        for sender in senders:
+        groups = [list(group) for _, group in groupby(files, key=lambda path: path.parent)]
+        conversations, senders = iter(groups), []
+        for _ in groups[: self._settings.parallel_uploads]:
+            # A daemon, because a store that hangs must not keep the process from leaving.
+            sender = threading.Thread(
+                target=self._send_conversations, args=[conversations], name="uploads", daemon=True
+            )
             sender.start()
+            senders.append(sender)
         for sender in senders:
             sender.join()
 
@@ -251,12 +253,12 @@ class Uploads:
         """Pause, for longer each time."""
         now = time.monotonic()
         with self._lock:
-            if now >= self._pause_until:  # several at the same time make the pause no longer
+            if now >= self._pause_until:  # several at once make it no longer
                 self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or 1.0)
                 self._pause_until = now + self._pause_seconds
             self._failing_since = self._failing_since or now
         kind = fault.kind if isinstance(fault, StoreFault) else "disk"
-        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", QUIET_SECONDS, is_sliding=True)
+        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", 300.0)
 
 
 @contextmanager

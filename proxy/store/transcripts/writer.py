@@ -1,7 +1,7 @@
 """Originals: every message as the client sent it, and every answer, kept once.
 
-A request hands over, and a thread writes. A slow or full disk delays no request but one that waits for
-`SubmittedHistory.done`. The next turn writes the missing messages, because the client sends its history again.
+A thread writes. A slow or full disk delays no request but one that waits for `SubmittedHistory.done`. The next turn
+writes missing messages, because the client sends its history again.
 """
 
 import queue
@@ -21,25 +21,22 @@ from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, 
 from proxy.store.transcripts.uploads import RareReports, TranscriptSettings, Uploads
 from proxy.wire.answer_assembly import Assembly
 
-ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread takes them apart
-SWEEP_SECONDS = 3600.0
-SWEEP_SHARE = 32  # sweep also each time this part of the bound was written
+ANSWER_PIECE_BYTES = 64 * 1024
 PROBE_SECONDS = 1.0
 REPORT_SECONDS = 10.0
-"""Report one cause of failures at most this often: while a disk is full, each request fails."""
+"""While a disk is full, each request fails."""
 
 
 class SubmittedHistory(Struct):
     """It holds no messages."""
 
     done: Future[bool] = field(default_factory=Future)
-    """True once it is written."""
     written_as: tuple[str, str, str] | None = None
-    """Tenant, conversation and last link, once it is written: its answers belong after that link."""
+    """Tenant, conversation and last link, once it is written. Its answers belong after that link."""
 
 
 class OriginalsWriter:
-    """`warn` is called from any thread. `problem` is the reason why nothing can be written now, or empty."""
+    """`problem` is the reason why nothing can be written now, or empty."""
 
     def __init__(
         self,
@@ -70,14 +67,13 @@ class OriginalsWriter:
         return self._failures.count
 
     def locate(self, tenant: str, conversation: str) -> str:
-        """An object store has a folder of the same name."""
         return str(self._folder.locate(tenant, conversation))
 
     def keep(self, history: History) -> SubmittedHistory:
         return self.keep_later(history.size, lambda: history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
-        """Let the thread read a history out of `size` bytes; None if there is none."""
+        """Let the thread read a history, or None, out of `size` bytes."""
         submission = SubmittedHistory()
 
         def write() -> bool:
@@ -110,7 +106,7 @@ class OriginalsWriter:
         return Recording(self, submission, assembly)
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
-        """Queue an act that holds `size` bytes. Return False if there is no room for it."""
+        """Queue an act that holds `size` bytes. False: there is no room."""
         with self._lock:
             fits = size <= self._room
             if fits:
@@ -138,7 +134,7 @@ class OriginalsWriter:
         return True
 
     def close(self, seconds: float = 5.0) -> bool:
-        """Write for at most this long, and send for as long again. False: something was not written."""
+        """Write for at most this long, then send for as long. False: something was not written."""
         self._jobs.put(None)
         is_written = self._thread.join(seconds)
         if self._uploads is not None:
@@ -146,7 +142,7 @@ class OriginalsWriter:
         return is_written
 
     def write_answer(self, submission: SubmittedHistory, assembly: Assembly, *, ended: bool) -> bool:
-        """In the thread, as all that follows. An answer to an unwritten history is not written either."""
+        """In the thread, as all that follows. An answer needs its history."""
         if submission.written_as is None:
             return False
         tenant, conversation, link = submission.written_as
@@ -161,7 +157,7 @@ class OriginalsWriter:
         while True:
             self._sweep_when_due()
             try:
-                job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else SWEEP_SECONDS)
+                job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else 3600.0)
             except queue.Empty:
                 self._probe()
                 continue
@@ -170,7 +166,6 @@ class OriginalsWriter:
             job()
 
     def _probe(self) -> None:
-        """The disk may be back though no request writes to it."""
         try:
             self._check_disk()
         except OSError:
@@ -183,14 +178,11 @@ class OriginalsWriter:
         self._folder.check_writable()
 
     def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> None:
-        if self._uploads is not None:
-            self._uploads.check_room()
-        added_bytes = self._folder.append(tenant, conversation, make_lines)
+        append = partial(self._folder.append, tenant, conversation, make_lines)
+        added_bytes = self._uploads.write(append) if self._uploads is not None else append()
         if added_bytes:
             self.problem = ""
             self._unswept += added_bytes
-            if self._uploads is not None:
-                self._uploads.add_waiting(added_bytes)
 
     def _note_failure(self, problem: str, cause: object = None) -> None:
         self.problem = problem
@@ -202,8 +194,8 @@ class OriginalsWriter:
         if bounds is None or self._uploads is not None:
             return
         now = self._clock.read_believed()
-        is_time = abs(now - self._swept_at) >= SWEEP_SECONDS  # a clock may be set back
-        is_much = bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE
+        is_time = abs(now - self._swept_at) >= 3600  # noqa: PLR2004 (hourly; a clock may be set back)
+        is_much = bounds.bytes and self._unswept > bounds.bytes // 32
         if not (is_time or is_much):
             return
         self._swept_at, self._unswept = now, 0
@@ -218,7 +210,7 @@ class OriginalsWriter:
 
 
 class Recording:
-    """One answer as it passes: collected on the event loop, taken apart in the thread while it still comes."""
+    """An answer, collected on the event loop and taken apart in the thread while it still comes."""
 
     def __init__(self, originals: OriginalsWriter, submission: SubmittedHistory, assembly: Assembly) -> None:
         self._originals = originals
