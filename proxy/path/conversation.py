@@ -20,6 +20,7 @@ from proxy.shorten.block import MAX_FAILURES, NO_CANDIDATE, Block, Memory, ReadB
 from proxy.shorten.economics import UNCALIBRATED, UNKNOWN, Calibration, Prices, Window, make_window_keys
 from proxy.shorten.marked_history import count_calibrated
 from proxy.shorten.pipeline import Count
+from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
@@ -79,18 +80,13 @@ def may_fold_unwritten(originals: Originals, *, is_new_block: bool, fits: bool) 
     return originals is Originals.TO_FIT and not fits
 
 
-SWITCHED_OFF = "switched-off"
-WINDOW_UNKNOWN = "window-unknown"
-FOCUS_UNUSED = "focus-unused"
-ORIGINALS_UNWRITABLE = "originals-unwritable"
-
 Mode = Literal["auto", "off", "force", "observe"]
 Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "failed-open"]
 
 
 class Decision(Struct, frozen=True):
     outcome: Outcome
-    reason: str = ""
+    reason: Reason = ""
     policy: str = ""
     version: str = ""
     conversation: str = ""
@@ -323,11 +319,11 @@ class Conversation(Struct, frozen=True):
     def describe_left_alone(self, *, is_large: bool) -> Decision:
         outcome: Outcome = "none" if self.rules.new_blocks else "off"
         is_blind = self.rules.new_blocks and self.rules.trigger != 0 and not self.window.is_known
-        reason = ""
+        reason: Reason = ""
         if self.context.is_halted:
-            reason = SWITCHED_OFF
+            reason = "switched-off"
         elif is_blind and is_large:
-            reason = WINDOW_UNKNOWN
+            reason = "window-unknown"
         return Decision(outcome, reason)
 
     def describe(self, plan: Plan) -> Decision:
@@ -336,11 +332,11 @@ class Conversation(Struct, frozen=True):
         if outcome == "none" and not rules.new_blocks:
             outcome = "off"
         if outcome == "off" and self.context.is_halted:
-            reason = SWITCHED_OFF
+            reason = "switched-off"
         elif self._ignores_focus(plan):
-            reason = FOCUS_UNUSED
+            reason = "focus-unused"
         elif not reason and not self.window.is_known:
-            reason = WINDOW_UNKNOWN
+            reason = "window-unknown"
         return Decision(
             outcome,
             reason,

@@ -20,7 +20,7 @@ from proxy.history.request import Request
 from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
 from proxy.path.answers import LocalAnswer, report_compaction
-from proxy.path.conversation import WINDOW_UNKNOWN, Conversation, Decision
+from proxy.path.conversation import Conversation, Decision
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
@@ -157,7 +157,7 @@ class RequestDriver:
             outgoing = await self._write(action.forwarding)
             if outgoing.call.body != earlier:
                 self._sent_body = outgoing.call.body
-                if earlier is None and action.forwarding.decision.reason == WINDOW_UNKNOWN:
+                if earlier is None and action.forwarding.decision.reason == "window-unknown":
                     self.performer.warn_of_unknown_window()
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)

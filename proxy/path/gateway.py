@@ -28,7 +28,7 @@ from proxy.path.compactor import Compactor
 from proxy.path.conversation import LEFT_ALONE, Decision
 from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
 from proxy.path.performer import MODEL_MAX_CHARS, note_decision
-from proxy.path.remedies import INVALID_STATUSES, REASONING_REMOVED, SMALLEST_OVERFLOW_TOKENS
+from proxy.path.remedies import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS
 from proxy.path.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
@@ -420,7 +420,7 @@ class Gateway:
                 record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
                 has_helped = retry.is_good
                 if has_helped:
-                    decision = Decision("bypassed", REASONING_REMOVED)
+                    decision = Decision("bypassed", "reasoning-removed")
                     outgoing = replace(outgoing, call=bare_call, decision=decision)
                     reply, retry = retry, reply
                 retry.close()  # of no more use, and the answer may take minutes

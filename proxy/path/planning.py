@@ -24,8 +24,9 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, bound_saving, run
+from proxy.shorten.reasons import WINDOW_REASONS, BlockReason, Reason
 from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Facts, Rules
-from proxy.shorten.state import OPENING_REASON, WINDOW_REASONS, ConversationState
+from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import NOTES_HEADING
 from proxy.summary.question import Question, build_note_question, find_question, may_ask
 
@@ -33,10 +34,6 @@ COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
-NO_SUMMARY = "no-summary"
-OVERFLOW_RETRY = "overflow_retry"
-SUMMARY_PENDING = "summary-pending"
-BREAKER_OPEN = "breaker-open"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
 REPEATED_BLOCK_SHARE = 0.3
 
@@ -45,7 +42,7 @@ class Plan(Struct, frozen=True):
     view: tuple[Message, ...]
     tools: bytes | None
     action: Literal["none", "applied", "created"]
-    reason: str
+    reason: Reason
     tokens_before: int
     tokens_after: int
     block: Block | None = None
@@ -115,7 +112,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
     if limit_and_reason is not None:
         if not _may_wait(state, limit_and_reason[0]):
             return None
-        return _keep_view(state, SUMMARY_PENDING)
+        return _keep_view(state, "summary-pending")
     required_tokens = _count_least(state)
     is_due = (
         state.count_request() >= required_tokens
@@ -200,7 +197,7 @@ def _count_least(state: ConversationState) -> int:
     return state.rules.find_clearing(state.facts.prices)
 
 
-def _plan_fold(state: ConversationState, limit: int, reason: str) -> Plan | NeedSummary:
+def _plan_fold(state: ConversationState, limit: int, reason: BlockReason) -> Plan | NeedSummary:
     against = _find_objection(state)
     if against is not None:
         return _keep_view(state, against)
@@ -251,19 +248,19 @@ def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan
     if state.facts.force:
         attempt = clear_old(state, state.draft(state.rules.keep), "forced")
         if attempt.freed > 0:
-            return replace(_use_block(state, attempt), reason=NO_SUMMARY)
-    return _keep_view(state, NO_SUMMARY)
+            return replace(_use_block(state, attempt), reason="no-summary")
+    return _keep_view(state, "no-summary")
 
 
 def _fits(state: ConversationState, freed_tokens: int = 0) -> bool:
     return state.facts.usable_tokens is None or state.size - freed_tokens <= state.facts.usable_tokens
 
 
-def _find_objection(state: ConversationState) -> str | None:
+def _find_objection(state: ConversationState) -> Reason | None:
     if not _fits(state):
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
-        return BREAKER_OPEN
+        return "breaker-open"
     return state.short_by or None
 
 
@@ -283,9 +280,9 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
     if plan.action != "created" or not rules.summary.enabled:
         return plan
     if facts.summary_failed:
-        return replace(plan, reason=NO_SUMMARY)
+        return replace(plan, reason="no-summary")
     if facts.useless_blocks >= USELESS_BLOCKS_MAX:
-        return replace(plan, reason=BREAKER_OPEN)
+        return replace(plan, reason="breaker-open")
     if may_ask(rules, facts):
         return replace(plan, reason="summary-no-gain")
     return plan
@@ -340,7 +337,7 @@ def _count_reachable(state: ConversationState) -> int:
     return state.count_tokens(filter(draft.may_fold, draft.middle))
 
 
-def _keep_view(state: ConversationState, reason: str = "") -> Plan:
+def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
     """Only the first time an always-step acts, the opening block is made here."""
     is_untouched = state.is_untouched
     is_opening = not state.has_block and not is_untouched
@@ -350,7 +347,7 @@ def _keep_view(state: ConversationState, reason: str = "") -> Plan:
         view=state.request.messages if is_untouched else state.request.head + stored_state.view,
         tools=stored_state.tools,
         action="none" if is_untouched else "created" if is_opening else "applied",
-        reason=OPENING_REASON if is_opening else reason,
+        reason="opening" if is_opening else reason,
         tokens_before=before,
         tokens_after=state.size,
         block=stored_state.block if is_opening else None,

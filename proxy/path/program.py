@@ -34,7 +34,7 @@ from proxy.path.actions import (
     Send,
     StartSummary,
 )
-from proxy.path.conversation import LEFT_ALONE, ORIGINALS_UNWRITABLE, Context, Conversation, Decision, Originals
+from proxy.path.conversation import LEFT_ALONE, Context, Conversation, Decision, Originals
 from proxy.path.planning import NeedSummary, Plan
 from proxy.path.remedies import REFUSED_VIEWS_MAX, forward_untouched, try_remedies
 from proxy.path.remember import (
@@ -127,13 +127,13 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
     elif isinstance(plan, NeedSummary) and not plan.urgent:
         if plan.question is not None:
             yield StartSummary(plan.question, conversation)
-        plan = replace(plan.current, reason=planning.SUMMARY_PENDING)
+        plan = replace(plan.current, reason="summary-pending")
     elif isinstance(plan, NeedSummary):
         # Written and announced before the model is asked: a hook may want to read the messages before they go.
         provisional = replace(plan.without_model, action="created")
         next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
         if next_forwarding is None:
-            plan = replace(plan.current, reason=ORIGINALS_UNWRITABLE)
+            plan = replace(plan.current, reason="originals-unwritable")
         else:
             forwarding = next_forwarding
             plan = yield from _await_summary(conversation, plan, facts, wait_seconds)
@@ -187,4 +187,4 @@ def _apply_only(conversation: Conversation) -> Forwarding:
     plan = planning.plan_without_rewrite(state)
     if plan is None:
         raise ValueError("without new blocks there is always a plan")
-    return Forwarding(replace(conversation.describe(plan), reason=ORIGINALS_UNWRITABLE), conversation, state)
+    return Forwarding(replace(conversation.describe(plan), reason="originals-unwritable"), conversation, state)

@@ -33,18 +33,17 @@ from proxy.path.actions import (
     Send,
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
-from proxy.path.planning import OVERFLOW_RETRY, NeedSummary, Plan
+from proxy.path.planning import NeedSummary, Plan
 from proxy.path.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
+from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts
-from proxy.shorten.state import REASONING_REFUSED, ConversationState
+from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 
 INVALID_STATUSES = (400, 422)
-REASONING_REMOVED = "reasoning-removed"
-SHORTENED_REFUSED = "shortened-refused"
 REFUSED_VIEWS_MAX = 2
 """After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
 FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
@@ -151,7 +150,7 @@ def limit_of(fault: Refusal, max_output: int | None = None) -> Window | None:
     return make_learned_window(fault.limit, fault.covers)
 
 
-def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
+def plan_untouched(request: Request, size: int, reason: Reason = "") -> Plan:
     return Plan(request.messages, request.tools, "none", reason, size, size)
 
 
@@ -163,12 +162,12 @@ def plan_without_reasoning(state: ConversationState) -> Plan | None:
     bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
-    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size
+    new_state, size = state.with_draft(bare, "signature"), state.size
     return Plan(
         view=head + new_state.view,
         tools=new_state.tools,
         action="created",
-        reason=REASONING_REMOVED,
+        reason="reasoning-removed",
         tokens_before=size,
         tokens_after=max(0, size - sum(report.saved for report in reports)),
         block=new_state.block,
@@ -231,7 +230,7 @@ def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
     yield from ()
     if first.decision.outcome == "observed" or not _has_reasoning(first):
         return None
-    decision = replace(first.decision, removes_reasoning=True, reason=REASONING_REMOVED)
+    decision = replace(first.decision, removes_reasoning=True, reason="reasoning-removed")
     return replace(first, decision=decision)
 
 
@@ -256,7 +255,7 @@ def _send_untouched(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
-    plan = plan_untouched(conversation.context.request, size, SHORTENED_REFUSED)
+    plan = plan_untouched(conversation.context.request, size, "shortened-refused")
     return Forwarding(conversation.describe(plan), conversation)
 
 
@@ -340,7 +339,7 @@ def _plan_cure(cure: Cure, conversation: Conversation, window: Window, summary: 
     plan = planning.choose_without_model(planning.decide(state))
     if plan.action == "none" or cure.most_tokens is None or plan.tokens_after > cure.most_tokens:
         return None
-    return replace(plan, reason=OVERFLOW_RETRY)
+    return replace(plan, reason="overflow_retry")
 
 
 def _use_cure(retry: Forwarding, conversation: Conversation, cure: Cure, window: Window) -> Actions[Forwarding | None]:
@@ -360,7 +359,7 @@ def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
     if cure.most_answer_tokens is None:
         return retry
     return replace(
-        retry, decision=replace(retry.decision, max_answer_tokens=cure.most_answer_tokens, reason=OVERFLOW_RETRY)
+        retry, decision=replace(retry.decision, max_answer_tokens=cure.most_answer_tokens, reason="overflow_retry")
     )
 
 

@@ -45,7 +45,7 @@ from proxy.path.conversation import (
     list_forwarded_pieces,
     may_fold_unwritten,
 )
-from proxy.path.planning import COUNT_ERROR_RATIO, OVERFLOW_RETRY, USELESS_BLOCKS_MAX, Plan
+from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
 from proxy.shorten import economics
 from proxy.shorten.block import (
     DAY_SECONDS,
@@ -60,8 +60,8 @@ from proxy.shorten.block import (
 )
 from proxy.shorten.economics import LEARNED_SECONDS, Usage, Window, encode_window, is_plausible, price_prompt
 from proxy.shorten.marked_history import count_all
+from proxy.shorten.reasons import WINDOW_REASONS
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
-from proxy.shorten.state import WINDOW_REASONS
 
 BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
@@ -381,7 +381,7 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
     if size <= rules.find_goal(limit):
         useless = 0
     is_for_window = plan.block is not None and plan.block.reason in WINDOW_REASONS
-    if not is_for_window or plan.reason == OVERFLOW_RETRY:
+    if not is_for_window or plan.reason == "overflow_retry":
         return useless, since
     if size <= limit * ENOUGH_SHARE and since >= LASTING_REQUESTS:
         return 0, 0

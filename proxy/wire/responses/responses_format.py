@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
+from proxy.shorten.reasons import Reason
 from proxy.summary.question import Try
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
 from proxy.wire.pieces import PiecedFormat, PiecedRequest, has_type, read_list, replace_list
@@ -45,7 +46,7 @@ class ResponsesFormat(PiecedFormat):
             source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
         )
 
-    def why_relayed(self, source: bytes, /) -> str:
+    def why_relayed(self, source: bytes, /) -> Reason:
         members: set[str] = set()
         # First by its bytes, which is quick; a tool may have a parameter of such a name.
         if any(f'"{key}"'.encode() in source for key in (*_HISTORIES_ELSEWHERE, "context_management")):
