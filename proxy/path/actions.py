@@ -29,7 +29,7 @@ class Refusal(Struct, frozen=True):
 
 
 class Forwarding(Struct, frozen=True):
-    decision: Decision
+    decision: Decision = Decision()
     conversation: Conversation | None = None
     state: ConversationState | None = None
     was_refused: bool = False
@@ -118,7 +118,7 @@ class NoteLocalWindow(Struct, frozen=True):
 
 
 class ShareProbedWindow(Struct, frozen=True):
-    key: str
+    conversation: Conversation
 
 
 class CanSummarize(Struct, frozen=True):

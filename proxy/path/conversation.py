@@ -85,7 +85,7 @@ Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "
 
 
 class Decision(Struct, frozen=True):
-    outcome: Outcome
+    outcome: Outcome = "none"
     reason: Reason = ""
     policy: str = ""
     version: str = ""
@@ -116,9 +116,6 @@ class Decision(Struct, frozen=True):
         if self.plan is None:
             return 0
         return self.plan.tokens_after
-
-
-LEFT_ALONE = Decision("none")
 
 
 class Context(Struct, frozen=True):
@@ -232,7 +229,10 @@ class Conversation(Struct, frozen=True):
         output = limit.output or window.output
         return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
 
-    def window_keys(self, tenant: str) -> tuple[str, str]:
+    @property
+    def window_keys(self) -> tuple[str, str]:
+        """Of the learned and of the probed window."""
+        tenant = self.identified.tenant
         return make_window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
 
     def may_need_summary(self, size: int) -> bool:

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Mapping
 from functools import cached_property, partial
-from types import NoneType
 from typing import Any
 
 from msgspec import Struct, field
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
 from proxy.path.answers import LocalAnswer, report_compaction
 from proxy.path.conversation import Conversation, Decision
@@ -29,7 +27,6 @@ from proxy.path.request_context import ROOMY_WINDOW_TOKENS, CompiledPolicy, Requ
 from proxy.path.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.tool import COMPACT, RECALL, offer_tool
-from proxy.shorten.block import LookUp
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
@@ -62,18 +59,6 @@ async def remove_reasoning_of(call: Call) -> Call:
     remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
     body = await run_apart(estimate_work(call.body), remove)
     return call if body == call.body else replace(call, body=body)
-
-
-HEAVY_AFTER = (
-    NoneType,
-    actions.CountTokens,
-    actions.Identify,
-    LookUp,
-    actions.NoteLocalWindow,
-    actions.KeepOriginals,
-    actions.AwaitSummary,
-)
-"""Actions after which a history is searched, hashed, its block read, or a decision made. None: the first."""
 
 
 class RequestDriver:
@@ -197,13 +182,11 @@ class RequestDriver:
         """Perform these actions up to the next `Send` or `Deliver` or the end.
 
         The work of the generator between two actions runs off the event loop if it goes over all of a large history
-        (`is_heavy`, and after `Rewrite`), or over a large new part of it (`HEAVY_AFTER`).
+        (`is_heavy`, and after `Rewrite`), or if the new part of it is large.
         """
         action: Action | None = None
         while True:
-            work = 0
-            if isinstance(action, HEAVY_AFTER):
-                work = self._new_work
+            work = self._new_work
             if is_heavy or isinstance(action, Rewrite):
                 work = estimate_work(self.request.source)
             is_own = life is self._life

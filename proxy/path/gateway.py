@@ -25,7 +25,7 @@ from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
 from proxy.path.answers import LocalAnswer
 from proxy.path.compactor import Compactor
-from proxy.path.conversation import LEFT_ALONE, Decision
+from proxy.path.conversation import Decision
 from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
 from proxy.path.performer import MODEL_MAX_CHARS, note_decision
 from proxy.path.remedies import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS
@@ -248,9 +248,9 @@ class Gateway:
     ) -> Call:
         headers, caller, limits = admission.headers, admission.caller, self.config.listen
         team = self.config.teams.get(caller.team)
-        is_json = "json" in (find_header(headers, "content-type") or "")
         body: bytes | AsyncIterator[bytes] | None
-        if _is_compacted(request.method, path) or (self._model_decides and is_json):
+        names_model = self._model_decides and "json" in (find_header(headers, "content-type") or "")
+        if names_model or _is_compacted(request.method, path):
             body = await request.read_body(limits, record)
         else:
             body = request.stream_body(limits, record)
@@ -376,7 +376,7 @@ class Gateway:
             None,
         )
         opening = await _read_opening(reply, outgoing.call, hold_seconds, number=0)
-        fallback = Deliver(Forwarding(LEFT_ALONE), opening)
+        fallback = Deliver(Forwarding(), opening)
         while True:
             record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
             if opening.is_good and outgoing.decision is not None and outgoing.decision.plan is not None:
@@ -384,7 +384,7 @@ class Gateway:
                 tap = ResponseTap(partial(self._start_note, driver, record))
                 exchange.owned.callback(tap.end)
             if opening.is_good:
-                fallback = Deliver(Forwarding(LEFT_ALONE), opening)
+                fallback = Deliver(Forwarding(), opening)
             step: OutgoingRequest | Deliver = fallback
             with suppress(ProxyError):
                 step = await self._fail_open(driver.advance(opening), fallback, record)
@@ -458,9 +458,11 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
 
     The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun.
     """
-    status, headers, is_error = reply.status, reply.headers, False
+    status, headers = reply.status, reply.headers
     error: bytes | None = None
-    if reply.is_good and is_event_stream(headers):
+    if not reply.is_good:
+        error = await reply.peek(_is_larger_than_refusal)
+    elif is_event_stream(headers):
         if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
             return None
         opening = StreamOpening(first_decides=call.path == CHAT_PATH)
@@ -468,14 +470,15 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
         beginning = await reply.peek(opening.is_decided, hold_seconds)
         if beginning is not None:
             error = opening.find_refusal(beginning)
-        status, headers, is_error = HTTPStatus.BAD_REQUEST, (), True
-    elif not reply.is_good or "json" in (find_header(headers, "content-type") or ""):
+        status, headers = HTTPStatus.BAD_REQUEST, ()
+    elif "json" in (find_header(headers, "content-type") or ""):
         # Some routers wrap an error in a good answer; it is no stream then.
-        error = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
-        is_error = error is not None and begins_as_error(error)
+        beginning = await reply.peek(_can_be_classified)
+        if beginning is not None and begins_as_error(beginning):
+            error = beginning
     if error is None:
         return None
-    reply.is_good = reply.is_good and not is_error
+    reply.is_good = False
     fault = classify(status, headers, error)
     if fault is not None and fault.kind in RECOVERABLE_KINDS:
         return fault

@@ -159,8 +159,9 @@ class ActionPerformer:
                     services.window_probe.start(self._client, self._call, self.scope)
                 case actions.NoteLocalWindow(window):
                     services.learned.note(self.scope, window)
-                case actions.ShareProbedWindow(key):
+                case actions.ShareProbedWindow(conversation):
                     if (window := services.learned.probed.pop(self.scope)) is not None:
+                        _, key = conversation.window_keys
                         await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
                 case actions.CanSummarize(conversation):
                     client = self.policy.summary_client or self._client

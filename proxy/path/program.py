@@ -34,7 +34,7 @@ from proxy.path.actions import (
     Send,
     StartSummary,
 )
-from proxy.path.conversation import LEFT_ALONE, Context, Conversation, Decision, Originals
+from proxy.path.conversation import Context, Conversation, Decision, Originals
 from proxy.path.planning import NeedSummary, Plan
 from proxy.path.remedies import REFUSED_VIEWS_MAX, forward_untouched, try_remedies
 from proxy.path.remember import (
@@ -58,7 +58,7 @@ from proxy.summary.question import NOTES
 
 def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
     """`gather` is called only if something has to be decided: not for a small, good request."""
-    forwarding = Forwarding(LEFT_ALONE)
+    forwarding = Forwarding()
     if not is_small:
         forwarding = yield from decide(gather())
     opening: Opening = yield Send(forwarding)
@@ -114,7 +114,7 @@ def decide(context: Context) -> Actions[Forwarding]:
 def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwarding]:
     facts = conversation.gather_facts(can_summarize=True)
     state = conversation.build_state(facts)
-    forwarding = Forwarding(LEFT_ALONE, conversation, state)
+    forwarding = Forwarding(conversation=conversation, state=state)
     plan: Plan | NeedSummary | None = planning.plan_without_rewrite(state)
     if plan is None:
         if not (yield CanSummarize(conversation)):

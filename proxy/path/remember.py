@@ -149,7 +149,7 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
         blocks=[*chain.from_iterable(list_keys(partial(identity.block_key, space)) for space in spaces)],
         facts=[*list_keys(identity.anchor_key), identity.scale_key],
         # A window that the operator has configured overrules a learned one.
-        windows=() if context.window.origin == "config" else conversation.window_keys(identity.tenant),
+        windows=() if context.window.origin == "config" else conversation.window_keys,
         summaries=list_keys(identity.summary_key_of) if conversation.may_need_summary(size) else (),
     )
     values: FoundValues | None = yield look_up
@@ -233,10 +233,9 @@ def remember(forwarding: Forwarding) -> Actions[None]:
         yield KeepOriginals(Writing.HAND_OVER, conversation)
     if not (yield from store_written(forwarding)):
         return
-    tenant = conversation.identified.tenant
     if forwarding.learned is not None:
         yield from learn_window(conversation, forwarding.learned)
-    yield ShareProbedWindow(conversation.window_keys(tenant)[1])
+    yield ShareProbedWindow(conversation)
 
 
 def store_written(forwarding: Forwarding) -> Actions[bool]:
@@ -266,7 +265,7 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
 
 def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
     yield NoteLocalWindow(window)
-    key = conversation.window_keys(conversation.identified.tenant)[0]
+    key, _ = conversation.window_keys
     yield StoreFact(key, encode_window(window), LEARNED_SECONDS)
 
 

@@ -32,7 +32,7 @@ from proxy.path.remember import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
-from proxy.wire.http_head import Caller, Headers, find_credentials, find_header, is_credential, read_own_headers
+from proxy.wire.http_head import Caller, Headers, find_header, is_credential, read_own_headers
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
@@ -72,7 +72,7 @@ def find_tenant(call: Call, secret: bytes) -> str:
     """The team, or a keyed hash of all credentials that the request shows. Every key of the store begins with it."""
     if call.caller.tenant:
         return call.caller.tenant
-    credentials = make_identity(call)
+    credentials = call.identity
     if not credentials:
         return ANONYMOUS
     if len(credentials) == 1 and credentials[0][0] in ("authorization", "api-key", "x-api-key"):
@@ -82,10 +82,6 @@ def find_tenant(call: Call, secret: bytes) -> str:
         data = _encode_text(text)
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.hexdigest()
-
-
-def make_identity(call: Call) -> Headers:
-    return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
 
 
 def _encode_text(text: str) -> bytes:
@@ -192,7 +188,7 @@ class AcceptedCallers:
 
 def compute_fingerprint(call: Call) -> int:
     """A hash that lives no longer than the process: no credential is kept, not even its hash on disk."""
-    return hash((call.caller.tenant, make_identity(call)))
+    return hash((call.caller.tenant, call.identity))
 
 
 class ModelProfile(Struct, frozen=True):
