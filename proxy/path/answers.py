@@ -17,7 +17,6 @@ from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.http_head import Headers
 
 JSON: Headers = (("content-type", "application/json"),)
-EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
 
 
 class LocalAnswer(Struct, frozen=True):
@@ -47,7 +46,10 @@ def describe_compaction(decision: Decision, request: Request, focus: str, answer
     if block is not None and block.summary is not None:
         text += f"\n\n{block.summary.text}"
     answer = answers.render_answer(text, request.model, int(time.time()), stream=request.stream)
-    return LocalAnswer(EVENTS if request.stream else JSON, answer)
+    headers = JSON
+    if request.stream:
+        headers = ("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")
+    return LocalAnswer(headers, answer)
 
 
 def report_compaction(decision: Decision, focus: str) -> str:

@@ -22,8 +22,8 @@ from proxy.path.conversation import Conversation, Decision
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
-from proxy.path.remember import give_up_summary, remember
-from proxy.path.request_context import ROOMY_WINDOW_TOKENS, CompiledPolicy, RequestOptions
+from proxy.path.remember import LOOK_UP_MIN_TOKENS, give_up_summary, remember
+from proxy.path.request_context import CompiledPolicy, RequestOptions
 from proxy.path.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.tool import COMPACT, RECALL, offer_tool
@@ -118,7 +118,8 @@ class RequestDriver:
             return False
         window = self.performer.profile.window
         limit, reserve = window.input or window.total, self.request.max_output or 0
-        is_roomy = limit is None or limit - reserve >= ROOMY_WINDOW_TOKENS
+        # With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up.
+        is_roomy = limit is None or limit - reserve >= 4 * LOOK_UP_MIN_TOKENS
         is_learned = self._services.learned.hints.get(self.performer.scope) is not None
         return is_roomy and not is_learned and not self.policy.may_act_on(self.request.source)
 

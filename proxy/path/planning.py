@@ -34,8 +34,6 @@ COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
-# The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
-REPEATED_BLOCK_SHARE = 0.3
 
 
 class Plan(Struct, frozen=True):
@@ -323,13 +321,13 @@ def _count_required(state: ConversationState, limit: int) -> int:
 def _is_useless(state: ConversationState, after: int, limit: int) -> bool:
     """One of many blocks in a row, because the remaining part is over the limit by itself, is useless.
 
-    It must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
+    It must make the request fit, or free 30 % of it.
     """
     if after <= limit or not (state.has_block and state.block.reason in WINDOW_REASONS):
         return False
     usable = state.facts.usable_tokens
     makes_it_fit = usable is not None and after <= usable < state.size
-    return not makes_it_fit and state.size - after < state.size * REPEATED_BLOCK_SHARE
+    return not makes_it_fit and state.size - after < state.size * 0.3
 
 
 def _count_reachable(state: ConversationState) -> int:

@@ -36,7 +36,7 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import Context, Conversation, Decision, Originals
 from proxy.path.planning import NeedSummary, Plan
-from proxy.path.remedies import REFUSED_VIEWS_MAX, forward_untouched, try_remedies
+from proxy.path.remedies import forward_untouched, try_remedies
 from proxy.path.remember import (
     SMALLEST_WINDOW_TOKENS,
     account,
@@ -102,7 +102,8 @@ def decide(context: Context) -> Actions[Forwarding]:
     if conversation.identity is None:
         is_large = guess_tokens(context) > SMALLEST_WINDOW_TOKENS
         return Forwarding(conversation.describe_left_alone(is_large=is_large), conversation)
-    if conversation.count_refused_views() >= REFUSED_VIEWS_MAX and context.mode not in ("observe", "force"):
+    refuses_views = conversation.count_refused_views() > 1
+    if refuses_views and context.mode not in ("observe", "force"):
         sizes = yield CountTokens(context.pieces)
         size = sum(map(conversation.count, context.pieces))
         if sizes and conversation.fits(size):

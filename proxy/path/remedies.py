@@ -44,8 +44,6 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 
 INVALID_STATUSES = (400, 422)
-REFUSED_VIEWS_MAX = 2
-"""After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
 FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most

@@ -295,8 +295,6 @@ def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
 
 LASTING_REQUESTS = 5
 """A block that needs the next one within fewer requests than this was of no use."""
-SILENT_CUT_MIN_TOKENS = 2_000
-"""Below, markup drowns the difference between our count and the upstream's."""
 
 
 def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
@@ -358,10 +356,12 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
     """Some servers cut a prompt and do not say so."""
     if delivery.says_truncated:
         return True
+    if counted_tokens < 2_000:  # noqa: PLR2004 (markup drowns the difference between our count and the upstream's)
+        return False
     # Some servers report only the uncached part as prompt tokens, as Anthropic does: that is no cut.
     # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
     read = max(_find_prompt_tokens(delivery), delivery.usage.cached or 0)
-    return bool(delivery.usage.prompt) and counted_tokens >= SILENT_CUT_MIN_TOKENS and read < counted_tokens / 2
+    return bool(delivery.usage.prompt) and read < counted_tokens / 2
 
 
 def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:

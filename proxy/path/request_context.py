@@ -12,7 +12,6 @@ from hashlib import blake2b
 from math import inf
 from operator import attrgetter
 from time import monotonic
-from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
@@ -28,7 +27,7 @@ from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
-from proxy.path.remember import LOOK_UP_MIN_TOKENS, find_smallest_bytes
+from proxy.path.remember import find_smallest_bytes
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
@@ -88,12 +87,6 @@ def _encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-ROOMY_WINDOW_TOKENS = 4 * LOOK_UP_MIN_TOKENS
-"""With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up."""
-CACHED_CHARS_MAX = 256
-NO_CLIENTS: Mapping[str, Client] = MappingProxyType({})
-
-
 class CompiledPolicy(Struct, frozen=True):
     settings: Policy
     rules: Rules
@@ -103,7 +96,7 @@ class CompiledPolicy(Struct, frozen=True):
     """A shorter body needs no decision."""
 
     @classmethod
-    def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client] = NO_CLIENTS) -> "CompiledPolicy":
+    def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client]) -> "CompiledPolicy":
         rules = replace(policy.rules(name), version=policy.version)
         return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules))
 
@@ -127,10 +120,9 @@ class PolicySelector:
         self._cached = lru_cache(maxsize=1_000)(self._select)
 
     def select(self, occasion: Occasion) -> PolicyChoice:
-        is_short = len(occasion.model) + len(occasion.tag) <= CACHED_CHARS_MAX
-        if is_short:
-            return self._cached(occasion)
-        return self._select(occasion)
+        if len(occasion.model) + len(occasion.tag) > 256:  # noqa: PLR2004 (the client has written both)
+            return self._select(occasion)
+        return self._cached(occasion)
 
     @property
     def cached_count(self) -> int:
@@ -247,15 +239,14 @@ class LearnedWindows:
             self.hints[scope] = window
 
 
-PROBE_INTERVAL_SECONDS = 3600.0
-PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
-
-
 class WindowProbe:
     """A private server may read less than its model could, so it is asked before the table of models is believed.
 
     A public API is asked only about models that the table does not know.
     """
+
+    INTERVAL_SECONDS = 3600.0
+    ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
     def __init__(self, learned: LearnedWindows) -> None:
         self._learned = learned
@@ -268,7 +259,7 @@ class WindowProbe:
 
     def start(self, client: Client, call: Call, scope: WindowScope) -> None:
         model = scope.model
-        is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
+        is_recent = self._probed_at.get(scope, -inf) + self.INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
             return
         # The request that starts the probe does not wait for it, so the probe holds the connections itself.
@@ -301,7 +292,7 @@ async def _fetch(client: Client, path: str, call: Call) -> object:
             body = b""
             if reply.is_good:
                 body = b"".join([chunk async for chunk in reply.chunks()])
-        if not 0 < len(body) < PROBE_ANSWER_MAX_BYTES:
+        if not 0 < len(body) < WindowProbe.ANSWER_MAX_BYTES:
             return None
         return json.loads(body)
     except (ProxyError, ValueError):

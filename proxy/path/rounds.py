@@ -58,10 +58,6 @@ class CompactedHistory(Struct, frozen=True):
     reject: Callable[[int], Coroutine[Any, Any, None]]
 
 
-CompactHistory = Callable[[str], Awaitable[tuple[str, CompactedHistory | None]]]
-"""Compacts the history of a request, with a focus. Returns a report, and None if the history stays as it is."""
-
-
 T = TypeVar("T")
 AskUpstream = Callable[[Call], Awaitable[tuple[Reply, Refusal | None]]]
 FailOpen = Callable[[Coroutine[Any, Any, Any], Any], Awaitable[Any]]
@@ -87,7 +83,7 @@ class AnswerRounds:
         *,
         tools: Mapping[str, bytes],
         room_bytes: int,
-        compact: CompactHistory,
+        compact: Callable[[str], Awaitable[tuple[str, CompactedHistory | None]]],
         emit: events.Listener,
     ) -> None:
         self._tools = tools

@@ -92,10 +92,8 @@ async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = Tr
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
 
-REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
-
-DEPTH_FACTOR, LEAST_DEPTH_BYTES, SAMPLE_BYTES = 1.25, 256, 64
-DEPTHS = tuple(int(LEAST_DEPTH_BYTES * DEPTH_FACTOR**number) for number in range(64))
+SAMPLE_BYTES = 64
+DEPTHS = tuple(int(256 * 1.25**number) for number in range(64))
 """Bytes behind the first message's start, up to which a history is compared by samples."""
 
 Key = tuple[tuple[int, str], int, bytes]
@@ -146,10 +144,11 @@ class KnownRequests:
 
 
 def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
+    """At most 8, at most 16 MiB, and at least one."""
     size = 0
     for number, request in enumerate(requests):
         size += _weigh(request)
-        if number and (number == REQUESTS_PER_PLACE or size > PLACE_MAX_BYTES):
+        if number and (number == 8 or size > 16 * 1024 * 1024):  # noqa: PLR2004
             return
         yield request
 
@@ -271,8 +270,6 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
 
 
 SECRET_CHECK_SECONDS = 1.0
-NOTHING_REDACTED = Redaction()
-BLOCK_SAMPLE_BYTES = 256
 
 
 class StoreSecret:
@@ -317,7 +314,7 @@ class BlockCache:
         self._lock = Lock()
 
     def read(self, caller: int, stored_bytes: bytes) -> Block | None:
-        key = caller, len(stored_bytes), stored_bytes[:BLOCK_SAMPLE_BYTES], stored_bytes[-BLOCK_SAMPLE_BYTES:]
+        key = caller, len(stored_bytes), stored_bytes[:256], stored_bytes[-256:]
         with self._lock:
             known_bytes, known_block = self._blocks.get(key, (b"", None))
         if known_bytes == stored_bytes:
@@ -330,13 +327,11 @@ class BlockCache:
 
 
 class Services:
-    def __init__(
-        self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction = NOTHING_REDACTED
-    ) -> None:
+    def __init__(self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction | None = None) -> None:
         self.store = store
         self.keeper = keeper
         self.emit = emit
-        self.redaction = redaction
+        self.redaction = redaction or Redaction()
         self.secret = StoreSecret(store)
         self.accepted = AcceptedCallers()
         self.learned = LearnedWindows()
