@@ -1,7 +1,4 @@
-"""The compactor: makes the outgoing request in place of a client's, and its driver.
-
-Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
-"""
+"""The compactor: makes the outgoing request in place of a client's, and its driver. Read next: `program.py`."""
 
 import asyncio
 from collections.abc import Callable
@@ -110,13 +107,13 @@ class Compactor:
     def _leave_alone(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool
     ) -> OutgoingRequest | None:
-        """A request whose history cannot be shortened here, with the reason; None if it can.
+        """A request whose history cannot be shortened here; None if it can.
 
-        If the history is in a thread of the provider and the client is known to send it when asked, it is asked.
+        If the history is in a thread of the provider, a client that is known to send it when asked is asked.
         """
         call, new_bytes = outgoing.call, body
         if prefix is not None:
-            # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
+            # The prefix was no reason when it was new: to search a megabyte takes half a millisecond.
             new_bytes = body[: prefix.start] + body[prefix.stop :]
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
@@ -202,7 +199,7 @@ async def _obey(
 async def _prepare_count(
     make_driver: Callable[..., RequestDriver], outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy
 ) -> OutgoingRequest:
-    """Counting creates and keeps nothing, which is not told as if compaction was off."""
+    """Counting creates and keeps nothing, but that is not "off"."""
     counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
     outgoing_count = await make_driver(outgoing, request, policy=counting).start()
     decision = outgoing_count.decision

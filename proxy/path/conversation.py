@@ -1,7 +1,7 @@
-"""One request of a conversation: its context, its memory, the facts that follow from both, and the duty to originals.
+"""One request of a conversation: its context, its memory, the facts from both, and the duty to originals.
 
 `Context` is known when a request arrives. `remember.recognize` adds the memory and returns a `Conversation`, which
-decides nothing: it answers questions ("does this fit?") and makes the values that `planning` reads.
+decides nothing: it makes the values that `planning` reads.
 """
 
 from collections.abc import Callable
@@ -137,12 +137,12 @@ class Context(Struct, frozen=True):
     window: Window = UNKNOWN
     prices: Prices = field(default_factory=Prices)
     local_window: Window | None = None
-    """An overflow taught it to this worker; for the one decision that is made before the store is asked."""
+    """An overflow taught it to this worker; used only before the store is asked."""
     is_halted: bool = False
     is_known: bool = True
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
-    """The stream comes without usage unless the proxy asks for it, and it may."""
+    """The stream comes without usage unless the proxy asks for it."""
     recounts: bool = False
     wait_seconds: float = 8.0
     summary_seconds: float = 180.0
@@ -202,7 +202,7 @@ class Conversation(Struct, frozen=True):
         return usable is None or size <= usable
 
     def serves(self, block: Block | None) -> bool:
-        """Return True if a block may be used under this head: a summary may repeat its own head."""
+        """Return True if a block may be used under this head."""
         return block is None or block.serves(self.identified.head)
 
     @property
@@ -248,7 +248,7 @@ class Conversation(Struct, frozen=True):
         if rules.trigger_of == "window":
             base = window.tokens
         if usable is not None and not rules.trusts_usage:
-            # What fits is known in the upstream's tokens; the estimate is in others.
+            # The window is in the upstream's tokens; the estimate is not.
             usable = int(usable / self.memory.calibration.ratio)
         is_forced = context.mode == "force"
         return Facts(

@@ -1,7 +1,6 @@
 """The driver of the proxy that serves: performs the actions of one request (`program.py`), and writes its body.
 
-`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The work of the generator between two
-actions is done off the event loop if the history is large.
+`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them.
 """
 
 import asyncio
@@ -118,7 +117,7 @@ class RequestDriver:
             return False
         window = self.performer.profile.window
         limit, reserve = window.input or window.total, self.request.max_output or 0
-        # With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up.
+        # With this much room, no limit of a policy is as low as the smallest history that is looked up.
         is_roomy = limit is None or limit - reserve >= 4 * LOOK_UP_MIN_TOKENS
         is_learned = self._services.learned.hints.get(self.performer.scope) is not None
         return is_roomy and not is_learned and not self.policy.may_act_on(self.request.source)
@@ -161,7 +160,7 @@ class RequestDriver:
                 return  # the generator has failed
             self._pending = await stretch
         if not isinstance(self._pending, Deliver):
-            # The client left while an action was performed: the accepted request is remembered, too.
+            # The client left while an action was performed.
             if self._pending is None or isinstance(self._pending, Send | Finished):
                 return
             result = await self.performer.perform(self._pending)
@@ -182,8 +181,8 @@ class RequestDriver:
     ) -> "Send | Deliver | Finished":
         """Perform these actions up to the next `Send` or `Deliver` or the end.
 
-        The work of the generator between two actions runs off the event loop if it goes over all of a large history
-        (`is_heavy`, and after `Rewrite`), or if the new part of it is large.
+        The generator runs off the event loop if the new part of the history is large, or, with `is_heavy` and after
+        `Rewrite`, the whole of it.
         """
         action: Action | None = None
         while True:
@@ -251,7 +250,7 @@ class RequestDriver:
         return await run_apart(work, act, is_known=self.performer.is_known)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
-        """Of several rounds that of the first: the sum of them is no size of a request."""
+        """That of the first round: the sum of them is no size of a request."""
         rounds = self._rounds
         if rounds is not None and rounds.number:
             return rounds.rounds.find_usage(0)
@@ -297,7 +296,7 @@ class RequestDriver:
     async def _compact_for_model(
         self, forwarding: Forwarding, focus: str, *, asks_usage: bool
     ) -> tuple[str, CompactedHistory | None]:
-        """Decide once more, as if the client had asked: the model has called `Compact` in its answer."""
+        """Decide once more: the model has called `Compact` in its answer."""
         context = self.performer.gather(focus)
         try:
             step = await self._drive(decide(context))
@@ -333,7 +332,7 @@ class RequestDriver:
 
 
 def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
-    """The second value: it asks for the usage of its stream in the client's place."""
+    """The second value: it asks for the usage of its stream."""
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:
         body = requests.render(request, plan.view, plan.tools, plan.shared)
@@ -352,7 +351,7 @@ class Finished(Struct, frozen=True):
 
 
 def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
-    """A value instead of StopIteration, which no future may carry out of a thread."""
+    """StopIteration may not leave a thread by a future."""
     try:
         return life.send(result)
     except StopIteration as stop:

@@ -1,7 +1,6 @@
 """The path of a request: admit, read, route, prepare, send, deliver (`Gateway.serve`). The one place that fails open.
 
-The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to a model's
-API. What lies between the two is decided here, by calls in a row.
+The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to the model.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
@@ -62,7 +61,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class ResponseTap(Struct):
-    """Records an answer while it passes, and knows its usage. `on_end` is called exactly once."""
+    """Records an answer while it passes. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
     watch: StreamWatch | None = None
@@ -159,7 +158,7 @@ class Exchange(Struct, frozen=True):
 
 
 class Gateway:
-    """A configuration and its connections. A reload makes a new one; calls finish on the one they began on.
+    """A configuration and its connections. A reload makes a new one.
 
     Each request holds a lease from the first byte read to the last note written.
     """
@@ -204,12 +203,12 @@ class Gateway:
         return self._leases.take()
 
     def retire(self) -> None:
-        """Release the clients after the last request that is under way."""
+        """Release the clients after the last request."""
         self._in_force.release()
 
     async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
         """ProxyError: the request is refused, and why."""
-        # Leased before the body is read: a reload at that time would close the connections of this gateway.
+        # A reload while the body is read would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
@@ -224,9 +223,7 @@ class Gateway:
                 note_decision(outgoing.decision, record)
                 headers = render_decision(outgoing.decision, record.request_id)
                 return await request.deliver(RelayedAnswer(outgoing.answer, headers, None), self.config.listen, record)
-            # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
-            # whatever point the client left: while its answer is relayed, or while the store still hears that the
-            # upstream accepted the call.
+            # On exit: close the upstream's replies and start the note about the turn. Also if the client leaves.
             with exchange.owned:
                 answer = await self._answer(outgoing, exchange)
                 return await request.deliver(answer, self.config.listen, record)
@@ -306,7 +303,7 @@ class Gateway:
         outgoing = await self._fail_open(prepare, fallback, record)
         if outgoing.driver is not None:
             record.model = outgoing.driver.model
-        # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
+        # A body that is bypassed was not read; a count of tokens is no request of the model.
         if not record.model and call.path != COUNT_TOKENS_PATH:
             record.model = (exchange.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
@@ -380,7 +377,7 @@ class Gateway:
         while True:
             record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
             if opening.is_good and outgoing.decision is not None and outgoing.decision.plan is not None:
-                # The turn is noted from here on, even if the client leaves in the next await.
+                # From here on the turn is noted, even if the client leaves.
                 tap = ResponseTap(partial(self._start_note, driver, record))
                 exchange.owned.callback(tap.end)
             if opening.is_good:
@@ -398,7 +395,7 @@ class Gateway:
         outgoing, reply = sent[step.opening.number]
         for _, losing_reply in sent:
             if losing_reply is not reply:
-                losing_reply.close()  # its connection is of no more use, and the answer may take minutes
+                losing_reply.close()  # its answer may take minutes
         return outgoing, reply, tap
 
     async def _retry_bypassed(
@@ -417,21 +414,20 @@ class Gateway:
             with suppress(ProxyError):
                 retry = await exchange.send(bare_call)
                 await _read_refusal(retry, bare_call, self.config.listen.heartbeat_seconds)
-                record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
+                record.headers_at = perf_counter()
                 has_helped = retry.is_good
                 if has_helped:
                     decision = Decision("bypassed", "reasoning-removed")
                     outgoing = replace(outgoing, call=bare_call, decision=decision)
                     reply, retry = retry, reply
-                retry.close()  # of no more use, and the answer may take minutes
+                retry.close()  # its answer may take minutes
         if refusal.kind != "usage-option":
             upstream = exchange.client.settings.name
             self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
         return outgoing, reply
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
-        """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
-        # A ProxyError is the client's fault, which the client is to hear of.
+        """Invariant 7: a fault of the proxy is counted, and the request goes on. A ProxyError is the client's."""
         with Containment(partial(self._report_fault, record.request_id), passes=ProxyError):
             return await act
         return otherwise
@@ -454,7 +450,7 @@ async def _read_opening(reply: Reply, call: Call, hold_seconds: float, *, number
 
 
 async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
-    """Before the client sees any of it. None: accepted, or a refusal without a remedy.
+    """None: accepted, or a refusal without a remedy.
 
     The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun.
     """
@@ -466,7 +462,7 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
         if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
             return None
         opening = StreamOpening(first_decides=call.path == CHAT_PATH)
-        # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
+        # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
         beginning = await reply.peek(opening.is_decided, hold_seconds)
         if beginning is not None:
             error = opening.find_refusal(beginning)
@@ -526,7 +522,7 @@ def _keep_or_open(settings: Upstream, kept_clients: Mapping[str, Client], emit: 
 
 
 def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
-    """None for other answers, for a compressed stream, and for HEAD, which has no body that could be finished."""
+    """None for a compressed stream, and for HEAD, which has no body."""
     if call.method == "HEAD" or not is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
@@ -553,7 +549,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> A
 
 
 async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> AsyncGenerator[bytes]:
-    """If the stream was cut off or failed, it ends with an error that clients raise on."""
+    """A stream that was cut off ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
             async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Gathers the `Context` of one request, and performs its actions with the store, models and keeper of a worker."""
+"""Gathers the `Context` of one request, and performs its actions with the services of a worker."""
 
 import time
 from functools import partial
@@ -251,7 +251,7 @@ class ActionPerformer:
         return read_usage(answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
-        """At the second request: the first one has only started the probe that may find the window."""
+        """At the second request: the first one has started the probe."""
         upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
         requests = self._services.warning_counts.count(f"window {upstream} {model}")
         if requests == 2:  # noqa: PLR2004 (the second)

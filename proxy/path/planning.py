@@ -1,13 +1,13 @@
-"""Planning: `decide()` makes the plan of one request, and with it perhaps a new block.
+"""The plan of one request, and with it perhaps a new block.
 
 1. The state already shows the block in place of the messages it covers, the always-steps over the tail.
 2. A new block has one of five causes: the client asked for it, the trigger is passed, a price cliff is near, the
    cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
 3. The when-full steps then shorten old messages. Near the window, messages that clearing cannot reach are folded. A
-   block that would not free enough, or not pay for itself, is not made, and the view stays as it is.
+   block that would not free enough, or not pay for itself, is not made.
 
-All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
-twice changes nothing. Read `state.py` first; then `attempts.py`, which needs no model, and `question.py`, which does.
+Deciding twice changes nothing: a block is stored once the upstream has accepted the request. Read `state.py` first;
+then `attempts.py`, which needs no model, and `question.py`, which does.
 """
 
 from typing import Literal
@@ -46,10 +46,10 @@ class Plan(Struct, frozen=True):
     block: Block | None = None
     link: bytes = b""
     view_id: bytes = b""
-    """Goes into the `Anchor` with the usage that comes back."""
+    """For the `Anchor`."""
     reports: tuple[StepReport, ...] = ()
     shared: int = 0
-    """The first so many messages of `view` are as without the new block."""
+    """Messages at the start of `view` that the new block does not change."""
     tokens_without_block: int = 0
     turns: tuple[int, int] | None = None
     """Numbered from 1; no block before covered them."""
@@ -68,7 +68,7 @@ class NeedSummary(Struct, frozen=True):
     """The current view, as long as that fits."""
     urgent: bool
     is_about_notes: bool = False
-    """Notes before results are cleared are wanted, and no summary."""
+    """It asks for notes before results are cleared."""
 
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
@@ -78,7 +78,7 @@ def choose_without_model(plan: Plan | NeedSummary) -> Plan:
 
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
-    """Its bytes go out without a look-up. `count_error`: how many times our count the upstream's may be."""
+    """`count_error`: how many times our count the upstream's may be."""
     limits = rules.limits(facts)
     soon = 1.0
     if rules.summary.enabled:
@@ -125,7 +125,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     facts = state.facts
     limit_and_reason = state.find_exceeded_limit()
-    # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
+    # A summary asked for by name is made at any size; a forced block is the one that is due.
     if facts.insists or (facts.force and limit_and_reason is None):
         return _plan_forced(state, state.size if limit_and_reason is None else limit_and_reason[0])
     if limit_and_reason is None:
@@ -134,7 +134,7 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
-    """The question to ask a model now, so that its answer is there once the history is over its limit."""
+    """Asked now, its answer is there once the history is over its limit."""
     rules, facts = state.rules, state.facts
     if not (rules.new_blocks and rules.summary.ahead) or facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return None
@@ -203,7 +203,7 @@ def _plan_fold(state: ConversationState, limit: int, reason: BlockReason) -> Pla
     if _count_reachable(state) < (required_tokens if _fits(state) else 1):
         return _keep_view(state, "floor")
     attempt = find_best_attempt(state, limit, reason)
-    # What neither frees much nor makes the request fit would break the cache for a request that is refused anyway.
+    # Anything less would break the cache for a request that is refused anyway.
     makes_it_fit = not _fits(state) and _fits(state, attempt.freed)
     is_enough = makes_it_fit or (
         attempt.freed >= required_tokens and not _is_useless(state, state.size - attempt.freed, limit)
@@ -296,7 +296,7 @@ def _is_urgent(state: ConversationState, limit: int) -> bool:
 
 
 def _may_wait(state: ConversationState, limit: int) -> bool:
-    """A model is writing the summary that is due, and there is room until it is there."""
+    """Return True if there is room until the summary that a model is writing is there."""
     is_due = state.awaits_summary and state.newer_summary is None
     return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, limit)
 
@@ -319,10 +319,7 @@ def _count_required(state: ConversationState, limit: int) -> int:
 
 
 def _is_useless(state: ConversationState, after: int, limit: int) -> bool:
-    """One of many blocks in a row, because the remaining part is over the limit by itself, is useless.
-
-    It must make the request fit, or free 30 % of it.
-    """
+    """Return True for a block after another if it neither makes the request fit nor frees 30 % of it."""
     if after <= limit or not (state.has_block and state.block.reason in WINDOW_REASONS):
         return False
     usable = state.facts.usable_tokens
@@ -336,7 +333,7 @@ def _count_reachable(state: ConversationState) -> int:
 
 
 def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
-    """Only the first time an always-step acts, the opening block is made here."""
+    """The first time an always-step acts, the opening block is made here."""
     is_untouched = state.is_untouched
     is_opening = not state.has_block and not is_untouched
     stored_state = state.with_opening_block() if is_opening else state

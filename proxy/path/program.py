@@ -1,16 +1,15 @@
 """One request, from its first byte to its last note, as one generator.
 
-    recognize      is the history large enough to matter, whose is it, is it remembered?
+    recognize      is the history large enough to matter, and remembered?
     shorten        the plan; may ask a model for a summary
     Send           the driver sends it and reads how the answer begins
     try_remedies   after a refusal: once more, with something changed
-    remember       after an acceptance: the block is stored, the originals of a new caller are written
-    Deliver        the driver delivers the answer to the client
+    remember       after an acceptance: stores the block, and the originals of a new caller
+    Deliver        the driver delivers the answer
     account        its cost, and the upstream's count
-    prepare_next   ask now for the summary that the next requests will need
+    prepare_next   asks for the summary that the next requests will need
 
-`run` performs nothing. It yields actions and is sent the result of each. Its drivers are the proxy that serves
-(`driver.py`), the lab in simulated time (`lab/replay/simulation.py`) and the tests on a store in memory, so that
+`run` is driven by the proxy (`driver.py`), by the lab in simulated time (`lab/replay/simulation.py`) and by tests, so
 published figures and proofs are about the code that serves. All state is in local variables and frozen values: a retry
 that is refused as well leaves nothing to put back.
 """
@@ -57,7 +56,7 @@ from proxy.summary.question import NOTES
 
 
 def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
-    """`gather` is called only if something has to be decided: not for a small, good request."""
+    """`gather` is not called for a small, good request."""
     forwarding = Forwarding()
     if not is_small:
         forwarding = yield from decide(gather())
@@ -79,14 +78,14 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
 
 
 def compact(context: Context, *, store: bool) -> Actions[Decision]:
-    """The client asked for nothing else, and waits as long as a summary may take. `store`: keep the block at once."""
+    """The client waits as long as a summary may take. `store`: keep the block at once."""
     sizes = yield CountTokens(context.pieces)
     conversation = yield from load_memory(Conversation.of(context), sum(sizes))
     originals = context.originals
     if not store:
         originals = Originals.OFF
     elif originals in (Originals.TO_FIT, Originals.BEFORE_LOSS) and conversation.is_known:
-        # Asked for by name, it is refused rather than left undone: the client would take the history for compacted.
+        # Left undone, the client would take the history for compacted.
         originals = Originals.REQUIRED
     conversation = replace(conversation, context=replace(context, originals=originals))
     forwarding = yield from shorten(conversation, context.summary_seconds)
@@ -130,7 +129,7 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
             yield StartSummary(plan.question, conversation)
         plan = replace(plan.current, reason="summary-pending")
     elif isinstance(plan, NeedSummary):
-        # Written and announced before the model is asked: a hook may want to read the messages before they go.
+        # Before the model is asked: a hook may want to read the messages before they go.
         provisional = replace(plan.without_model, action="created")
         next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
         if next_forwarding is None:

@@ -1,4 +1,4 @@
-"""Remedies for a refused request: one of them is tried, once.
+"""Remedies for a refused request: one is tried, once.
 
     the upstream says                     the remedies, in this order
     too long (input, tpm-hard, output)    a shorter history, or a shorter answer
@@ -6,8 +6,8 @@
     `stream_options` is unknown           the same request without it
     invalid, and no more                  the history as the client sent it
 
-A remedy is a generator that returns a `Forwarding`, or None if it cannot help. The first one whose request differs from
-the refused one is sent. If that is refused as well, the client gets the first refusal, and nothing is remembered of it.
+A remedy returns None if it cannot help. The first one whose request differs from the refused one is sent. If that is
+refused as well, the client gets the first refusal.
 
 Signatures: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking
 `stream_options`: https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options
@@ -44,10 +44,10 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 
 INVALID_STATUSES = (400, 422)
-FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
+FILL_SHARE = 0.85  # counts are estimates, and the next turn should fit, too
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
-SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
-SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
+SLACK_TOKENS = 16  # some servers count the beginning of the answer, some want less and not at most
+SMALLEST_OVERFLOW_TOKENS = 1_500  # a shorter request did not overflow, whatever the error says
 ANSWER_DIVISORS = (2, 4, 8)
 LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
 
@@ -66,10 +66,7 @@ class Cure(Struct, frozen=True):
 def find_cures(
     fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
-    """Mildest first: the first that can be applied is tried, and no other.
-
-    A large answer may leave no room beside instructions and tools: then less of the window is kept for it.
-    """
+    """Mildest first. A large answer may leave no room beside instructions and tools: then less is kept for it."""
     cure = find_cure(fault, counted_tokens, ratio, max_output, least_thinking)
     if cure is None:
         return
@@ -224,7 +221,7 @@ def _drop_usage_option(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
-    """It is bound to the shortened history that it was written behind. Nothing of this is remembered."""
+    """It is bound to the shortened history that it was written behind."""
     yield from ()
     if first.decision.outcome == "observed" or not _has_reasoning(first):
         return None
@@ -282,7 +279,7 @@ def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[For
     calibration = Calibration(conversation.memory.calibration.ratio)
     state = conversation.build_state(facts, calibration, conversation.rules)
     if refused_plan.block is not None:
-        # Only its reasoning was refused: the rest of the new block stays, or the next request would do it again.
+        # The rest of the new block stays, or the next request would do it again.
         state = state.with_block(refused_plan.block, has_block=True)
     plan = plan_without_reasoning(state)
     if plan is None:

@@ -1,6 +1,6 @@
-"""The memory of a conversation: looked up before a decision, stored once a request is accepted, and accounted.
+"""The memory of a conversation: looked up before a decision, and written once a request is accepted.
 
-A block is stored only after the upstream has accepted a request that used it: a refused one must not stay.
+A block is stored only after the upstream has accepted a request that used it.
 """
 
 from collections.abc import Callable, Sequence
@@ -112,7 +112,7 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
 
 
 def _count_request(context: Context) -> Actions[int]:
-    """Messages that were counted for an earlier request are not counted again."""
+    """Only messages that no earlier request has counted."""
     request, count = context.request, context.count
     counted_messages = request.columns.count_summed(count)
     outside = [*(message.raw for message in request.head), request.tools or b""]
@@ -168,7 +168,7 @@ def _list_keys(request: Request, identity: Identity, key_of: Callable[[bytes], s
 
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
-    """The longest of all turned out to hold a summary of another head."""
+    """The longest holds a summary of another head."""
     context, identity, memory = conversation.context, conversation.identified, conversation.memory
     keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
     keys.remove(memory.block_key)
@@ -229,7 +229,7 @@ def remember(forwarding: Forwarding) -> Actions[None]:
         return
     conversation, plan = get_plan(forwarding)
     if conversation.is_observed and plan.action != "none" and conversation.context.originals is not Originals.OFF:
-        # Nothing is lost. The admin pages show how each message would have been shortened.
+        # For the admin pages, which show how each message would have been shortened.
         yield KeepOriginals(Writing.HAND_OVER, conversation)
     if not (yield from store_written(forwarding)):
         return
@@ -241,7 +241,7 @@ def remember(forwarding: Forwarding) -> Actions[None]:
 def store_written(forwarding: Forwarding) -> Actions[bool]:
     """False: its original must be written, and is not."""
     conversation, plan = get_plan(forwarding)
-    # The history of a caller that was unknown until now, shortened for the first time, is written here.
+    # Until now the caller may have been unknown.
     if (yield from _write_original(forwarding, is_known_caller=True)) is None:
         return False
     yield from _store_block(conversation, plan)
@@ -319,7 +319,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     last = LastRequest(anchor, delivery.now, identity.counter, calibration, useless, since, refused_views)
     yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
     if memory.last is None and calibration.observations:
-        # The next conversation begins with the calibration that the first request of this one taught.
+        # The next conversation begins with it.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
     # After what the next request needs.
     turn = _report_turn(forwarding, conversation, plan, delivery)
@@ -365,10 +365,7 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
 
 
 def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:
-    """How many blocks in a row did not help, and how many requests ago the last one was made.
-
-    A block helps if it brings the history half the way down to its target, and lasts.
-    """
+    """Blocks in a row that did not help (half the way down to the target, and lasting), and requests since the last."""
     rules, last = conversation.rules, conversation.memory.last
     useless, since = 0, LASTING_REQUESTS
     if last is not None:
@@ -480,7 +477,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
 
 
 def _was_planned(conversation: Conversation, anchor: Anchor, facts: Facts) -> bool:
-    """Planning goes over the whole history: it is done again when that has grown by a sixteenth of its limit."""
+    """Planning goes over the whole history: again when that has grown by a sixteenth of its limit."""
     rules, last = conversation.rules, conversation.memory.last
     if last is None or last.anchor.view_id != anchor.view_id or not (last.anchor.tokens and anchor.tokens):
         return False

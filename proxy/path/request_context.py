@@ -1,7 +1,7 @@
-"""The context of a request besides its conversation: its options, its tenant, its policy, the facts of its model.
+"""The context of a request besides its conversation: its options, tenant, policy, and the facts of its model.
 
-A conversation has a position between 0 and 100 from its first message on, the same on every replica. A policy rolled
-out to 5 percent gets the conversations below 5, and keeps them when it is raised to 10.
+A conversation has a position between 0 and 100, the same on every replica. A policy rolled out to 5 percent gets the
+conversations below 5, and keeps them when it is raised to 10.
 """
 
 import ipaddress
@@ -57,7 +57,7 @@ class RequestOptions(Struct, frozen=True):
 
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
-    """As its client names it: in a header, else in the body. For the activity log only."""
+    """For the activity log only."""
     session_headers = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
     names = (find_header(headers, name) for name in session_headers)
     return options.conversation or next(filter(None, names), name_in_body)
@@ -68,7 +68,7 @@ TENANT_BYTES = 12
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
-    """The team, or a keyed hash of all credentials that the request shows. Every key of the store begins with it."""
+    """The team, or a keyed hash of all credentials. Every key of the store begins with it."""
     if call.caller.tenant:
         return call.caller.tenant
     credentials = call.identity
@@ -101,7 +101,7 @@ class CompiledPolicy(Struct, frozen=True):
         return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules))
 
     def may_act_on(self, body: bytes) -> bool:
-        """Return True if it is large, or asks for compaction by whatever word."""
+        """Return True if it is large, or may ask for compaction."""
         return len(body) >= self.acts_from_bytes or b"compact" in body.lower()
 
 
@@ -145,11 +145,11 @@ def compute_rollout_position(request: Request | None, tenant: str, key: bytes, c
 
 
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
-"""For each kind of memory here: some ten thousand callers with models of ordinary names."""
+"""Some ten thousand callers with models of ordinary names."""
 
 
 class WindowScope(NamedTuple):
-    """The owner of a window. The upstream is known by its URL: a reload may give its name to another server."""
+    """Not the upstream's name: a reload may give it to another server."""
 
     url: str
     model: str
@@ -170,7 +170,7 @@ class AcceptedCallers:
         self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)
 
     def add(self, fingerprint: int) -> None:
-        # Mostly known already; to write it again would cost more than to look.
+        # To write it again would cost more than to look.
         if not self._fingerprints.get(fingerprint):
             self._fingerprints[fingerprint] = True
 
@@ -179,7 +179,7 @@ class AcceptedCallers:
 
 
 def compute_fingerprint(call: Call) -> int:
-    """A hash that lives no longer than the process: no credential is kept, not even its hash on disk."""
+    """It lives no longer than the process: not even the hash of a credential is on disk."""
     return hash((call.caller.tenant, call.identity))
 
 
@@ -240,10 +240,7 @@ class LearnedWindows:
 
 
 class WindowProbe:
-    """A private server may read less than its model could, so it is asked before the table of models is believed.
-
-    A public API is asked only about models that the table does not know.
-    """
+    """A private server may read less than its model could; a public API is asked about unknown models only."""
 
     INTERVAL_SECONDS = 3600.0
     ANSWER_MAX_BYTES = 4 * 1024 * 1024
@@ -262,7 +259,7 @@ class WindowProbe:
         is_recent = self._probed_at.get(scope, -inf) + self.INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
             return
-        # The request that starts the probe does not wait for it, so the probe holds the connections itself.
+        # The request does not wait for the probe, which holds the connections itself.
         if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
             self._probed_at[scope] = monotonic()
 

@@ -1,4 +1,4 @@
-"""Shared by the requests of a worker: threads, requests and blocks that were read, the store's secret, originals."""
+"""Shared by the requests of a worker: threads, known requests and blocks, the store's secret, originals."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 
 def estimate_work(source: bytes) -> int:
-    """In bytes of plain text that are as much work: commas separate messages, parts, calls and members alike."""
+    """In bytes of plain text that are as much work. Commas separate messages, parts, calls and members."""
     return len(source) + 100 * source.count(b",")
 
 
@@ -63,7 +63,7 @@ class Lane:
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
         self._count(1)
         work = self._threads.submit(act)
-        # Until the thread is done, even if the client has left: the work goes on.
+        # The work goes on if the client leaves.
         work.add_done_callback(lambda _: self._count(-1))
         return await asyncio.wrap_future(work)
 
@@ -94,7 +94,7 @@ WORTHWHILE_BYTES = 8 * 1024
 
 SAMPLE_BYTES = 64
 DEPTHS = tuple(int(256 * 1.25**number) for number in range(64))
-"""Bytes behind the first message's start, up to which a history is compared by samples."""
+"""Bytes after the start of the first message, up to which samples are compared."""
 
 Key = tuple[tuple[int, str], int, bytes]
 
@@ -102,8 +102,8 @@ Key = tuple[tuple[int, str], int, bytes]
 class KnownRequests:
     """Requests that were read lately: of the next one only the end is read. They decide nothing.
 
-    Each is kept under samples of its bytes, up to the greatest of `DEPTHS` within the part that a client does not
-    change any more: a gateway may be one caller with thousands of conversations.
+    Each is kept under samples of its bytes, up to the greatest of `DEPTHS` in the part that a client does not change
+    any more: one caller may have thousands of conversations.
     """
 
     def __init__(self, most_bytes: int = 256 * 1024 * 1024) -> None:
@@ -177,7 +177,7 @@ def _sample(source: bytes, start: int, depth: int) -> bytes:
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
 WRITE_TIMEOUT_SECONDS = 2.0
-"""If it goes on unfolded instead."""
+"""If the request may go on unfolded."""
 
 
 class Keeper(Struct, frozen=True):
@@ -195,7 +195,7 @@ class Keeper(Struct, frozen=True):
         return self.originals.locate(identity.tenant, identity.links[1].hex())
 
     def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
-        """There may be no new messages: a request can be a system prompt alone."""
+        """None, too, for a system prompt alone."""
         if self.originals is None or not request.body:
             return None
         return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
@@ -234,7 +234,7 @@ class Keeper(Struct, frozen=True):
             return False
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
-        """It is read later, when no request waits for it."""
+        """It is read when no request waits for it."""
         if self.originals is None:
             return None
         return self.originals.keep_later(size, read)
@@ -273,7 +273,7 @@ SECRET_CHECK_SECONDS = 1.0
 
 
 class StoreSecret:
-    """The key of the chain of hashes. The store has the last word and is asked every second."""
+    """The key of the chain of hashes. The store is asked for it every second."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -290,8 +290,6 @@ class StoreSecret:
 
 
 class WarningCounts:
-    """A warning is given at one of several occasions only."""
-
     def __init__(self) -> None:
         self._seen = ByteBoundedCache[str, int](2 * 1024 * 1024)
 
@@ -302,10 +300,10 @@ class WarningCounts:
 
 
 class BlockCache:
-    """That of a long conversation has a hundred kilobytes and comes back every turn. Locked: threads share it."""
+    """That of a long conversation has a hundred kilobytes and comes back every turn."""
 
     def __init__(self, most_bytes: int = 128 * 1024 * 1024) -> None:
-        # Found by their ends and compared: to hash a hundred kilobytes takes twenty times as long.
+        # By their ends: to hash a hundred kilobytes takes twenty times as long as to compare them.
         self._blocks = ByteBoundedCache[tuple[int, int, bytes, bytes], tuple[bytes, Block]](
             most_bytes,
             owner_of=lambda key: key[0],
