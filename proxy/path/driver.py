@@ -19,6 +19,7 @@ from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, 
 from proxy.path.answers import LocalAnswer, report_compaction
 from proxy.path.conversation import Conversation, Decision
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
+from proxy.path.planning import Plan
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import LOOK_UP_MIN_TOKENS, give_up_summary, remember
@@ -92,11 +93,8 @@ class RequestDriver:
         self._forwarding: Forwarding | None = None
         self._sent_body: object = None
         self._instead: Forwarding | None = None
-        self._pending: Action | Finished | None = None
-        self._is_advancing = False
-        self._is_accepted = False
-        self._stretch: asyncio.Future[Action | Finished] | None = None
-        """The work of a thread on an accepted request."""
+        self._acceptance: asyncio.Task[Send | Deliver | Finished] | None = None
+        """The way of an accepted request to its `Deliver`: it goes on if the client leaves."""
 
     @cached_property
     def _new_work(self) -> int:
@@ -111,6 +109,12 @@ class RequestDriver:
         if forwarding is None or forwarding.conversation is None:
             return None
         return forwarding.conversation.identity
+
+    @property
+    def _plan(self) -> Plan | None:
+        if self._forwarding is None:
+            return None
+        return self._forwarding.decision.plan
 
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
@@ -130,9 +134,13 @@ class RequestDriver:
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
-            self._is_accepted = opening is not None and opening.is_good
             is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
-            action = await self._drive(self._life, opening, is_heavy=is_heavy)
+            driving = self._drive(self._life, opening, is_heavy=is_heavy)
+            if opening is not None and opening.is_good and self._plan is not None:
+                self._acceptance = asyncio.create_task(driving)
+                action = await asyncio.shield(self._acceptance)
+            else:
+                action = await driving
             if isinstance(action, Deliver):
                 return action
             if not isinstance(action, Send):
@@ -149,23 +157,14 @@ class RequestDriver:
 
     def _needs_whole_history(self, opening: Opening) -> bool:
         if opening.is_good:
-            plan = None if self._forwarding is None else self._forwarding.decision.plan
-            return plan is not None and plan.block is not None
+            return self._plan is not None and self._plan.block is not None
         return opening.refusal is not None or opening.is_invalid
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:
-        if self._is_advancing:
-            stretch = self._stretch
-            if stretch is None or (stretch.done() and stretch.exception() is not None):
-                return  # the generator has failed
-            self._pending = await stretch
-        if not isinstance(self._pending, Deliver):
-            # The client left while an action was performed.
-            if self._pending is None or isinstance(self._pending, Send | Finished):
-                return
-            result = await self.performer.perform(self._pending)
-            if not isinstance(await self._drive(self._life, result), Deliver):
-                return
+        acceptance = self._acceptance
+        if acceptance is None or (acceptance.done() and acceptance.exception() is not None):
+            return  # the generator has failed
+        await acceptance
         usage = read_usage(tail.usage())
         forwarded_tokens = self._find_forwarded_tokens()
         delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens, self._instead)
@@ -184,38 +183,27 @@ class RequestDriver:
         The generator runs off the event loop if the new part of the history is large, or, with `is_heavy` and after
         `Rewrite`, the whole of it.
         """
-        action: Action | None = None
+        action: Action | Finished | None = None
         while True:
             work = self._new_work
             if is_heavy or isinstance(action, Rewrite):
                 work = estimate_work(self.request.source)
-            is_own = life is self._life
-            self._is_advancing = self._is_advancing or is_own
             if work and needs_thread(work):
-                following = await self._advance_apart(work, life, result)
+                action = await self._advance_apart(work, life, result)
             else:
                 # Without a turn of the event loop: the rest of a turn is written before the next one is read.
-                following = advance_actions(life, result)
-            if is_own:
-                self._is_advancing, self._pending = False, following
-            if isinstance(following, Send | Deliver | Finished):
-                return following
-            action = following
+                action = advance_actions(life, result)
+            if isinstance(action, Send | Deliver | Finished):
+                return action
             result = await self.performer.perform(action)
 
     async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
-        """Once the upstream has accepted the request, it goes on if the client leaves."""
-        stretch = run_apart(work, partial(advance_actions, life, result), is_known=self.performer.is_known)
-        if not self._is_accepted:
-            try:
-                return await stretch
-            except asyncio.CancelledError:
-                self.performer.has_left = True  # the thread stops
-                raise
-        if life is not self._life:
-            return await stretch
-        self._stretch = asyncio.ensure_future(stretch)
-        return await asyncio.shield(self._stretch)
+        try:
+            following: Action | Finished = await self._run_apart(work, partial(advance_actions, life, result))
+        except asyncio.CancelledError:
+            self.performer.has_left = self._acceptance is None  # the thread stops
+            raise
+        return following
 
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
         decision, asks_usage, body = forwarding.decision, False, self.request.source
