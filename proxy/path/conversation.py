@@ -80,7 +80,7 @@ def may_fold_unwritten(originals: Originals, *, is_new_block: bool, fits: bool) 
     return originals is Originals.TO_FIT and not fits
 
 
-Mode = Literal["auto", "off", "force", "observe"]
+Mode = Literal["auto", "off", "force", "observe", "bypass"]
 Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "failed-open"]
 
 

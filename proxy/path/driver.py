@@ -210,7 +210,6 @@ class RequestDriver:
         if decision.plan is not None:
             write = partial(_write_body, self._format, self.request, decision)
             body, asks_usage = await self._run_apart(self._new_work, write)
-        if decision.plan is not None:
             self.performer.sent_body = body
         if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
             add_marks = partial(self._format.add_marks, body, self.request.model)

@@ -366,12 +366,8 @@ class Gateway:
         exchange: Exchange,
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
         """A tap follows the answer if the turn is noted."""
-        record, hold_seconds, sent, tap = (
-            exchange.record,
-            self.config.listen.heartbeat_seconds,
-            [(outgoing, reply)],
-            None,
-        )
+        record, hold_seconds, tap = exchange.record, self.config.listen.heartbeat_seconds, None
+        sent = [(outgoing, reply)]
         opening = await _read_opening(reply, outgoing.call, hold_seconds, number=0)
         fallback = Deliver(Forwarding(), opening)
         while True:

@@ -96,7 +96,7 @@ class ActionPerformer:
         window = profile.window
         if probed_window is not None and window.origin != "config":
             window = resolve_window(request.model, probed_window)
-        mode = "auto" if options.mode == "bypass" else options.mode
+        mode = options.mode
         if policy.mode == "observe" and mode == "auto":
             mode = "observe"
         recall_tool, answers = b"", ANSWER_FORMATS[self._call.path]

@@ -92,7 +92,7 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
     limits = rules.limits(facts)
-    return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
+    return bool(limits) and size > limits[0][0] * rules.summary.prepare and may_ask(rules, facts)
 
 
 def decide(state: ConversationState) -> Plan | NeedSummary:

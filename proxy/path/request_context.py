@@ -12,7 +12,7 @@ from hashlib import blake2b
 from math import inf
 from operator import attrgetter
 from time import monotonic
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -27,13 +27,13 @@ from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
+from proxy.path.conversation import Mode
 from proxy.path.remember import find_smallest_bytes
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
 from proxy.wire.http_head import Caller, Headers, find_header, is_credential, read_own_headers
 
-Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 
 
