@@ -88,7 +88,7 @@ def compact(context: Context, *, store: bool) -> Actions[Decision]:
         # Left undone, the client would take the history for compacted.
         originals = Originals.REQUIRED
     conversation = replace(conversation, context=replace(context, originals=originals))
-    forwarding = yield from shorten(conversation, context.summary_seconds)
+    forwarding = yield from shorten(conversation)
     plan = forwarding.decision.plan
     if store and plan is not None and plan.block is not None and conversation.may_store(plan):
         yield from store_written(forwarding)
@@ -107,11 +107,10 @@ def decide(context: Context) -> Actions[Forwarding]:
         size = sum(map(conversation.count, context.pieces))
         if sizes and conversation.fits(size):
             return forward_untouched(conversation, size)
-    insists = conversation.gather_request_facts(conversation.window).insists
-    return (yield from shorten(conversation, context.summary_seconds if insists else context.wait_seconds))
+    return (yield from shorten(conversation))
 
 
-def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwarding]:
+def shorten(conversation: Conversation) -> Actions[Forwarding]:
     facts = conversation.gather_facts(can_summarize=True)
     state = conversation.build_state(facts)
     forwarding = Forwarding(conversation=conversation, state=state)
@@ -136,7 +135,7 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
             plan = replace(plan.current, reason="originals-unwritable")
         else:
             forwarding = next_forwarding
-            plan = yield from _await_summary(conversation, plan, facts, wait_seconds)
+            plan = yield from _await_summary(conversation, plan, facts)
     next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
     if next_forwarding is None:
         return _apply_only(conversation)
@@ -144,10 +143,13 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
     return next_forwarding
 
 
-def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Plan]:
+def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) -> Actions[Plan]:
     covers = facts.summary_in_progress_covers
     if need.question is not None:
         covers = need.question.covers
+    wait_seconds = conversation.context.wait_seconds
+    if facts.insists:
+        wait_seconds = conversation.context.summary_seconds
     summary = yield AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:
         return need.if_call_fails
