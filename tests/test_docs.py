@@ -6,6 +6,7 @@ import re
 from importlib import import_module
 from importlib.metadata import distribution
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from proxy import __version__, errors
 from proxy.cli import COMMANDS
 from proxy.config import Config
 from proxy.config.defaults import as_yaml
+from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
@@ -42,6 +44,14 @@ def test_every_setting_is_described_above_it():
     assert len(settings) > 100
     bare = [line for above, line in settings if not above.startswith("#")]
     assert bare == ["upstreams:", "policies:"], "whose entries are described"
+
+
+def test_every_reason_is_explained_in_the_table_of_reasons():
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("| reason | meaning |\n")
+    cells = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[1:]]
+    explained = {reason for cell in cells for reason in re.findall(r"`([\w-]+)`", cell)}
+    assert explained | {"", "signature"} == set(get_args(Reason))  # a block's own reason, shown as `reasoning-removed`
 
 
 def parsers():

@@ -8,23 +8,21 @@ Theory of operation
                                      performer -> store, tokenizer, models, transcripts, listeners
 
 1. The gateway admits, reads and routes a request. The compactor parses it and makes its driver.
-2. `run` is the whole life of the request as one generator. It yields actions and is sent the result of each: count
-   these pieces, look this up, wait for a summary, *send*, *deliver*. It does no I/O, has no clock, and keeps its state
-   in local variables and frozen values.
-3. The driver performs the actions. At `Send` it hands an outgoing request to the gateway, which sends it and returns
-   how the answer began. At `Deliver` the gateway delivers the answer to the client, and the driver goes on in the
-   background.
+2. `run` is the whole life of the request as one generator without I/O or clock. It yields actions (count these pieces,
+   look this up, wait for a summary, *send*, *deliver*) and is sent the result of each.
+3. The driver performs them. At `Send` the gateway sends a request and returns how the answer began. At `Deliver` it
+   delivers the answer, and the driver goes on in the background.
 4. After a refusal, `remedies` lists the retries. Before a lossy act, the table in `conversation` says whether the
    original is written.
-5. If anything in 2 or 3 fails, the gateway forwards the client's own bytes, or delivers the answer that is there.
+5. If 2 or 3 fails, the gateway forwards the client's own bytes, or delivers the answer that is there.
 
-To be kept in sync: a new action is declared in `actions`, and performed by `performer`, by `lab.replay.simulation` and
-by `tests/support/compaction_worker.py`.
+To be kept in sync: an action of `actions` is performed by `performer`, by `lab.replay.simulation` and by
+`tests/support/compaction_worker.py`.
 
 Decided without I/O:
 
 planning         `decide()`: the plan for a history, and whether to make a new block
-conversation     one request, the memory of its conversation, the facts from both, and when originals are written
+conversation     one request with the memory of its conversation; when originals are written
 actions          the actions that a request asks its driver for
 remember         looks up the memory of a conversation, stores blocks and windows, accounts the turn
 remedies         the retries after a refusal, and how short a refused request has to become
@@ -32,12 +30,12 @@ program          `run`: the whole life of a request as one generator. Read this 
 
 Performed:
 
-request_context  the context besides the conversation: request headers, tenant, policy, facts of the model
-services         shared by the requests of a worker: threads, requests and blocks that were read, secret, originals
+request_context  request headers, tenant, policy, facts of the model
+services         shared by the requests of a worker: threads, known requests and blocks, secret, originals
 answers          answers of the proxy itself
 rounds           the rounds of one answer, in which the model calls the proxy's own tools
 performer        performs the actions of one request
-driver           drives `run` for one request, off the event loop if the history is large, and writes its body
+driver           drives `run` for one request, and writes its body
 compactor        the outgoing request in place of a client's, and its driver
 gateway          admits, reads, routes and delivers; the one place that fails open
 """

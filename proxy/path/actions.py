@@ -24,12 +24,11 @@ class Refusal(Struct, frozen=True):
     limit: int | None = None
     size: int | None = None
     covers: Covers = "total"
-    """Is the limit shared with the answer, or the prompt's alone?"""
     answer_room: int | None = None
 
 
 class Forwarding(Struct, frozen=True):
-    decision: Decision
+    decision: Decision = Decision()
     conversation: Conversation | None = None
     state: ConversationState | None = None
     was_refused: bool = False
@@ -37,7 +36,7 @@ class Forwarding(Struct, frozen=True):
     is_announced: bool = False
     learned: Window | None = None
     drops_usage_option: bool = False
-    """The upstream has refused the option for usage that the proxy had added."""
+    """The upstream has refused the option that the proxy had added."""
     is_untouched_retry: bool = False
     """The client's own history, after the upstream called the shortened one invalid."""
 
@@ -49,7 +48,7 @@ class Opening(Struct, frozen=True):
     was_sent: bool = True
     """False: it would have been the refused request again, byte for byte."""
     number: int = 0
-    """Of the answer, in the order in which they came. Without an answer it is 0, that of the first."""
+    """Of the answer, in the order in which they came; 0 without an answer."""
 
 
 class Delivered(Struct, frozen=True):
@@ -58,11 +57,11 @@ class Delivered(Struct, frozen=True):
     is_whole: bool = True
     """False if it did not come to its end, or the client left."""
     says_truncated: bool = False
-    """It ended as some servers end when they had to cut the prompt."""
+    """It ended as some servers end after they cut the prompt."""
     forwarded_tokens: int | None = None
     """None: the prompt in `usage`."""
     instead: Forwarding | None = None
-    """Took the place of the first one: the model had its history compacted in the answer."""
+    """In place of the first one: the model had its history compacted."""
 
 
 class TurnReport(Struct, frozen=True):
@@ -100,13 +99,13 @@ class Deliver(Struct, frozen=True):
 
 
 class CountTokens(Struct, frozen=True):
-    """Count these pieces. Result: `list[int]`. After it `context.count` answers for each of them at once."""
+    """Count these pieces. Result: `list[int]`. Afterwards `context.count` knows them."""
 
     pieces: Sequence[bytes]
 
 
 class ProbeWindow(Struct, frozen=True):
-    """Ask the upstream for the model's window, in the background, unless that was done lately."""
+    """Ask the upstream for the model's window in the background, unless that was done lately."""
 
 
 class Identify(Struct, frozen=True):
@@ -118,7 +117,7 @@ class NoteLocalWindow(Struct, frozen=True):
 
 
 class ShareProbedWindow(Struct, frozen=True):
-    key: str
+    conversation: Conversation
 
 
 class CanSummarize(Struct, frozen=True):
@@ -128,7 +127,7 @@ class CanSummarize(Struct, frozen=True):
 
 
 class Rewrite(Struct, frozen=True):
-    """Announces work on the whole history; everything before is about its new messages only."""
+    """Announces work on the whole history, and not only on its new messages."""
 
 
 class StartSummary(Struct, frozen=True):

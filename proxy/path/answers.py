@@ -10,14 +10,13 @@ from msgspec import Struct
 
 from proxy.errors import BadRequest
 from proxy.history.request import Request
-from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE, Decision
-from proxy.path.planning import NO_SUMMARY, Plan
+from proxy.path.conversation import Decision
+from proxy.path.planning import Plan
 from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.http_head import Headers
 
 JSON: Headers = (("content-type", "application/json"),)
-EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
 
 
 class LocalAnswer(Struct, frozen=True):
@@ -47,22 +46,25 @@ def describe_compaction(decision: Decision, request: Request, focus: str, answer
     if block is not None and block.summary is not None:
         text += f"\n\n{block.summary.text}"
     answer = answers.render_answer(text, request.model, int(time.time()), stream=request.stream)
-    return LocalAnswer(EVENTS if request.stream else JSON, answer)
+    headers = JSON
+    if request.stream:
+        headers = ("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")
+    return LocalAnswer(headers, answer)
 
 
 def report_compaction(decision: Decision, focus: str) -> str:
     plan = _plan(decision)
-    if decision.reason == ORIGINALS_UNWRITABLE:
+    if decision.reason == "originals-unwritable":
         return "Nothing was compacted: the originals could not be saved."
     text = f"Nothing to compact: of {plan.tokens_before:,} tokens nothing more can go."
-    if plan.reason == NO_SUMMARY:
+    if plan.reason == "no-summary":
         text = "Nothing was compacted."
     if plan.action != "none":
         steps = ", ".join(f"{report.step} -{report.saved:,}" for report in plan.reports if report.saved > 0)
         text = f"Compacted: {plan.tokens_before:,} -> {plan.tokens_after:,} tokens{f' ({steps})' if steps else ''}."
-    if plan.reason == NO_SUMMARY:
+    if plan.reason == "no-summary":
         text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
-    if decision.reason == FOCUS_UNUSED:
+    if decision.reason == "focus-unused":
         text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
     return text
 

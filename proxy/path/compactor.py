@@ -1,7 +1,4 @@
-"""The compactor: makes the outgoing request in place of a client's, and its driver.
-
-Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
-"""
+"""The compactor: makes the outgoing request in place of a client's, and its driver. Read next: `program.py`."""
 
 import asyncio
 from collections.abc import Callable
@@ -80,16 +77,16 @@ class Compactor:
         if options.mode == "bypass":
             return replace(outgoing, decision=Decision("bypassed"))
         self._begin_loading()
-        if request is None:
-            prefix = self._find_prefix(call, body)
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
-        left_alone = self._leave_alone(outgoing, body, prefix, may_act=may_act)
+        sent_body = _offer_compact(call, body, may_offer=may_act and policy.settings.compact_tool)
+        offers_compact = sent_body is not body
+        is_unread = request is None or offers_compact
+        if is_unread:
+            prefix = self._find_prefix(call, sent_body)
+        left_alone = self._leave_alone(outgoing, sent_body, prefix, may_act=may_act)
         if left_alone is not None:  # before it is read: one that is only relayed waits for no thread
             return left_alone
-        sent_body = _offer_compact(call, body) if may_act and policy.settings.compact_tool else body
-        offers_compact = sent_body is not body
-        if request is None or offers_compact:
-            prefix = _move(prefix, body, sent_body)
+        if is_unread:
             request = await self._read(call, sent_body, prefix)
         if request is None:
             return replace(outgoing, decision=Decision("none", "not-understood"))
@@ -110,13 +107,13 @@ class Compactor:
     def _leave_alone(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool
     ) -> OutgoingRequest | None:
-        """A request whose history cannot be shortened here, with the reason; None if it can.
+        """A request whose history cannot be shortened here; None if it can.
 
-        If the history is in a thread of the provider and the client is known to send it when asked, it is asked.
+        If the history is in a thread of the provider, a client that is known to send it when asked is asked.
         """
         call, new_bytes = outgoing.call, body
         if prefix is not None:
-            # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
+            # The prefix was no reason when it was new: to search a megabyte takes half a millisecond.
             new_bytes = body[: prefix.start] + body[prefix.stop :]
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
@@ -167,7 +164,9 @@ class Compactor:
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
 
 
-def _offer_compact(call: Call, body: bytes) -> bytes:
+def _offer_compact(call: Call, body: bytes, *, may_offer: bool) -> bytes:
+    if not may_offer:
+        return body
     answers = REQUEST_FORMATS[call.path].answers
     body_with_tool = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
     if body_with_tool is not body and answers.allows_rounds(body):
@@ -175,19 +174,8 @@ def _offer_compact(call: Call, body: bytes) -> bytes:
     return body
 
 
-def _move(prefix: Prefix | None, source: bytes, changed_source: bytes) -> Prefix | None:
-    """The prefix of *source* in the same with other tools."""
-    if prefix is None or changed_source.startswith(source[: prefix.start]):
-        return prefix
-    moved_bytes = len(changed_source) - len(source)
-    return replace(prefix, start=prefix.start + moved_bytes, stop=prefix.stop + moved_bytes)
-
-
-MakeDriver = Callable[..., RequestDriver]
-
-
 async def _obey(
-    make_driver: MakeDriver,
+    make_driver: Callable[..., RequestDriver],
     outgoing: OutgoingRequest,
     request: Request,
     policy: CompiledPolicy,
@@ -209,9 +197,9 @@ async def _obey(
 
 
 async def _prepare_count(
-    make_driver: MakeDriver, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy
+    make_driver: Callable[..., RequestDriver], outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy
 ) -> OutgoingRequest:
-    """Counting creates and keeps nothing, which is not told as if compaction was off."""
+    """Counting creates and keeps nothing, but that is not "off"."""
     counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
     outgoing_count = await make_driver(outgoing, request, policy=counting).start()
     decision = outgoing_count.decision

@@ -1,7 +1,7 @@
-"""One request of a conversation: its context, its memory, the facts that follow from both, and the duty to originals.
+"""One request of a conversation: its context, its memory, the facts from both, and the duty to originals.
 
 `Context` is known when a request arrives. `remember.recognize` adds the memory and returns a `Conversation`, which
-decides nothing: it answers questions ("does this fit?") and makes the values that `planning` reads.
+decides nothing: it makes the values that `planning` reads.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from proxy.shorten.block import MAX_FAILURES, NO_CANDIDATE, Block, Memory, ReadB
 from proxy.shorten.economics import UNCALIBRATED, UNKNOWN, Calibration, Prices, Window, make_window_keys
 from proxy.shorten.marked_history import count_calibrated
 from proxy.shorten.pipeline import Count
+from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
@@ -79,18 +80,13 @@ def may_fold_unwritten(originals: Originals, *, is_new_block: bool, fits: bool) 
     return originals is Originals.TO_FIT and not fits
 
 
-SWITCHED_OFF = "switched-off"
-WINDOW_UNKNOWN = "window-unknown"
-FOCUS_UNUSED = "focus-unused"
-ORIGINALS_UNWRITABLE = "originals-unwritable"
-
-Mode = Literal["auto", "off", "force", "observe"]
+Mode = Literal["auto", "off", "force", "observe", "bypass"]
 Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "failed-open"]
 
 
 class Decision(Struct, frozen=True):
-    outcome: Outcome
-    reason: str = ""
+    outcome: Outcome = "none"
+    reason: Reason = ""
     policy: str = ""
     version: str = ""
     conversation: str = ""
@@ -122,9 +118,6 @@ class Decision(Struct, frozen=True):
         return self.plan.tokens_after
 
 
-LEFT_ALONE = Decision("none")
-
-
 class Context(Struct, frozen=True):
     request: Request
     rules: Rules
@@ -144,12 +137,12 @@ class Context(Struct, frozen=True):
     window: Window = UNKNOWN
     prices: Prices = field(default_factory=Prices)
     local_window: Window | None = None
-    """An overflow taught it to this worker; for the one decision that is made before the store is asked."""
+    """An overflow taught it to this worker; used only before the store is asked."""
     is_halted: bool = False
     is_known: bool = True
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
-    """The stream comes without usage unless the proxy asks for it, and it may."""
+    """The stream comes without usage unless the proxy asks for it."""
     recounts: bool = False
     wait_seconds: float = 8.0
     summary_seconds: float = 180.0
@@ -209,7 +202,7 @@ class Conversation(Struct, frozen=True):
         return usable is None or size <= usable
 
     def serves(self, block: Block | None) -> bool:
-        """Return True if a block may be used under this head: a summary may repeat its own head."""
+        """Return True if a block may be used under this head."""
         return block is None or block.serves(self.identified.head)
 
     @property
@@ -236,7 +229,10 @@ class Conversation(Struct, frozen=True):
         output = limit.output or window.output
         return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
 
-    def window_keys(self, tenant: str) -> tuple[str, str]:
+    @property
+    def window_keys(self) -> tuple[str, str]:
+        """Of the learned and of the probed window."""
+        tenant = self.identified.tenant
         return make_window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
 
     def may_need_summary(self, size: int) -> bool:
@@ -252,7 +248,7 @@ class Conversation(Struct, frozen=True):
         if rules.trigger_of == "window":
             base = window.tokens
         if usable is not None and not rules.trusts_usage:
-            # What fits is known in the upstream's tokens; the estimate is in others.
+            # The window is in the upstream's tokens; the estimate is not.
             usable = int(usable / self.memory.calibration.ratio)
         is_forced = context.mode == "force"
         return Facts(
@@ -323,11 +319,11 @@ class Conversation(Struct, frozen=True):
     def describe_left_alone(self, *, is_large: bool) -> Decision:
         outcome: Outcome = "none" if self.rules.new_blocks else "off"
         is_blind = self.rules.new_blocks and self.rules.trigger != 0 and not self.window.is_known
-        reason = ""
+        reason: Reason = ""
         if self.context.is_halted:
-            reason = SWITCHED_OFF
+            reason = "switched-off"
         elif is_blind and is_large:
-            reason = WINDOW_UNKNOWN
+            reason = "window-unknown"
         return Decision(outcome, reason)
 
     def describe(self, plan: Plan) -> Decision:
@@ -336,11 +332,11 @@ class Conversation(Struct, frozen=True):
         if outcome == "none" and not rules.new_blocks:
             outcome = "off"
         if outcome == "off" and self.context.is_halted:
-            reason = SWITCHED_OFF
+            reason = "switched-off"
         elif self._ignores_focus(plan):
-            reason = FOCUS_UNUSED
+            reason = "focus-unused"
         elif not reason and not self.window.is_known:
-            reason = WINDOW_UNKNOWN
+            reason = "window-unknown"
         return Decision(
             outcome,
             reason,

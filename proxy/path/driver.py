@@ -1,14 +1,12 @@
 """The driver of the proxy that serves: performs the actions of one request (`program.py`), and writes its body.
 
-`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The work of the generator between two
-actions is done off the event loop if the history is large.
+`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping
 from functools import cached_property, partial
-from types import NoneType
 from typing import Any
 
 from msgspec import Struct, field
@@ -17,19 +15,18 @@ from msgspec.structs import replace
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
 from proxy.path.answers import LocalAnswer, report_compaction
-from proxy.path.conversation import WINDOW_UNKNOWN, Conversation, Decision
+from proxy.path.conversation import Conversation, Decision
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
+from proxy.path.planning import Plan
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
-from proxy.path.remember import give_up_summary, remember
-from proxy.path.request_context import ROOMY_WINDOW_TOKENS, CompiledPolicy, RequestOptions
+from proxy.path.remember import LOOK_UP_MIN_TOKENS, give_up_summary, remember
+from proxy.path.request_context import CompiledPolicy, RequestOptions
 from proxy.path.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.tool import COMPACT, RECALL, offer_tool
-from proxy.shorten.block import LookUp
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.formats import REQUEST_FORMATS
@@ -64,18 +61,6 @@ async def remove_reasoning_of(call: Call) -> Call:
     return call if body == call.body else replace(call, body=body)
 
 
-HEAVY_AFTER = (
-    NoneType,
-    actions.CountTokens,
-    actions.Identify,
-    LookUp,
-    actions.NoteLocalWindow,
-    actions.KeepOriginals,
-    actions.AwaitSummary,
-)
-"""Actions after which a history is searched, hashed, its block read, or a decision made. None: the first."""
-
-
 class RequestDriver:
     def __init__(
         self,
@@ -108,11 +93,8 @@ class RequestDriver:
         self._forwarding: Forwarding | None = None
         self._sent_body: object = None
         self._instead: Forwarding | None = None
-        self._pending: Action | Finished | None = None
-        self._is_advancing = False
-        self._is_accepted = False
-        self._stretch: asyncio.Future[Action | Finished] | None = None
-        """The work of a thread on an accepted request."""
+        self._acceptance: asyncio.Task[Send | Deliver | Finished] | None = None
+        """The way of an accepted request to its `Deliver`: it goes on if the client leaves."""
 
     @cached_property
     def _new_work(self) -> int:
@@ -128,12 +110,19 @@ class RequestDriver:
             return None
         return forwarding.conversation.identity
 
+    @property
+    def _plan(self) -> Plan | None:
+        if self._forwarding is None:
+            return None
+        return self._forwarding.decision.plan
+
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
             return False
         window = self.performer.profile.window
         limit, reserve = window.input or window.total, self.request.max_output or 0
-        is_roomy = limit is None or limit - reserve >= ROOMY_WINDOW_TOKENS
+        # With this much room, no limit of a policy is as low as the smallest history that is looked up.
+        is_roomy = limit is None or limit - reserve >= 4 * LOOK_UP_MIN_TOKENS
         is_learned = self._services.learned.hints.get(self.performer.scope) is not None
         return is_roomy and not is_learned and not self.policy.may_act_on(self.request.source)
 
@@ -145,9 +134,13 @@ class RequestDriver:
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
-            self._is_accepted = opening is not None and opening.is_good
             is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
-            action = await self._drive(self._life, opening, is_heavy=is_heavy)
+            driving = self._drive(self._life, opening, is_heavy=is_heavy)
+            if opening is not None and opening.is_good and self._plan is not None:
+                self._acceptance = asyncio.create_task(driving)
+                action = await asyncio.shield(self._acceptance)
+            else:
+                action = await driving
             if isinstance(action, Deliver):
                 return action
             if not isinstance(action, Send):
@@ -157,30 +150,21 @@ class RequestDriver:
             outgoing = await self._write(action.forwarding)
             if outgoing.call.body != earlier:
                 self._sent_body = outgoing.call.body
-                if earlier is None and action.forwarding.decision.reason == WINDOW_UNKNOWN:
+                if earlier is None and action.forwarding.decision.reason == "window-unknown":
                     self.performer.warn_of_unknown_window()
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)
 
     def _needs_whole_history(self, opening: Opening) -> bool:
         if opening.is_good:
-            plan = None if self._forwarding is None else self._forwarding.decision.plan
-            return plan is not None and plan.block is not None
+            return self._plan is not None and self._plan.block is not None
         return opening.refusal is not None or opening.is_invalid
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:
-        if self._is_advancing:
-            stretch = self._stretch
-            if stretch is None or (stretch.done() and stretch.exception() is not None):
-                return  # the generator has failed
-            self._pending = await stretch
-        if not isinstance(self._pending, Deliver):
-            # The client left while an action was performed: the accepted request is remembered, too.
-            if self._pending is None or isinstance(self._pending, Send | Finished):
-                return
-            result = await self.performer.perform(self._pending)
-            if not isinstance(await self._drive(self._life, result), Deliver):
-                return
+        acceptance = self._acceptance
+        if acceptance is None or (acceptance.done() and acceptance.exception() is not None):
+            return  # the generator has failed
+        await acceptance
         usage = read_usage(tail.usage())
         forwarded_tokens = self._find_forwarded_tokens()
         delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens, self._instead)
@@ -196,50 +180,36 @@ class RequestDriver:
     ) -> "Send | Deliver | Finished":
         """Perform these actions up to the next `Send` or `Deliver` or the end.
 
-        The work of the generator between two actions runs off the event loop if it goes over all of a large history
-        (`is_heavy`, and after `Rewrite`), or over a large new part of it (`HEAVY_AFTER`).
+        The generator runs off the event loop if the new part of the history is large, or, with `is_heavy` and after
+        `Rewrite`, the whole of it.
         """
-        action: Action | None = None
+        action: Action | Finished | None = None
         while True:
-            work = 0
-            if isinstance(action, HEAVY_AFTER):
-                work = self._new_work
+            work = self._new_work
             if is_heavy or isinstance(action, Rewrite):
                 work = estimate_work(self.request.source)
-            is_own = life is self._life
-            self._is_advancing = self._is_advancing or is_own
             if work and needs_thread(work):
-                following = await self._advance_apart(work, life, result)
+                action = await self._advance_apart(work, life, result)
             else:
                 # Without a turn of the event loop: the rest of a turn is written before the next one is read.
-                following = advance_actions(life, result)
-            if is_own:
-                self._is_advancing, self._pending = False, following
-            if isinstance(following, Send | Deliver | Finished):
-                return following
-            action = following
+                action = advance_actions(life, result)
+            if isinstance(action, Send | Deliver | Finished):
+                return action
             result = await self.performer.perform(action)
 
     async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
-        """Once the upstream has accepted the request, it goes on if the client leaves."""
-        stretch = run_apart(work, partial(advance_actions, life, result), is_known=self.performer.is_known)
-        if not self._is_accepted:
-            try:
-                return await stretch
-            except asyncio.CancelledError:
-                self.performer.has_left = True  # the thread stops
-                raise
-        if life is not self._life:
-            return await stretch
-        self._stretch = asyncio.ensure_future(stretch)
-        return await asyncio.shield(self._stretch)
+        try:
+            following: Action | Finished = await self._run_apart(work, partial(advance_actions, life, result))
+        except asyncio.CancelledError:
+            self.performer.has_left = self._acceptance is None  # the thread stops
+            raise
+        return following
 
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
         decision, asks_usage, body = forwarding.decision, False, self.request.source
         if decision.plan is not None:
             write = partial(_write_body, self._format, self.request, decision)
             body, asks_usage = await self._run_apart(self._new_work, write)
-        if decision.plan is not None:
             self.performer.sent_body = body
         if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
             add_marks = partial(self._format.add_marks, body, self.request.model)
@@ -267,7 +237,7 @@ class RequestDriver:
         return await run_apart(work, act, is_known=self.performer.is_known)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
-        """Of several rounds that of the first: the sum of them is no size of a request."""
+        """That of the first round: the sum of them is no size of a request."""
         rounds = self._rounds
         if rounds is not None and rounds.number:
             return rounds.rounds.find_usage(0)
@@ -313,7 +283,7 @@ class RequestDriver:
     async def _compact_for_model(
         self, forwarding: Forwarding, focus: str, *, asks_usage: bool
     ) -> tuple[str, CompactedHistory | None]:
-        """Decide once more, as if the client had asked: the model has called `Compact` in its answer."""
+        """Decide once more: the model has called `Compact` in its answer."""
         context = self.performer.gather(focus)
         try:
             step = await self._drive(decide(context))
@@ -349,7 +319,7 @@ class RequestDriver:
 
 
 def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
-    """The second value: it asks for the usage of its stream in the client's place."""
+    """The second value: it asks for the usage of its stream."""
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:
         body = requests.render(request, plan.view, plan.tools, plan.shared)
@@ -368,7 +338,7 @@ class Finished(Struct, frozen=True):
 
 
 def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
-    """A value instead of StopIteration, which no future may carry out of a thread."""
+    """StopIteration may not leave a thread by a future."""
     try:
         return life.send(result)
     except StopIteration as stop:

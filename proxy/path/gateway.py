@@ -1,7 +1,6 @@
 """The path of a request: admit, read, route, prepare, send, deliver (`Gateway.serve`). The one place that fails open.
 
-The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to a model's
-API. What lies between the two is decided here, by calls in a row.
+The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to the model.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
@@ -25,10 +24,10 @@ from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
 from proxy.path.answers import LocalAnswer
 from proxy.path.compactor import Compactor
-from proxy.path.conversation import LEFT_ALONE, Decision
+from proxy.path.conversation import Decision
 from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
 from proxy.path.performer import MODEL_MAX_CHARS, note_decision
-from proxy.path.remedies import INVALID_STATUSES, REASONING_REMOVED, SMALLEST_OVERFLOW_TOKENS
+from proxy.path.remedies import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS
 from proxy.path.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
@@ -56,7 +55,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class ResponseTap(Struct):
-    """Records an answer while it passes, and knows its usage. `on_end` is called exactly once."""
+    """Records an answer while it passes. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
     watch: StreamWatch | None = None
@@ -153,7 +152,7 @@ class Exchange(Struct, frozen=True):
 
 
 class Gateway:
-    """A configuration and its connections. A reload makes a new one; calls finish on the one they began on.
+    """A configuration and its connections. A reload makes a new one.
 
     Each request holds a lease from the first byte read to the last note written.
     """
@@ -198,12 +197,12 @@ class Gateway:
         return self._leases.take()
 
     def retire(self) -> None:
-        """Release the clients after the last request that is under way."""
+        """Release the clients after the last request."""
         self._in_force.release()
 
     async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
         """ProxyError: the request is refused, and why."""
-        # Leased before the body is read: a reload at that time would close the connections of this gateway.
+        # A reload while the body is read would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
@@ -218,9 +217,7 @@ class Gateway:
                 note_decision(outgoing.decision, record)
                 headers = render_decision(outgoing.decision, record.request_id)
                 return await request.deliver(RelayedAnswer(outgoing.answer, headers, None), self.config.listen, record)
-            # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
-            # whatever point the client left: while its answer is relayed, or while the store still hears that the
-            # upstream accepted the call.
+            # On exit: close the upstream's replies and start the note about the turn. Also if the client leaves.
             with exchange.owned:
                 answer = await self._answer(outgoing, exchange)
                 return await request.deliver(answer, self.config.listen, record)
@@ -242,9 +239,9 @@ class Gateway:
     ) -> Call:
         headers, caller, limits = admission.headers, admission.caller, self.config.listen
         team = self.config.teams.get(caller.team)
-        is_json = "json" in (find_header(headers, "content-type") or "")
         body: bytes | AsyncIterator[bytes] | None
-        if _is_compacted(request.method, path) or (self._model_decides and is_json):
+        names_model = self._model_decides and "json" in (find_header(headers, "content-type") or "")
+        if names_model or _is_compacted(request.method, path):
             body = await request.read_body(limits, record)
         else:
             body = request.stream_body(limits, record)
@@ -300,7 +297,7 @@ class Gateway:
         outgoing = await self._fail_open(prepare, fallback, record)
         if outgoing.driver is not None:
             record.model = outgoing.driver.model
-        # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
+        # A body that is bypassed was not read; a count of tokens is no request of the model.
         if not record.model and call.path != ApiPath.COUNT_TOKENS:
             record.model = (exchange.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
@@ -363,22 +360,18 @@ class Gateway:
         exchange: Exchange,
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
         """A tap follows the answer if the turn is noted."""
-        record, hold_seconds, sent, tap = (
-            exchange.record,
-            self.config.listen.heartbeat_seconds,
-            [(outgoing, reply)],
-            None,
-        )
+        record, hold_seconds, tap = exchange.record, self.config.listen.heartbeat_seconds, None
+        sent = [(outgoing, reply)]
         opening = await _read_opening(reply, outgoing.call, hold_seconds, number=0)
-        fallback = Deliver(Forwarding(LEFT_ALONE), opening)
+        fallback = Deliver(Forwarding(), opening)
         while True:
             record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
             if opening.is_good and outgoing.decision is not None and outgoing.decision.plan is not None:
-                # The turn is noted from here on, even if the client leaves in the next await.
+                # From here on the turn is noted, even if the client leaves.
                 tap = ResponseTap(partial(self._start_note, driver, record))
                 exchange.owned.callback(tap.end)
             if opening.is_good:
-                fallback = Deliver(Forwarding(LEFT_ALONE), opening)
+                fallback = Deliver(Forwarding(), opening)
             step: OutgoingRequest | Deliver = fallback
             with suppress(ProxyError):
                 step = await self._fail_open(driver.advance(opening), fallback, record)
@@ -392,7 +385,7 @@ class Gateway:
         outgoing, reply = sent[step.opening.number]
         for _, losing_reply in sent:
             if losing_reply is not reply:
-                losing_reply.close()  # its connection is of no more use, and the answer may take minutes
+                losing_reply.close()  # its answer may take minutes
         return outgoing, reply, tap
 
     async def _retry_bypassed(
@@ -411,21 +404,20 @@ class Gateway:
             with suppress(ProxyError):
                 retry = await exchange.send(bare_call)
                 await _read_refusal(retry, bare_call, self.config.listen.heartbeat_seconds)
-                record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
+                record.headers_at = perf_counter()
                 has_helped = retry.is_good
                 if has_helped:
-                    decision = Decision("bypassed", REASONING_REMOVED)
+                    decision = Decision("bypassed", "reasoning-removed")
                     outgoing = replace(outgoing, call=bare_call, decision=decision)
                     reply, retry = retry, reply
-                retry.close()  # of no more use, and the answer may take minutes
+                retry.close()  # its answer may take minutes
         if refusal.kind != "usage-option":
             upstream = exchange.client.settings.name
             self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
         return outgoing, reply
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
-        """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
-        # A ProxyError is the client's fault, which the client is to hear of.
+        """Invariant 7: a fault of the proxy is counted, and the request goes on. A ProxyError is the client's."""
         with Containment(partial(self._report_fault, record.request_id), passes=ProxyError):
             return await act
         return otherwise
@@ -448,28 +440,31 @@ async def _read_opening(reply: Reply, call: Call, hold_seconds: float, *, number
 
 
 async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
-    """Before the client sees any of it. None: accepted, or a refusal without a remedy.
+    """None: accepted, or a refusal without a remedy.
 
     The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun.
     """
-    status, headers, is_error = reply.status, reply.headers, False
+    status, headers = reply.status, reply.headers
     error: bytes | None = None
-    if reply.is_good and is_event_stream(headers):
+    if not reply.is_good:
+        error = await reply.peek(_is_larger_than_refusal)
+    elif is_event_stream(headers):
         if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
             return None
         opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
-        # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
+        # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
         beginning = await reply.peek(opening.is_decided, hold_seconds)
         if beginning is not None:
             error = opening.find_refusal(beginning)
-        status, headers, is_error = HTTPStatus.BAD_REQUEST, (), True
-    elif not reply.is_good or "json" in (find_header(headers, "content-type") or ""):
+        status, headers = HTTPStatus.BAD_REQUEST, ()
+    elif "json" in (find_header(headers, "content-type") or ""):
         # Some routers wrap an error in a good answer; it is no stream then.
-        error = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
-        is_error = error is not None and begins_as_error(error)
+        beginning = await reply.peek(_can_be_classified)
+        if beginning is not None and begins_as_error(beginning):
+            error = beginning
     if error is None:
         return None
-    reply.is_good = reply.is_good and not is_error
+    reply.is_good = False
     fault = classify(status, headers, error)
     if fault is not None and fault.kind in RECOVERABLE_KINDS:
         return fault
@@ -517,7 +512,7 @@ def _keep_or_open(settings: Upstream, kept_clients: Mapping[str, Client], emit: 
 
 
 def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
-    """None for other answers, for a compressed stream, and for HEAD, which has no body that could be finished."""
+    """None for a compressed stream, and for HEAD, which has no body."""
     if call.method == "HEAD" or not is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
@@ -544,7 +539,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> A
 
 
 async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> AsyncGenerator[bytes]:
-    """If the stream was cut off or failed, it ends with an error that clients raise on."""
+    """A stream that was cut off ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
             async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Gathers the `Context` of one request, and performs its actions with the store, models and keeper of a worker."""
+"""Gathers the `Context` of one request, and performs its actions with the services of a worker."""
 
 import time
 from functools import partial
@@ -96,7 +96,7 @@ class ActionPerformer:
         window = profile.window
         if probed_window is not None and window.origin != "config":
             window = resolve_window(request.model, probed_window)
-        mode = "auto" if options.mode == "bypass" else options.mode
+        mode = options.mode
         if policy.mode == "observe" and mode == "auto":
             mode = "observe"
         recall_tool, answers = b"", REQUEST_FORMATS[self._call.path].answers
@@ -159,8 +159,9 @@ class ActionPerformer:
                     services.window_probe.start(self._client, self._call, self.scope)
                 case actions.NoteLocalWindow(window):
                     services.learned.note(self.scope, window)
-                case actions.ShareProbedWindow(key):
+                case actions.ShareProbedWindow(conversation):
                     if (window := services.learned.probed.pop(self.scope)) is not None:
+                        _, key = conversation.window_keys
                         await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
                 case actions.CanSummarize(conversation):
                     client = self.policy.summary_client or self._client
@@ -250,7 +251,7 @@ class ActionPerformer:
         return read_usage(answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
-        """At the second request: the first one has only started the probe that may find the window."""
+        """At the second request: the first one has started the probe."""
         upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
         requests = self._services.warning_counts.count(f"window {upstream} {model}")
         if requests == 2:  # noqa: PLR2004 (the second)

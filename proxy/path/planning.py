@@ -1,13 +1,13 @@
-"""Planning: `decide()` makes the plan of one request, and with it perhaps a new block.
+"""The plan of one request, and with it perhaps a new block.
 
 1. The state already shows the block in place of the messages it covers, the always-steps over the tail.
 2. A new block has one of five causes: the client asked for it, the trigger is passed, a price cliff is near, the
    cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
 3. The when-full steps then shorten old messages. Near the window, messages that clearing cannot reach are folded. A
-   block that would not free enough, or not pay for itself, is not made, and the view stays as it is.
+   block that would not free enough, or not pay for itself, is not made.
 
-All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
-twice changes nothing. Read `state.py` first; then `attempts.py`, which needs no model, and `question.py`, which does.
+Deciding twice changes nothing: a block is stored once the upstream has accepted the request. Read `state.py` first;
+then `attempts.py`, which needs no model, and `question.py`, which does.
 """
 
 from typing import Literal
@@ -24,8 +24,9 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, bound_saving, run
+from proxy.shorten.reasons import WINDOW_REASONS, BlockReason, Reason
 from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Facts, Rules
-from proxy.shorten.state import OPENING_REASON, WINDOW_REASONS, ConversationState
+from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import NOTES_HEADING
 from proxy.summary.question import Question, build_note_question, find_question, may_ask
 
@@ -33,28 +34,22 @@ COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
-NO_SUMMARY = "no-summary"
-OVERFLOW_RETRY = "overflow_retry"
-SUMMARY_PENDING = "summary-pending"
-BREAKER_OPEN = "breaker-open"
-# The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
-REPEATED_BLOCK_SHARE = 0.3
 
 
 class Plan(Struct, frozen=True):
     view: tuple[Message, ...]
     tools: bytes | None
     action: Literal["none", "applied", "created"]
-    reason: str
+    reason: Reason
     tokens_before: int
     tokens_after: int
     block: Block | None = None
     link: bytes = b""
     view_id: bytes = b""
-    """Goes into the `Anchor` with the usage that comes back."""
+    """For the `Anchor`."""
     reports: tuple[StepReport, ...] = ()
     shared: int = 0
-    """The first so many messages of `view` are as without the new block."""
+    """Messages at the start of `view` that the new block does not change."""
     tokens_without_block: int = 0
     turns: tuple[int, int] | None = None
     """Numbered from 1; no block before covered them."""
@@ -73,7 +68,7 @@ class NeedSummary(Struct, frozen=True):
     """The current view, as long as that fits."""
     urgent: bool
     is_about_notes: bool = False
-    """Notes before results are cleared are wanted, and no summary."""
+    """It asks for notes before results are cleared."""
 
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
@@ -83,7 +78,7 @@ def choose_without_model(plan: Plan | NeedSummary) -> Plan:
 
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
-    """Its bytes go out without a look-up. `count_error`: how many times our count the upstream's may be."""
+    """`count_error`: how many times our count the upstream's may be."""
     limits = rules.limits(facts)
     soon = 1.0
     if rules.summary.enabled:
@@ -97,7 +92,7 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
     limits = rules.limits(facts)
-    return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
+    return bool(limits) and size > limits[0][0] * rules.summary.prepare and may_ask(rules, facts)
 
 
 def decide(state: ConversationState) -> Plan | NeedSummary:
@@ -115,7 +110,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
     if limit_and_reason is not None:
         if not _may_wait(state, limit_and_reason[0]):
             return None
-        return _keep_view(state, SUMMARY_PENDING)
+        return _keep_view(state, "summary-pending")
     required_tokens = _count_least(state)
     is_due = (
         state.count_request() >= required_tokens
@@ -130,7 +125,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     facts = state.facts
     limit_and_reason = state.find_exceeded_limit()
-    # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
+    # A summary asked for by name is made at any size; a forced block is the one that is due.
     if facts.insists or (facts.force and limit_and_reason is None):
         return _plan_forced(state, state.size if limit_and_reason is None else limit_and_reason[0])
     if limit_and_reason is None:
@@ -139,7 +134,7 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
-    """The question to ask a model now, so that its answer is there once the history is over its limit."""
+    """Asked now, its answer is there once the history is over its limit."""
     rules, facts = state.rules, state.facts
     if not (rules.new_blocks and rules.summary.ahead) or facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return None
@@ -200,7 +195,7 @@ def _count_least(state: ConversationState) -> int:
     return state.rules.find_clearing(state.facts.prices)
 
 
-def _plan_fold(state: ConversationState, limit: int, reason: str) -> Plan | NeedSummary:
+def _plan_fold(state: ConversationState, limit: int, reason: BlockReason) -> Plan | NeedSummary:
     against = _find_objection(state)
     if against is not None:
         return _keep_view(state, against)
@@ -208,7 +203,7 @@ def _plan_fold(state: ConversationState, limit: int, reason: str) -> Plan | Need
     if _count_reachable(state) < (required_tokens if _fits(state) else 1):
         return _keep_view(state, "floor")
     attempt = find_best_attempt(state, limit, reason)
-    # What neither frees much nor makes the request fit would break the cache for a request that is refused anyway.
+    # Anything less would break the cache for a request that is refused anyway.
     makes_it_fit = not _fits(state) and _fits(state, attempt.freed)
     is_enough = makes_it_fit or (
         attempt.freed >= required_tokens and not _is_useless(state, state.size - attempt.freed, limit)
@@ -251,19 +246,19 @@ def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan
     if state.facts.force:
         attempt = clear_old(state, state.draft(state.rules.keep), "forced")
         if attempt.freed > 0:
-            return replace(_use_block(state, attempt), reason=NO_SUMMARY)
-    return _keep_view(state, NO_SUMMARY)
+            return replace(_use_block(state, attempt), reason="no-summary")
+    return _keep_view(state, "no-summary")
 
 
 def _fits(state: ConversationState, freed_tokens: int = 0) -> bool:
     return state.facts.usable_tokens is None or state.size - freed_tokens <= state.facts.usable_tokens
 
 
-def _find_objection(state: ConversationState) -> str | None:
+def _find_objection(state: ConversationState) -> Reason | None:
     if not _fits(state):
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
-        return BREAKER_OPEN
+        return "breaker-open"
     return state.short_by or None
 
 
@@ -283,9 +278,9 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
     if plan.action != "created" or not rules.summary.enabled:
         return plan
     if facts.summary_failed:
-        return replace(plan, reason=NO_SUMMARY)
+        return replace(plan, reason="no-summary")
     if facts.useless_blocks >= USELESS_BLOCKS_MAX:
-        return replace(plan, reason=BREAKER_OPEN)
+        return replace(plan, reason="breaker-open")
     if may_ask(rules, facts):
         return replace(plan, reason="summary-no-gain")
     return plan
@@ -301,7 +296,7 @@ def _is_urgent(state: ConversationState, limit: int) -> bool:
 
 
 def _may_wait(state: ConversationState, limit: int) -> bool:
-    """A model is writing the summary that is due, and there is room until it is there."""
+    """Return True if there is room until the summary that a model is writing is there."""
     is_due = state.awaits_summary and state.newer_summary is None
     return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, limit)
 
@@ -324,15 +319,12 @@ def _count_required(state: ConversationState, limit: int) -> int:
 
 
 def _is_useless(state: ConversationState, after: int, limit: int) -> bool:
-    """One of many blocks in a row, because the remaining part is over the limit by itself, is useless.
-
-    It must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
-    """
+    """Return True for a block after another if it neither makes the request fit nor frees 30 % of it."""
     if after <= limit or not (state.has_block and state.block.reason in WINDOW_REASONS):
         return False
     usable = state.facts.usable_tokens
     makes_it_fit = usable is not None and after <= usable < state.size
-    return not makes_it_fit and state.size - after < state.size * REPEATED_BLOCK_SHARE
+    return not makes_it_fit and state.size - after < state.size * 0.3
 
 
 def _count_reachable(state: ConversationState) -> int:
@@ -340,8 +332,8 @@ def _count_reachable(state: ConversationState) -> int:
     return state.count_tokens(filter(draft.may_fold, draft.middle))
 
 
-def _keep_view(state: ConversationState, reason: str = "") -> Plan:
-    """Only the first time an always-step acts, the opening block is made here."""
+def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
+    """The first time an always-step acts, the opening block is made here."""
     is_untouched = state.is_untouched
     is_opening = not state.has_block and not is_untouched
     stored_state = state.with_opening_block() if is_opening else state
@@ -350,7 +342,7 @@ def _keep_view(state: ConversationState, reason: str = "") -> Plan:
         view=state.request.messages if is_untouched else state.request.head + stored_state.view,
         tools=stored_state.tools,
         action="none" if is_untouched else "created" if is_opening else "applied",
-        reason=OPENING_REASON if is_opening else reason,
+        reason="opening" if is_opening else reason,
         tokens_before=before,
         tokens_after=state.size,
         block=stored_state.block if is_opening else None,

@@ -1,16 +1,15 @@
 """One request, from its first byte to its last note, as one generator.
 
-    recognize      is the history large enough to matter, whose is it, is it remembered?
+    recognize      is the history large enough to matter, and remembered?
     shorten        the plan; may ask a model for a summary
     Send           the driver sends it and reads how the answer begins
     try_remedies   after a refusal: once more, with something changed
-    remember       after an acceptance: the block is stored, the originals of a new caller are written
-    Deliver        the driver delivers the answer to the client
+    remember       after an acceptance: stores the block, and the originals of a new caller
+    Deliver        the driver delivers the answer
     account        its cost, and the upstream's count
-    prepare_next   ask now for the summary that the next requests will need
+    prepare_next   asks for the summary that the next requests will need
 
-`run` performs nothing. It yields actions and is sent the result of each. Its drivers are the proxy that serves
-(`driver.py`), the lab in simulated time (`lab/replay/simulation.py`) and the tests on a store in memory, so that
+`run` is driven by the proxy (`driver.py`), by the lab in simulated time (`lab/replay/simulation.py`) and by tests, so
 published figures and proofs are about the code that serves. All state is in local variables and frozen values: a retry
 that is refused as well leaves nothing to put back.
 """
@@ -34,9 +33,9 @@ from proxy.path.actions import (
     Send,
     StartSummary,
 )
-from proxy.path.conversation import LEFT_ALONE, ORIGINALS_UNWRITABLE, Context, Conversation, Decision, Originals
+from proxy.path.conversation import Context, Conversation, Decision, Originals
 from proxy.path.planning import NeedSummary, Plan
-from proxy.path.remedies import REFUSED_VIEWS_MAX, forward_untouched, try_remedies
+from proxy.path.remedies import forward_untouched, try_remedies
 from proxy.path.remember import (
     SMALLEST_WINDOW_TOKENS,
     account,
@@ -57,8 +56,8 @@ from proxy.summary.question import NOTES
 
 
 def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
-    """`gather` is called only if something has to be decided: not for a small, good request."""
-    forwarding = Forwarding(LEFT_ALONE)
+    """`gather` is not called for a small, good request."""
+    forwarding = Forwarding()
     if not is_small:
         forwarding = yield from decide(gather())
     opening: Opening = yield Send(forwarding)
@@ -79,17 +78,17 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
 
 
 def compact(context: Context, *, store: bool) -> Actions[Decision]:
-    """The client asked for nothing else, and waits as long as a summary may take. `store`: keep the block at once."""
+    """The client waits as long as a summary may take. `store`: keep the block at once."""
     sizes = yield CountTokens(context.pieces)
     conversation = yield from load_memory(Conversation.of(context), sum(sizes))
     originals = context.originals
     if not store:
         originals = Originals.OFF
     elif originals in (Originals.TO_FIT, Originals.BEFORE_LOSS) and conversation.is_known:
-        # Asked for by name, it is refused rather than left undone: the client would take the history for compacted.
+        # Left undone, the client would take the history for compacted.
         originals = Originals.REQUIRED
     conversation = replace(conversation, context=replace(context, originals=originals))
-    forwarding = yield from shorten(conversation, context.summary_seconds)
+    forwarding = yield from shorten(conversation)
     plan = forwarding.decision.plan
     if store and plan is not None and plan.block is not None and conversation.may_store(plan):
         yield from store_written(forwarding)
@@ -102,19 +101,19 @@ def decide(context: Context) -> Actions[Forwarding]:
     if conversation.identity is None:
         is_large = guess_tokens(context) > SMALLEST_WINDOW_TOKENS
         return Forwarding(conversation.describe_left_alone(is_large=is_large), conversation)
-    if conversation.count_refused_views() >= REFUSED_VIEWS_MAX and context.mode not in ("observe", "force"):
+    refuses_views = conversation.count_refused_views() > 1
+    if refuses_views and context.mode not in ("observe", "force"):
         sizes = yield CountTokens(context.pieces)
         size = sum(map(conversation.count, context.pieces))
         if sizes and conversation.fits(size):
             return forward_untouched(conversation, size)
-    insists = conversation.gather_request_facts(conversation.window).insists
-    return (yield from shorten(conversation, context.summary_seconds if insists else context.wait_seconds))
+    return (yield from shorten(conversation))
 
 
-def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwarding]:
+def shorten(conversation: Conversation) -> Actions[Forwarding]:
     facts = conversation.gather_facts(can_summarize=True)
     state = conversation.build_state(facts)
-    forwarding = Forwarding(LEFT_ALONE, conversation, state)
+    forwarding = Forwarding(conversation=conversation, state=state)
     plan: Plan | NeedSummary | None = planning.plan_without_rewrite(state)
     if plan is None:
         if not (yield CanSummarize(conversation)):
@@ -127,16 +126,16 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
     elif isinstance(plan, NeedSummary) and not plan.urgent:
         if plan.question is not None:
             yield StartSummary(plan.question, conversation)
-        plan = replace(plan.current, reason=planning.SUMMARY_PENDING)
+        plan = replace(plan.current, reason="summary-pending")
     elif isinstance(plan, NeedSummary):
-        # Written and announced before the model is asked: a hook may want to read the messages before they go.
+        # Before the model is asked: a hook may want to read the messages before they go.
         provisional = replace(plan.without_model, action="created")
         next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
         if next_forwarding is None:
-            plan = replace(plan.current, reason=ORIGINALS_UNWRITABLE)
+            plan = replace(plan.current, reason="originals-unwritable")
         else:
             forwarding = next_forwarding
-            plan = yield from _await_summary(conversation, plan, facts, wait_seconds)
+            plan = yield from _await_summary(conversation, plan, facts)
     next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
     if next_forwarding is None:
         return _apply_only(conversation)
@@ -144,10 +143,13 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
     return next_forwarding
 
 
-def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Plan]:
+def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) -> Actions[Plan]:
     covers = facts.summary_in_progress_covers
     if need.question is not None:
         covers = need.question.covers
+    wait_seconds = conversation.context.wait_seconds
+    if facts.insists:
+        wait_seconds = conversation.context.summary_seconds
     summary = yield AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:
         return need.if_call_fails
@@ -187,4 +189,4 @@ def _apply_only(conversation: Conversation) -> Forwarding:
     plan = planning.plan_without_rewrite(state)
     if plan is None:
         raise ValueError("without new blocks there is always a plan")
-    return Forwarding(replace(conversation.describe(plan), reason=ORIGINALS_UNWRITABLE), conversation, state)
+    return Forwarding(replace(conversation.describe(plan), reason="originals-unwritable"), conversation, state)

@@ -1,4 +1,4 @@
-"""Remedies for a refused request: one of them is tried, once.
+"""Remedies for a refused request: one is tried, once.
 
     the upstream says                     the remedies, in this order
     too long (input, tpm-hard, output)    a shorter history, or a shorter answer
@@ -6,8 +6,8 @@
     `stream_options` is unknown           the same request without it
     invalid, and no more                  the history as the client sent it
 
-A remedy is a generator that returns a `Forwarding`, or None if it cannot help. The first one whose request differs from
-the refused one is sent. If that is refused as well, the client gets the first refusal, and nothing is remembered of it.
+A remedy returns None if it cannot help. The first one whose request differs from the refused one is sent. If that is
+refused as well, the client gets the first refusal.
 
 Signatures: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking
 `stream_options`: https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options
@@ -33,24 +33,21 @@ from proxy.path.actions import (
     Send,
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
-from proxy.path.planning import OVERFLOW_RETRY, NeedSummary, Plan
+from proxy.path.planning import NeedSummary, Plan
 from proxy.path.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
+from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts
-from proxy.shorten.state import REASONING_REFUSED, ConversationState
+from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 
 INVALID_STATUSES = (400, 422)
-REASONING_REMOVED = "reasoning-removed"
-SHORTENED_REFUSED = "shortened-refused"
-REFUSED_VIEWS_MAX = 2
-"""After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
-FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
+FILL_SHARE = 0.85  # counts are estimates, and the next turn should fit, too
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
-SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
-SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
+SLACK_TOKENS = 16  # some servers count the beginning of the answer, some want less and not at most
+SMALLEST_OVERFLOW_TOKENS = 1_500  # a shorter request did not overflow, whatever the error says
 ANSWER_DIVISORS = (2, 4, 8)
 LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
 
@@ -69,10 +66,7 @@ class Cure(Struct, frozen=True):
 def find_cures(
     fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
-    """Mildest first: the first that can be applied is tried, and no other.
-
-    A large answer may leave no room beside instructions and tools: then less of the window is kept for it.
-    """
+    """Mildest first. A large answer may leave no room beside instructions and tools: then less is kept for it."""
     cure = find_cure(fault, counted_tokens, ratio, max_output, least_thinking)
     if cure is None:
         return
@@ -151,7 +145,7 @@ def limit_of(fault: Refusal, max_output: int | None = None) -> Window | None:
     return make_learned_window(fault.limit, fault.covers)
 
 
-def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
+def plan_untouched(request: Request, size: int, reason: Reason = "") -> Plan:
     return Plan(request.messages, request.tools, "none", reason, size, size)
 
 
@@ -163,12 +157,12 @@ def plan_without_reasoning(state: ConversationState) -> Plan | None:
     bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
-    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size
+    new_state, size = state.with_draft(bare, "signature"), state.size
     return Plan(
         view=head + new_state.view,
         tools=new_state.tools,
         action="created",
-        reason=REASONING_REMOVED,
+        reason="reasoning-removed",
         tokens_before=size,
         tokens_after=max(0, size - sum(report.saved for report in reports)),
         block=new_state.block,
@@ -227,11 +221,11 @@ def _drop_usage_option(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
-    """It is bound to the shortened history that it was written behind. Nothing of this is remembered."""
+    """It is bound to the shortened history that it was written behind."""
     yield from ()
     if first.decision.outcome == "observed" or not _has_reasoning(first):
         return None
-    decision = replace(first.decision, removes_reasoning=True, reason=REASONING_REMOVED)
+    decision = replace(first.decision, removes_reasoning=True, reason="reasoning-removed")
     return replace(first, decision=decision)
 
 
@@ -256,7 +250,7 @@ def _send_untouched(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
-    plan = plan_untouched(conversation.context.request, size, SHORTENED_REFUSED)
+    plan = plan_untouched(conversation.context.request, size, "shortened-refused")
     return Forwarding(conversation.describe(plan), conversation)
 
 
@@ -285,7 +279,7 @@ def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[For
     calibration = Calibration(conversation.memory.calibration.ratio)
     state = conversation.build_state(facts, calibration, conversation.rules)
     if refused_plan.block is not None:
-        # Only its reasoning was refused: the rest of the new block stays, or the next request would do it again.
+        # The rest of the new block stays, or the next request would do it again.
         state = state.with_block(refused_plan.block, has_block=True)
     plan = plan_without_reasoning(state)
     if plan is None:
@@ -340,7 +334,7 @@ def _plan_cure(cure: Cure, conversation: Conversation, window: Window, summary: 
     plan = planning.choose_without_model(planning.decide(state))
     if plan.action == "none" or cure.most_tokens is None or plan.tokens_after > cure.most_tokens:
         return None
-    return replace(plan, reason=OVERFLOW_RETRY)
+    return replace(plan, reason="overflow_retry")
 
 
 def _use_cure(retry: Forwarding, conversation: Conversation, cure: Cure, window: Window) -> Actions[Forwarding | None]:
@@ -360,7 +354,7 @@ def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
     if cure.most_answer_tokens is None:
         return retry
     return replace(
-        retry, decision=replace(retry.decision, max_answer_tokens=cure.most_answer_tokens, reason=OVERFLOW_RETRY)
+        retry, decision=replace(retry.decision, max_answer_tokens=cure.most_answer_tokens, reason="overflow_retry")
     )
 
 

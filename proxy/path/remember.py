@@ -1,6 +1,6 @@
-"""The memory of a conversation: looked up before a decision, stored once a request is accepted, and accounted.
+"""The memory of a conversation: looked up before a decision, and written once a request is accepted.
 
-A block is stored only after the upstream has accepted a request that used it: a refused one must not stay.
+A block is stored only after the upstream has accepted a request that used it.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ from proxy.path.conversation import (
     list_forwarded_pieces,
     may_fold_unwritten,
 )
-from proxy.path.planning import COUNT_ERROR_RATIO, OVERFLOW_RETRY, USELESS_BLOCKS_MAX, Plan
+from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
 from proxy.shorten import economics
 from proxy.shorten.block import (
     DAY_SECONDS,
@@ -60,8 +60,8 @@ from proxy.shorten.block import (
 )
 from proxy.shorten.economics import LEARNED_SECONDS, Usage, Window, encode_window, is_plausible, price_prompt
 from proxy.shorten.marked_history import count_all
+from proxy.shorten.reasons import WINDOW_REASONS
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
-from proxy.shorten.state import WINDOW_REASONS
 
 BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
@@ -112,7 +112,7 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
 
 
 def _count_request(context: Context) -> Actions[int]:
-    """Messages that were counted for an earlier request are not counted again."""
+    """Only messages that no earlier request has counted."""
     request, count = context.request, context.count
     counted_messages = request.columns.count_summed(count)
     outside = [*(message.raw for message in request.head), request.tools or b""]
@@ -149,7 +149,7 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
         blocks=[*chain.from_iterable(list_keys(partial(identity.block_key, space)) for space in spaces)],
         facts=[*list_keys(identity.anchor_key), identity.scale_key],
         # A window that the operator has configured overrules a learned one.
-        windows=() if context.window.origin == "config" else conversation.window_keys(identity.tenant),
+        windows=() if context.window.origin == "config" else conversation.window_keys,
         summaries=list_keys(identity.summary_key_of) if conversation.may_need_summary(size) else (),
     )
     values: FoundValues | None = yield look_up
@@ -168,7 +168,7 @@ def _list_keys(request: Request, identity: Identity, key_of: Callable[[bytes], s
 
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
-    """The longest of all turned out to hold a summary of another head."""
+    """The longest holds a summary of another head."""
     context, identity, memory = conversation.context, conversation.identified, conversation.memory
     keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
     keys.remove(memory.block_key)
@@ -229,20 +229,19 @@ def remember(forwarding: Forwarding) -> Actions[None]:
         return
     conversation, plan = get_plan(forwarding)
     if conversation.is_observed and plan.action != "none" and conversation.context.originals is not Originals.OFF:
-        # Nothing is lost. The admin pages show how each message would have been shortened.
+        # For the admin pages, which show how each message would have been shortened.
         yield KeepOriginals(Writing.HAND_OVER, conversation)
     if not (yield from store_written(forwarding)):
         return
-    tenant = conversation.identified.tenant
     if forwarding.learned is not None:
         yield from learn_window(conversation, forwarding.learned)
-    yield ShareProbedWindow(conversation.window_keys(tenant)[1])
+    yield ShareProbedWindow(conversation)
 
 
 def store_written(forwarding: Forwarding) -> Actions[bool]:
     """False: its original must be written, and is not."""
     conversation, plan = get_plan(forwarding)
-    # The history of a caller that was unknown until now, shortened for the first time, is written here.
+    # Until now the caller may have been unknown.
     if (yield from _write_original(forwarding, is_known_caller=True)) is None:
         return False
     yield from _store_block(conversation, plan)
@@ -266,7 +265,7 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
 
 def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
     yield NoteLocalWindow(window)
-    key = conversation.window_keys(conversation.identified.tenant)[0]
+    key, _ = conversation.window_keys
     yield StoreFact(key, encode_window(window), LEARNED_SECONDS)
 
 
@@ -296,8 +295,6 @@ def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
 
 LASTING_REQUESTS = 5
 """A block that needs the next one within fewer requests than this was of no use."""
-SILENT_CUT_MIN_TOKENS = 2_000
-"""Below, markup drowns the difference between our count and the upstream's."""
 
 
 def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
@@ -322,7 +319,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     last = LastRequest(anchor, delivery.now, identity.counter, calibration, useless, since, refused_views)
     yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
     if memory.last is None and calibration.observations:
-        # The next conversation begins with the calibration that the first request of this one taught.
+        # The next conversation begins with it.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
     # After what the next request needs.
     turn = _report_turn(forwarding, conversation, plan, delivery)
@@ -359,17 +356,16 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
     """Some servers cut a prompt and do not say so."""
     if delivery.says_truncated:
         return True
+    if counted_tokens < 2_000:  # noqa: PLR2004 (markup drowns the difference between our count and the upstream's)
+        return False
     # Some servers report only the uncached part as prompt tokens, as Anthropic does: that is no cut.
     # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
     read = max(_find_prompt_tokens(delivery), delivery.usage.cached or 0)
-    return bool(delivery.usage.prompt) and counted_tokens >= SILENT_CUT_MIN_TOKENS and read < counted_tokens / 2
+    return bool(delivery.usage.prompt) and read < counted_tokens / 2
 
 
 def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:
-    """How many blocks in a row did not help, and how many requests ago the last one was made.
-
-    A block helps if it brings the history half the way down to its target, and lasts.
-    """
+    """Blocks in a row that did not help (half the way down to the target, and lasting), and requests since the last."""
     rules, last = conversation.rules, conversation.memory.last
     useless, since = 0, LASTING_REQUESTS
     if last is not None:
@@ -381,7 +377,7 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
     if size <= rules.find_goal(limit):
         useless = 0
     is_for_window = plan.block is not None and plan.block.reason in WINDOW_REASONS
-    if not is_for_window or plan.reason == OVERFLOW_RETRY:
+    if not is_for_window or plan.reason == "overflow_retry":
         return useless, since
     if size <= limit * ENOUGH_SHARE and since >= LASTING_REQUESTS:
         return 0, 0
@@ -481,7 +477,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
 
 
 def _was_planned(conversation: Conversation, anchor: Anchor, facts: Facts) -> bool:
-    """Planning goes over the whole history: it is done again when that has grown by a sixteenth of its limit."""
+    """Planning goes over the whole history: again when that has grown by a sixteenth of its limit."""
     rules, last = conversation.rules, conversation.memory.last
     if last is None or last.anchor.view_id != anchor.view_id or not (last.anchor.tokens and anchor.tokens):
         return False

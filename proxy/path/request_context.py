@@ -1,7 +1,7 @@
-"""The context of a request besides its conversation: its options, its tenant, its policy, the facts of its model.
+"""The context of a request besides its conversation: its options, tenant, policy, and the facts of its model.
 
-A conversation has a position between 0 and 100 from its first message on, the same on every replica. A policy rolled
-out to 5 percent gets the conversations below 5, and keeps them when it is raised to 10.
+A conversation has a position between 0 and 100, the same on every replica. A policy rolled out to 5 percent gets the
+conversations below 5, and keeps them when it is raised to 10.
 """
 
 import ipaddress
@@ -12,8 +12,7 @@ from hashlib import blake2b
 from math import inf
 from operator import attrgetter
 from time import monotonic
-from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -28,13 +27,13 @@ from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
-from proxy.path.remember import LOOK_UP_MIN_TOKENS, find_smallest_bytes
+from proxy.path.conversation import Mode
+from proxy.path.remember import find_smallest_bytes
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
-from proxy.wire.http_head import Caller, Headers, find_credentials, find_header, is_credential, read_own_headers
+from proxy.wire.http_head import Caller, Headers, find_header, is_credential, read_own_headers
 
-Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 
 
@@ -58,7 +57,7 @@ class RequestOptions(Struct, frozen=True):
 
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
-    """As its client names it: in a header, else in the body. For the activity log only."""
+    """For the activity log only."""
     session_headers = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
     names = (find_header(headers, name) for name in session_headers)
     return options.conversation or next(filter(None, names), name_in_body)
@@ -69,10 +68,10 @@ TENANT_BYTES = 12
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
-    """The team, or a keyed hash of all credentials that the request shows. Every key of the store begins with it."""
+    """The team, or a keyed hash of all credentials. Every key of the store begins with it."""
     if call.caller.tenant:
         return call.caller.tenant
-    credentials = make_identity(call)
+    credentials = call.identity
     if not credentials:
         return ANONYMOUS
     if len(credentials) == 1 and credentials[0][0] in ("authorization", "api-key", "x-api-key"):
@@ -84,18 +83,8 @@ def find_tenant(call: Call, secret: bytes) -> str:
     return digest.hexdigest()
 
 
-def make_identity(call: Call) -> Headers:
-    return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
-
-
 def _encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-ROOMY_WINDOW_TOKENS = 4 * LOOK_UP_MIN_TOKENS
-"""With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up."""
-CACHED_CHARS_MAX = 256
-NO_CLIENTS: Mapping[str, Client] = MappingProxyType({})
 
 
 class CompiledPolicy(Struct, frozen=True):
@@ -107,12 +96,12 @@ class CompiledPolicy(Struct, frozen=True):
     """A shorter body needs no decision."""
 
     @classmethod
-    def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client] = NO_CLIENTS) -> "CompiledPolicy":
+    def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client]) -> "CompiledPolicy":
         rules = replace(policy.rules(name), version=policy.version)
         return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules))
 
     def may_act_on(self, body: bytes) -> bool:
-        """Return True if it is large, or asks for compaction by whatever word."""
+        """Return True if it is large, or may ask for compaction."""
         return len(body) >= self.acts_from_bytes or b"compact" in body.lower()
 
 
@@ -131,10 +120,9 @@ class PolicySelector:
         self._cached = lru_cache(maxsize=1_000)(self._select)
 
     def select(self, occasion: Occasion) -> PolicyChoice:
-        is_short = len(occasion.model) + len(occasion.tag) <= CACHED_CHARS_MAX
-        if is_short:
-            return self._cached(occasion)
-        return self._select(occasion)
+        if len(occasion.model) + len(occasion.tag) > 256:  # noqa: PLR2004 (the client has written both)
+            return self._select(occasion)
+        return self._cached(occasion)
 
     @property
     def cached_count(self) -> int:
@@ -157,11 +145,11 @@ def compute_rollout_position(request: Request | None, tenant: str, key: bytes, c
 
 
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
-"""For each kind of memory here: some ten thousand callers with models of ordinary names."""
+"""Some ten thousand callers with models of ordinary names."""
 
 
 class WindowScope(NamedTuple):
-    """The owner of a window. The upstream is known by its URL: a reload may give its name to another server."""
+    """Not the upstream's name: a reload may give it to another server."""
 
     url: str
     model: str
@@ -182,7 +170,7 @@ class AcceptedCallers:
         self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)
 
     def add(self, fingerprint: int) -> None:
-        # Mostly known already; to write it again would cost more than to look.
+        # To write it again would cost more than to look.
         if not self._fingerprints.get(fingerprint):
             self._fingerprints[fingerprint] = True
 
@@ -191,8 +179,8 @@ class AcceptedCallers:
 
 
 def compute_fingerprint(call: Call) -> int:
-    """A hash that lives no longer than the process: no credential is kept, not even its hash on disk."""
-    return hash((call.caller.tenant, make_identity(call)))
+    """It lives no longer than the process: not even the hash of a credential is on disk."""
+    return hash((call.caller.tenant, call.identity))
 
 
 class ModelProfile(Struct, frozen=True):
@@ -251,15 +239,11 @@ class LearnedWindows:
             self.hints[scope] = window
 
 
-PROBE_INTERVAL_SECONDS = 3600.0
-PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
-
-
 class WindowProbe:
-    """A private server may read less than its model could, so it is asked before the table of models is believed.
+    """A private server may read less than its model could; a public API is asked about unknown models only."""
 
-    A public API is asked only about models that the table does not know.
-    """
+    INTERVAL_SECONDS = 3600.0
+    ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
     def __init__(self, learned: LearnedWindows) -> None:
         self._learned = learned
@@ -272,10 +256,10 @@ class WindowProbe:
 
     def start(self, client: Client, call: Call, scope: WindowScope) -> None:
         model = scope.model
-        is_recent = (self._probed_at.get(scope) or -inf) + PROBE_INTERVAL_SECONDS > monotonic()
+        is_recent = (self._probed_at.get(scope) or -inf) + self.INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
             return
-        # The request that starts the probe does not wait for it, so the probe holds the connections itself.
+        # The request does not wait for the probe, which holds the connections itself.
         if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
             self._probed_at[scope] = monotonic()
 
@@ -305,7 +289,7 @@ async def _fetch(client: Client, path: str, call: Call) -> object:
             body = b""
             if reply.is_good:
                 body = b"".join([chunk async for chunk in reply.chunks()])
-        if not 0 < len(body) < PROBE_ANSWER_MAX_BYTES:
+        if not 0 < len(body) < WindowProbe.ANSWER_MAX_BYTES:
             return None
         return json.loads(body)
     except (ProxyError, ValueError):

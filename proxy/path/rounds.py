@@ -1,9 +1,8 @@
 """The rounds of one answer, in which the model calls the proxy's own tools and is answered: the client sees one answer.
 
-What a model recalls comes from the request itself. If it calls `Compact`, the history is compacted as a client's
-`/compact` would, and the rounds go on behind the compacted history. Its block is stored once the upstream has accepted
-such a round, so the client's next request finds it by the history that both begin with. Nothing else is remembered of
-these calls once the request is over.
+If it calls `Compact`, the history is compacted as by a client's `/compact`, and the rounds go on behind the compacted
+history. Its block is stored once the upstream has accepted such a round, so the client's next request finds it. Nothing
+else is remembered of these calls.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -33,14 +32,14 @@ from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, StreamWat
 from proxy.wire.http_head import find_encoding, is_event_stream, remove_headers
 
 ROUNDS_MAX = 8
-"""Rounds that may follow the first; in the last of them the tools are not offered."""
+"""After the first one; in the last of them the tools are not offered."""
 RECALLS_MAX = 64
-"""Recalls of one request that are answered: each may go through the whole history."""
+"""In one request: each may go through the whole history."""
 COMPACTED_ALREADY = "Nothing more was compacted: this is done once in an answer."
 
 
 def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
-    """In bytes. Recalls may fill half of the free part of the window: an answer has to follow them."""
+    """In bytes: half of the free part of the window, as an answer has to follow."""
     if usable_tokens is None:
         return 64 * 1024
     free_tokens = max(0, usable_tokens - taken_tokens)
@@ -51,15 +50,10 @@ class CompactedHistory(Struct, frozen=True):
     body: bytes
     room_bytes: int
     binds_reasoning: bool
-    """What the model thought before is refused behind this history."""
+    """Earlier reasoning is refused behind this history."""
     decision: Decision
     accept: Callable[[], Coroutine[Any, Any, None]]
-    """Called once the upstream has accepted it."""
     reject: Callable[[int], Coroutine[Any, Any, None]]
-
-
-CompactHistory = Callable[[str], Awaitable[tuple[str, CompactedHistory | None]]]
-"""Compacts the history of a request, with a focus. Returns a report, and None if the history stays as it is."""
 
 
 T = TypeVar("T")
@@ -69,14 +63,14 @@ FailOpen = Callable[[Coroutine[Any, Any, Any], Any], Awaitable[Any]]
 
 
 class RoundLog(Struct):
-    """For the account of a turn. The driver holds this, and not the rounds, which hold the driver."""
+    """For the account. The driver holds no rounds, as they hold the driver."""
 
     rounds: Rounds
     number: int = 0
     base_number: int = 0
     """The number of the first round with the history that is forwarded now."""
     added: list[bytes] = []
-    """What the rounds have added to that history."""
+    """To that history."""
 
 
 class AnswerRounds:
@@ -87,7 +81,7 @@ class AnswerRounds:
         *,
         tools: Mapping[str, bytes],
         room_bytes: int,
-        compact: CompactHistory,
+        compact: Callable[[str], Awaitable[tuple[str, CompactedHistory | None]]],
         emit: events.Listener,
     ) -> None:
         self._tools = tools
@@ -99,7 +93,7 @@ class AnswerRounds:
         self.log = RoundLog(answers.ROUNDS(tools, stream=False))
         self.accepted: CompactedHistory | None = None
         self._compacted: CompactedHistory | None = None
-        """The history that this round is the first to be asked with."""
+        """No earlier round was asked with this history."""
         self._answered_calls = self._returned_bytes = 0
         self._report = ""
         self._has_tried_to_compact = False
@@ -173,7 +167,7 @@ class AnswerRounds:
         return LocalAnswer(remove_headers(reply.headers, "content-length"), body_of_all)
 
     async def _ask_next(self) -> Reply | None:
-        """None: the model calls none of the proxy's own tools any more."""
+        """None: the model calls no tool of the proxy."""
         answer = await self._try(self.log.rounds.end_round)
         if answer is None:
             return None
@@ -202,7 +196,7 @@ class AnswerRounds:
         return self._compacted is not None and (refusal is not None or status in INVALID_STATUSES)
 
     async def _ask_again(self, refused_reply: Reply) -> Reply:
-        """Send a refused round once more, without recalled messages, and with its history as it was."""
+        """Send a refused round once more, with nothing recalled and its history as it was."""
         was_compacted = self._compacted is not None
         if self._compacted is not None:
             await self._fail_open(self._compacted.reject(refused_reply.status), None)
@@ -252,7 +246,6 @@ class AnswerRounds:
         return self._continue(self._compacted.body, earlier)
 
     def _go_on_without_results(self) -> Call | None:
-        """The same round once more, after it was refused: nothing recalled, nothing compacted."""
         if not self._earlier:
             return None
         self._room_bytes = 0
@@ -283,7 +276,7 @@ class AnswerRounds:
         return self._call
 
     def _answer(self, answer: Round) -> Iterator[str]:
-        """The result of each call; one of the client's own tools gets a note that its result is still to come."""
+        """The result of each call; for a tool of the client, a note that its result is still to come."""
         self._answered_calls = self._returned_bytes = 0
         report = self._report
         for call in answer.calls:

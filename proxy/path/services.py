@@ -1,4 +1,4 @@
-"""Shared by the requests of a worker: threads, requests and blocks that were read, the store's secret, originals."""
+"""Shared by the requests of a worker: threads, known requests and blocks, the store's secret, originals."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 
 def estimate_work(source: bytes) -> int:
-    """In bytes of plain text that are as much work: commas separate messages, parts, calls and members alike."""
+    """In bytes of plain text that are as much work. Commas separate messages, parts, calls and members."""
     return len(source) + 100 * source.count(b",")
 
 
@@ -63,7 +63,7 @@ class Lane:
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
         self._count(1)
         work = self._threads.submit(act)
-        # Until the thread is done, even if the client has left: the work goes on.
+        # The work goes on if the client leaves.
         work.add_done_callback(lambda _: self._count(-1))
         return await asyncio.wrap_future(work)
 
@@ -92,11 +92,9 @@ async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = Tr
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
 
-REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
-
-DEPTH_FACTOR, LEAST_DEPTH_BYTES, SAMPLE_BYTES = 1.25, 256, 64
-DEPTHS = tuple(int(LEAST_DEPTH_BYTES * DEPTH_FACTOR**number) for number in range(64))
-"""Bytes behind the first message's start, up to which a history is compared by samples."""
+SAMPLE_BYTES = 64
+DEPTHS = tuple(int(256 * 1.25**number) for number in range(64))
+"""Bytes after the start of the first message, up to which samples are compared."""
 
 Key = tuple[tuple[int, str], int, bytes]
 
@@ -104,8 +102,8 @@ Key = tuple[tuple[int, str], int, bytes]
 class KnownRequests:
     """Requests that were read lately: of the next one only the end is read. They decide nothing.
 
-    Each is kept under samples of its bytes, up to the greatest of `DEPTHS` within the part that a client does not
-    change any more: a gateway may be one caller with thousands of conversations.
+    Each is kept under samples of its bytes, up to the greatest of `DEPTHS` in the part that a client does not change
+    any more: one caller may have thousands of conversations.
     """
 
     def __init__(self, most_bytes: int = 256 * 1024 * 1024) -> None:
@@ -148,10 +146,11 @@ class KnownRequests:
 
 
 def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
+    """At most 8, at most 16 MiB, and at least one."""
     size = 0
     for number, request in enumerate(requests):
         size += _weigh(request)
-        if number and (number == REQUESTS_PER_PLACE or size > PLACE_MAX_BYTES):
+        if number and (number == 8 or size > 16 * 1024 * 1024):  # noqa: PLR2004
             return
         yield request
 
@@ -180,7 +179,7 @@ def _sample(source: bytes, start: int, depth: int) -> bytes:
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
 WRITE_TIMEOUT_SECONDS = 2.0
-"""If it goes on unfolded instead."""
+"""If the request may go on unfolded."""
 
 
 class Keeper(Struct, frozen=True):
@@ -198,7 +197,7 @@ class Keeper(Struct, frozen=True):
         return self.originals.locate(identity.tenant, identity.links[1].hex())
 
     def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
-        """There may be no new messages: a request can be a system prompt alone."""
+        """None, too, for a system prompt alone."""
         if self.originals is None or not request.body:
             return None
         return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
@@ -237,7 +236,7 @@ class Keeper(Struct, frozen=True):
             return False
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
-        """It is read later, when no request waits for it."""
+        """It is read when no request waits for it."""
         if self.originals is None:
             return None
         return self.originals.keep_later(size, read)
@@ -273,12 +272,10 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
 
 
 SECRET_CHECK_SECONDS = 1.0
-NOTHING_REDACTED = Redaction()
-BLOCK_SAMPLE_BYTES = 256
 
 
 class StoreSecret:
-    """The key of the chain of hashes. The store has the last word and is asked every second."""
+    """The key of the chain of hashes. The store is asked for it every second."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -295,8 +292,6 @@ class StoreSecret:
 
 
 class WarningCounts:
-    """A warning is given at one of several occasions only."""
-
     def __init__(self) -> None:
         self._seen = ByteBoundedCache[str, int](2 * 1024 * 1024)
 
@@ -307,10 +302,10 @@ class WarningCounts:
 
 
 class BlockCache:
-    """That of a long conversation has a hundred kilobytes and comes back every turn. Locked: threads share it."""
+    """That of a long conversation has a hundred kilobytes and comes back every turn."""
 
     def __init__(self, most_bytes: int = 128 * 1024 * 1024) -> None:
-        # Found by their ends and compared: to hash a hundred kilobytes takes twenty times as long.
+        # By their ends: to hash a hundred kilobytes takes twenty times as long as to compare them.
         self._blocks = ByteBoundedCache[tuple[int, int, bytes, bytes], tuple[bytes, Block]](
             most_bytes,
             owner_of=lambda key: key[0],
@@ -319,7 +314,7 @@ class BlockCache:
         self._lock = Lock()
 
     def read(self, caller: int, stored_bytes: bytes) -> Block | None:
-        key = caller, len(stored_bytes), stored_bytes[:BLOCK_SAMPLE_BYTES], stored_bytes[-BLOCK_SAMPLE_BYTES:]
+        key = caller, len(stored_bytes), stored_bytes[:256], stored_bytes[-256:]
         with self._lock:
             known_bytes, known_block = self._blocks.get(key) or (b"", None)
         if known_bytes == stored_bytes:
@@ -332,13 +327,11 @@ class BlockCache:
 
 
 class Services:
-    def __init__(
-        self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction = NOTHING_REDACTED
-    ) -> None:
+    def __init__(self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction | None = None) -> None:
         self.store = store
         self.keeper = keeper
         self.emit = emit
-        self.redaction = redaction
+        self.redaction = redaction or Redaction()
         self.secret = StoreSecret(store)
         self.accepted = AcceptedCallers()
         self.learned = LearnedWindows()

@@ -12,6 +12,7 @@ clear_results   steps that shorten results, as they arrive or when they are old,
 drop_middle     the fold without a model: the user's words and a ledger of acts
 summary         the fold by a model: transcript, settings, the check of its answer
 
+reasons         why a block is made, and why a history stays as it is
 rules           `Rules` (a compiled policy) and `Facts` (known facts about a request)
 block           steps by name, `Block`, and the other values that a store keeps
 marked_history  a client's history as a policy reads it, and the messages behind a block

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from proxy.history.grouping import snap
 from proxy.history.messages import Message
 from proxy.shorten.pipeline import Draft, StepReport, run
+from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
@@ -35,7 +36,7 @@ class Attempt(Struct, frozen=True):
     reports: tuple[StepReport, ...]
 
 
-def find_best_attempt(state: ConversationState, limit: int, reason: str) -> Attempt:
+def find_best_attempt(state: ConversationState, limit: int, reason: BlockReason) -> Attempt:
     """Return the first attempt that reaches the target (well under the limit if it loses something), else the best."""
     goal = state.rules.find_goal(limit, reason)
     attempts: list[Attempt] = []
@@ -55,7 +56,7 @@ def find_best_attempt(state: ConversationState, limit: int, reason: str) -> Atte
     return best
 
 
-def clear_old(state: ConversationState, draft: Draft, reason: str) -> Attempt:
+def clear_old(state: ConversationState, draft: Draft, reason: BlockReason) -> Attempt:
     return _build_attempt("cleared", state, *run(state.rules.when_full, draft), reason)
 
 
@@ -64,7 +65,9 @@ def _makes_it_fit(state: ConversationState, attempt: Attempt) -> bool:
     return usable_tokens is None or state.size - attempt.freed <= usable_tokens
 
 
-def _make_attempts(state: ConversationState, goal: int, reason: str, earlier: Sequence[Attempt]) -> Iterator[Attempt]:
+def _make_attempts(
+    state: ConversationState, goal: int, reason: BlockReason, earlier: Sequence[Attempt]
+) -> Iterator[Attempt]:
     policy_keep = state.rules.keep
     quarter = replace(policy_keep, tokens=policy_keep.tokens // 4)
     for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
@@ -84,7 +87,7 @@ def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
     return None
 
 
-def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Attempt]:
+def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> Iterator[Attempt]:
     summary, tokens_before = state.newer_summary, state.count_view()
     if summary is None:
         return
@@ -106,7 +109,7 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
 
 
-def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:
+def _fold_oldest(state: ConversationState, draft: Draft, reason: BlockReason, excess: int, goal: int) -> Attempt:
     """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
     cleared_draft, reports = run(state.rules.when_full, replace(draft, goal=goal))
     middle = cleared_draft.middle
@@ -142,7 +145,7 @@ def _build_attempt(
     state: ConversationState,
     draft: Draft,
     reports: tuple[StepReport, ...],
-    reason: str,
+    reason: BlockReason,
 ) -> Attempt:
     new_state = state.with_draft(draft, reason)
     freed_tokens = state.count_view() - new_state.count_view()

@@ -27,6 +27,7 @@ from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOut
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, decode_window
 from proxy.shorten.pipeline import Step
+from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import Anchor
 from proxy.shorten.summary import NOTES_HEADING, Summary
 
@@ -82,7 +83,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
     always: tuple[Step, ...] = ()
     window: int | None = None
     """The usable window of its request; the always-steps use it for later messages, too."""
-    reason: str = ""
+    reason: BlockReason = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None

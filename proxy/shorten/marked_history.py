@@ -21,6 +21,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import Calibration
 from proxy.shorten.fold import count_bytes
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft, is_spared, run
+from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts, Rules
 
 
@@ -85,7 +86,7 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
         )
 
     @property
-    def short_by(self) -> str:
+    def short_by(self) -> Reason:
         """The setting by which the conversation is too short to be compacted by choice; else empty."""
         rules, body = self.rules, self.body
         if Groups(self.body_columns.group_starts(body)).are_fewer_than(rules.min_groups):

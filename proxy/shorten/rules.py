@@ -22,6 +22,7 @@ from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOut
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices, find_share_worth_clearing
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
+from proxy.shorten.reasons import BlockReason
 from proxy.shorten.summary import Summary, SummaryRules
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
@@ -162,9 +163,9 @@ class Rules(Struct, frozen=True):
             return f"{name}: {value}"
         return f"{name}: {value} ({tokens} here)"
 
-    def limits(self, facts: "Facts") -> list[tuple[int, str]]:
+    def limits(self, facts: "Facts") -> list[tuple[int, BlockReason]]:
         """List the sizes over which a block is made, lowest first, each with the reason of the block."""
-        limits = [(edge, "cliff") for edge in facts.prices.cliffs]
+        limits: list[tuple[int, BlockReason]] = [(edge, "cliff") for edge in facts.prices.cliffs]
         usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         if usable is not None and base is not None:
             limit = usable  # a larger request would be refused, whatever the policy says

@@ -36,12 +36,10 @@ from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import find_speaker, make_notes
 from proxy.shorten.marked_history import MarkedHistory, build_tail, count_all, leave_out_false_promises, mark_body
 from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth
+from proxy.shorten.reasons import WINDOW_REASONS, BlockReason
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.shorten.summary import Summary
 
-WINDOW_REASONS = ("window", "cliff")
-OPENING_REASON = "opening"
-REASONING_REFUSED = "signature"
 _REASONING = StripReasoning(with_calls=True, signed=True)
 
 
@@ -94,7 +92,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             block_view = block.apply(self.body)
         tail = build_tail(self, block, block_view)
         # Under an opening block nothing was folded: what left unrepaired before it was stored stays as it is.
-        if has_block and self.rules.repair and block.reason != OPENING_REASON:
+        if has_block and self.rules.repair and block.reason != "opening":
             tail = _repair_tail(block_view, tail, self.request.wire)
         if block.reasoning_until:
             block_view = _strip_reasoning(block_view, block.reasoning_until)
@@ -138,8 +136,10 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     @property
     def tools(self) -> bytes | None:
-        pruned_names = [name for name in self.block.pruned if name != self.request.forced_tool]
-        tools = remove_pruned_tools(self.request.tools, pruned_names)
+        tools = self.request.tools
+        if self.block.pruned:
+            pruned_names = [name for name in self.block.pruned if name != self.request.forced_tool]
+            tools = remove_pruned_tools(tools, pruned_names)
         # From the first block on, at the same place ever after: in an upstream's cache the tools come before all else.
         if self.rules.recall_tool and (self.has_block or not self.is_untouched):
             return offer_tool(tools, self.rules.recall_tool, RECALL.name)
@@ -211,7 +211,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
     def count_view(self) -> int:
         return self.calibration.calibrate(count_all(self.columns, self.view, self.estimate))
 
-    def find_exceeded_limit(self) -> tuple[int, str] | None:
+    def find_exceeded_limit(self) -> tuple[int, BlockReason] | None:
         limits = self.rules.limits(self.facts)
         if not limits or self.size <= limits[0][0]:
             return None
@@ -337,9 +337,9 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
     def _groups(self) -> Groups:
         return Groups(self.columns.group_starts(self.view))
 
-    def with_draft(self, draft: Draft, reason: str, summary: Summary | None = None) -> "ConversationState":
+    def with_draft(self, draft: Draft, reason: BlockReason, summary: Summary | None = None) -> "ConversationState":
         parts, covers = self._close_draft(draft)
-        is_refused = self.block.is_reasoning_refused or reason == REASONING_REFUSED
+        is_refused = self.block.is_reasoning_refused or reason == "signature"
         focus = self.block.focus
         if summary is not None and self.facts.force:
             focus = self.facts.focus
@@ -433,7 +433,7 @@ def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) 
         parts,
         always=always,
         window=facts.usable_tokens,
-        reason=OPENING_REASON,
+        reason="opening",
         policy=rules.label,
         text_style=is_text_style(body),
     )

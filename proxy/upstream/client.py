@@ -8,7 +8,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from http import HTTPStatus
 from math import inf
 from typing import Self
@@ -33,6 +33,7 @@ from proxy.wire.http_head import (
     Caller,
     Headers,
     Trace,
+    find_credentials,
     find_encoding,
     find_header,
     remove_headers,
@@ -43,7 +44,7 @@ from proxy.wire.http_head import (
 Body = bytes | AsyncIterator[bytes] | None
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, dict=True):  # with a dict: its identity is found once
     """`path` is below /v1 and in its normal form."""
 
     method: str
@@ -57,6 +58,11 @@ class Call(Struct, frozen=True):
     request_id: str = ""
     trace: Trace | None = None
     """None: a client's `traceparent` is forwarded as it came."""
+
+    @cached_property
+    def identity(self) -> Headers:
+        """All credentials that it shows."""
+        return (*find_credentials(self.headers, self.query), *self.caller.identified_by)
 
 
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:

@@ -18,6 +18,7 @@ from proxy.history import splice
 from proxy.history.messages import Message, ToolCall
 from proxy.history.request import Request
 from proxy.recall.tool import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
+from proxy.shorten.reasons import Reason
 from proxy.summary.question import Try
 from proxy.wire.event_streams import EventReader
 from proxy.wire.json_body import (
@@ -140,7 +141,7 @@ class RequestFormat(ABC):
             return -1
         return match.end()
 
-    def why_relayed(self, _source: bytes, /) -> str:
+    def why_relayed(self, _source: bytes, /) -> Reason:
         """A code for `x-compaction-reason` if the history cannot be shortened here."""
         return ""
 

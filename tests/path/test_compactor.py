@@ -100,7 +100,7 @@ class CompactorUnderTest:
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
         call = Call("POST", path, "", (KEY, *headers), sent, caller)
         return await self.compactor.prepare(
-            call, sent, self.client, PolicyChoice(((100, CompiledPolicy.compile("small", policy)),))
+            call, sent, self.client, PolicyChoice(((100, CompiledPolicy.compile("small", policy, {})),))
         )
 
     async def send(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
@@ -501,7 +501,7 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
 
     monkeypatch.setattr(chat_format.ChatFormat, "parse", note)
     rollouts = {"a": 50, "b": 100}
-    choice = PolicyChoice(tuple((share, CompiledPolicy.compile(name, SMALL)) for name, share in rollouts.items()))
+    choice = PolicyChoice(tuple((share, CompiledPolicy.compile(name, SMALL, {})) for name, share in rollouts.items()))
     policies = []
     for task in range(20):
         for steps in (15, 16):

@@ -4,8 +4,6 @@ import pytest
 
 from proxy.path.actions import Decision
 from proxy.path.answers import report_compaction
-from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE
-from proxy.path.planning import NO_SUMMARY
 from proxy.path.remedies import plan_untouched
 from tests.support.messages import request, user
 
@@ -16,13 +14,13 @@ REQUEST = request(user("Hello."))
     ("reason", "plan_reason", "says"),
     [
         ("floor", "floor", "Nothing to compact: of 5,000 tokens nothing more can go."),
-        (NO_SUMMARY, NO_SUMMARY, "Nothing was compacted.\nNo summary was written"),
-        (FOCUS_UNUSED, NO_SUMMARY, "Nothing was compacted.\nNo summary was written"),
-        (ORIGINALS_UNWRITABLE, "", "Nothing was compacted: the originals could not be saved."),
+        ("no-summary", "no-summary", "Nothing was compacted.\nNo summary was written"),
+        ("focus-unused", "no-summary", "Nothing was compacted.\nNo summary was written"),
+        ("originals-unwritable", "", "Nothing was compacted: the originals could not be saved."),
     ],
 )
 def test_a_compaction_that_came_to_nothing_is_reported_with_its_cause(reason, plan_reason, says):
     decision = Decision("none", reason, plan=plan_untouched(REQUEST, 5_000, plan_reason))
     report = report_compaction(decision, "the parser")
     assert report.startswith(says)
-    assert ("focus (the parser) was not used" in report) == (reason == FOCUS_UNUSED)
+    assert ("focus (the parser) was not used" in report) == (reason == "focus-unused")

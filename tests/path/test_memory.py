@@ -307,7 +307,7 @@ async def test_a_conversation_that_learned_nothing_stores_nothing(recall):
 
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):
-    learned, warnings = recall.conversation(US).window_keys(US.tenant)
+    learned, warnings = recall.conversation(US).window_keys
     await store.write_fact(warnings, encode_window(Window(total=9_000, origin="live")), 60)
     assert (await find_block_of(recall)).window == Window(total=9_000, origin="live")
     await store.write_fact(learned, encode_window(Window(total=8_000, origin="learned")), 60)
@@ -326,7 +326,7 @@ async def test_another_worker_remembers_the_same(recall, store):
     "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
 )
 async def test_an_unreadable_value_is_unknown(recall, store, garbage):
-    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.conversation(US).window_keys(US.tenant)]
+    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.conversation(US).window_keys]
     for key in keys:
         await store.write_fact(key, garbage, 60)
     await store.put_block(make_block_key(US.tenant, LINKS[2]), garbage)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.path.actions import KeepOriginals, Opening, Refusal, StoreBlock
-from proxy.path.conversation import ORIGINALS_UNWRITABLE, Writing, choose_originals
+from proxy.path.conversation import Writing, choose_originals
 from proxy.shorten.rules import Facts, Keep, Rules
 from tests.support.compaction_worker import Driver, Worker
 from tests.support.messages import body, call, history, parse_request, user
@@ -71,7 +71,7 @@ def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wa
 def test_the_policy_decides_about_folding_without_an_original(allowed, usable_tokens, outcome):
     decision = Turn(make_worker(usable_tokens), WORK, writes=False, without_originals=allowed).prepare()
     assert decision.outcome == outcome
-    assert (decision.reason == ORIGINALS_UNWRITABLE) == (outcome == "none")
+    assert (decision.reason == "originals-unwritable") == (outcome == "none")
 
 
 def test_an_existing_block_is_applied_while_nothing_can_be_written():
@@ -109,7 +109,7 @@ def test_of_an_unknown_caller_nothing_is_folded_either_while_nothing_can_be_writ
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
     turn = Turn(new, WORK, writes=False, is_known=False, without_originals=allowed)
     decision = turn.prepare()
-    assert (decision.outcome, decision.reason) == ("none", ORIGINALS_UNWRITABLE)
+    assert (decision.outcome, decision.reason) == ("none", "originals-unwritable")
 
 
 @pytest.mark.parametrize(("allowed", "is_folded"), [("never", False), ("to_fit", True)])

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.config import Config, Occasion
-from proxy.path.request_context import CACHED_CHARS_MAX, PolicySelector, compute_rollout_position
+from proxy.path.request_context import PolicySelector, compute_rollout_position
 from tests.support.messages import assistant, request, user
 
 KEY = b"k" * 32
@@ -52,7 +52,7 @@ def test_a_rollout_position_is_the_same_in_every_process():
 def test_long_words_of_a_client_are_answered_and_not_remembered():
     offers = PolicySelector(CONFIG, {})
     for number in range(50):
-        offers.select(Occasion(upstream="default", model="m" * CACHED_CHARS_MAX + str(number)))
+        offers.select(Occasion(upstream="default", model="m" * 256 + str(number)))
     assert offers.cached_count == 0
     offers.select(Occasion(upstream="default", model="gpt-4o", tag="nightly"))
     assert offers.cached_count == 1

@@ -74,7 +74,7 @@ async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
     probe = WindowProbe(LearnedWindows())
     await probe_window(probe, client)
     once = len(up.requests)
-    monkeypatch.setattr(request_context, "PROBE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(WindowProbe, "INTERVAL_SECONDS", 0.0)
     up.script = by_path({"/v1/models": answer({"data": [{"id": "qwen3", "max_model_len": 65_536}]})}, NOTHING)
     assert await probe_window(probe, client) == Window(total=65_536, origin="live")
     assert len(up.requests) == 2 * once
@@ -99,7 +99,7 @@ async def test_only_the_clients_credentials_go_along(client, up):
         answer({"data": [{"id": "qwen3", "max_model_len": "much"}]}),
         answer(gzip.compress(json.dumps({"data": []}).encode()), headers=[("content-encoding", "gzip")]),
         answer({"data": [{"id": "qwen3", "max_model_len": 1}]}, status=401),
-        answer(b'{"data": []}' + b" " * (request_context.PROBE_ANSWER_MAX_BYTES + 1)),
+        answer(b'{"data": []}' + b" " * (WindowProbe.ANSWER_MAX_BYTES + 1)),
     ],
     ids=["text", "empty", "list", "string", "word", "gzip", "401", "huge"],
 )

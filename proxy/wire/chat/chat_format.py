@@ -15,6 +15,7 @@ import msgspec
 from proxy.history import splice
 from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
+from proxy.shorten.reasons import Reason
 from proxy.wire import marks
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.chat.chat_answers import ChatAnswers
@@ -93,7 +94,7 @@ class ChatFormat(RequestFormat):
             earlier = tuple(offset + moved_bytes for offset in earlier)
         return {"offsets": earlier + tuple(offset + removed_bytes for offset in request.offsets)}
 
-    def why_relayed(self, source: bytes, /) -> str:
+    def why_relayed(self, source: bytes, /) -> Reason:
         # LiteLLM passes this member on to models that speak Responses:
         # <https://docs.litellm.ai/docs/response_api>.
         if b'"previous_response_id"' not in source:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
+from proxy.shorten.reasons import Reason
 from proxy.summary.question import Try
 from proxy.wire import marks
 from proxy.wire.http_head import Headers, find_header
@@ -132,7 +133,8 @@ class MessagesFormat(PiecedFormat):
         system = find_raw(source, places, "system")
         return read_list(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
 
-    def why_relayed(self, source: bytes, /) -> str:
+    def why_relayed(self, source: bytes, /) -> Reason:
+        """It asks for a compaction by the provider, or comes after one."""
         # First by its bytes, which is quick. The arguments of a tool call may hold such a type, too.
         if b'"compact' in source and _COMPACTION.search(source) is not None and _is_compacting(source):
             return "provider-compacts"

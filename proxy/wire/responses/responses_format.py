@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
+from proxy.shorten.reasons import Reason
 from proxy.summary.question import Try
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
 from proxy.wire.pieces import PiecedFormat, PiecedRequest, find_types, read_list, replace_list
@@ -41,7 +42,7 @@ class ResponsesFormat(PiecedFormat):
             source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
         )
 
-    def why_relayed(self, source: bytes, /) -> str:
+    def why_relayed(self, source: bytes, /) -> Reason:
         # First by its bytes, which is quick; a tool may have a parameter of such a name.
         members: set[str] = set()
         for key in (b'"previous_response_id"', b'"conversation"', b'"context_management"'):

@@ -1,0 +1,32 @@
+"""The reasons of decisions: headers, log, metrics and admin pages show them, and docs/policies.md explains them."""
+
+from typing import Literal
+
+BlockReason = Literal["", "stride", "cold", "window", "cliff", "forced", "opening", "signature"]
+"""Why a block was made. It is stored with the block."""
+
+Reason = Literal[
+    BlockReason,
+    "overflow_retry",
+    "reasoning-removed",
+    "shortened-refused",
+    "floor",
+    "min_groups",
+    "min_turns",
+    "summary-pending",
+    "notes-pending",
+    "breaker-open",
+    "switched-off",
+    "no-summary",
+    "summary-no-gain",
+    "focus-unused",
+    "originals-unwritable",
+    "window-unknown",
+    "not-understood",
+    "provider-compacts",
+    "history-elsewhere",
+    "whole-history-asked",
+    "path-not-compacted",
+]
+
+WINDOW_REASONS: tuple[BlockReason, ...] = ("window", "cliff")
