@@ -10,8 +10,10 @@ The ledger is made from the client's own messages, never from an earlier one: it
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import ClassVar
 
 from msgspec import Struct, field
@@ -20,7 +22,7 @@ from msgspec.structs import replace
 from proxy.history import agents
 from proxy.history.agents import STATEFUL, Hint, find_command_line, remove_folder_change
 from proxy.history.grouping import list_callers
-from proxy.history.messages import NOTE, Message, ToolCall
+from proxy.history.messages import Message, ToolCall
 from proxy.history.observations import find_output_within
 from proxy.shorten.acts import FileUse, acts_on_world, list_file_uses
 from proxy.shorten.fold import (
@@ -93,7 +95,7 @@ class Entry(Struct, frozen=True):
 
 
 class Ledger(Struct):
-    pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in Section})
+    pages: defaultdict[Section, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
 
     def enter(self, entry: Entry) -> None:
         page = self.pages[entry.section]
@@ -108,16 +110,21 @@ class Ledger(Struct):
         """The sections in at most *budget* bytes. Those that need least of their share leave the rest to the others."""
         for path in self.pages[Section.CHANGED]:
             self.pages[Section.READ].pop(path, None)
-        pages = {section: [*reversed(page.values())] for section, page in self.pages.items() if page}
-        weights = sum(section.weight for section in pages)
-        texts = dict[Section, str]()
-        for section in sorted(pages, key=lambda section: _count_characters(pages[section]) / section.weight):
-            text = _render_section(section, pages[section], budget * section.weight // weights - 1)
+        weights = 0
+        needs = dict[Section, float]()
+        for section in Section:
+            entries = self.pages[section].values()
+            if entries:
+                weights += section.weight
+                needs[section] = _count_characters(entries) / section.weight
+        texts = dict.fromkeys(Section, "")
+        for section in sorted(needs, key=needs.__getitem__):
+            newest_first = [*reversed(self.pages[section].values())]
+            texts[section] = _render_section(section, newest_first, budget * section.weight // weights - 1)
             weights -= section.weight
-            if text:
-                texts[section] = text
-                budget -= _count_bytes(text) + 1
-        return "\n".join(texts[section] for section in Section if section in texts)
+            if texts[section]:
+                budget -= _count_bytes(texts[section]) + 1
+        return "\n".join(filter(None, texts.values()))
 
 
 def write_ledger(
@@ -223,8 +230,11 @@ def _enter_use(use: FileUse) -> Entry:
 
 def _render_command(call: ToolCall) -> str:
     command = remove_folder_change(find_command_line(call.named))[:1_000]
-    lines = (line.strip() for line in command.split("\n"))
-    return cut_first_line(" ".join(line for line in lines if line and not line.startswith("#")), EXCERPT_CHARACTERS)
+    lines = list[str]()
+    for line in map(str.strip, command.split("\n")):
+        if not line.startswith("#"):
+            lines.append(line)
+    return cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
 
 
 def _quote_user(section: Section, words: str) -> Entry:
@@ -236,8 +246,11 @@ def _describe_act(outcome: ResultOutcome, result: str) -> str:
     ending = _describe_ending(outcome, result)
     if len(result) <= EXCERPT_CHARACTERS:
         return ending
-    last_lines = [" ".join(line.split()) for line in outcome.lines[-3:] if line.strip() not in ending]
-    return "; ".join((ending, *last_lines))
+    text = ending
+    for line in outcome.lines[-3:]:
+        if line.strip() not in ending:
+            text += f"; {' '.join(line.split())}"
+    return text
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
@@ -275,7 +288,10 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
     heading = section.title
     if remarks:
         heading += f" ({', '.join(remarks)})"
-    return f"{heading}:" + "".join(rows[number] for number in sorted(rows, reverse=not section.is_newest_first))
+    heading += ":"
+    for number in sorted(rows, reverse=not section.is_newest_first):
+        heading += rows[number]
+    return heading
 
 
 def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:
@@ -290,17 +306,15 @@ def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[i
     return rows
 
 
-def _count_characters(entries: Sequence[Entry]) -> int:
-    return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries)
+def _count_characters(entries: Iterable[Entry]) -> int:
+    characters = 0
+    for entry in entries:
+        characters += len(entry.text) + len(entry.ending) + 1
+    return characters
 
 
 def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
-
-
-SHORTEST_REMARK_CHARACTERS = 40
-"""A shorter text beside a call ("Now the tests.") tells nothing."""
-CONCLUSIONS = "What the assistant said, in part:"
 
 
 class DropMiddle(Struct, frozen=True):
@@ -323,41 +337,33 @@ class DropMiddle(Struct, frozen=True):
         removed_messages = [message for message in draft.middle if id(message) not in kept_ids]
         if not removed_messages:
             return draft
-        lines = [self._describe(draft, kept_ids, removed_messages)]
-        lost_count = count_words(removed_messages)
+        stop = max(map(attrgetter("stop"), removed_messages))
+        origin = draft.origin[find_unsummarized_start(draft, kept_ids) : stop]
+        kept_starts = draft.find_staying_starts(kept_ids)
+        conclusions, ledger_bytes = "", draft.bytes_within(0.25, self.ledger)
+        if draft.bare:
+            ledger_bytes //= 2
+        else:
+            conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, 3_000))
+        lost_documents = find_lost_documents(draft, kept_ids)
+        ledger = write_ledger(origin, ledger_bytes, kept_starts=kept_starts, lost_documents=lost_documents)
+        lines, lost_count = [conclusions, ledger], count_words(removed_messages)
         if lost_count:
             lines.append(" ".join(filter(None, (LOST_WORDS.format(lost_count), draft.pointer))))
         return fold_stretches(draft, kept_ids, "\n".join(filter(None, lines)))
 
-    def _describe(self, draft: Draft, kept_ids: set[int], removed_messages: Sequence[Message]) -> str:
-        kept_starts = {message.start for message in draft.list_staying(kept_ids) if message.made != NOTE}
-        origin = draft.origin[
-            find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed_messages)
-        ]
-        ledger_bytes = draft.bytes_within(0.25, self.ledger)
-        if draft.bare:
-            ledger_bytes //= 2
-        ledger = write_ledger(
-            origin,
-            ledger_bytes,
-            kept_starts=kept_starts,
-            lost_documents=find_lost_documents(draft, kept_ids),
-        )
-        if draft.bare:
-            return ledger
-        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, 3_000))
-        return "\n".join(filter(None, (conclusions, ledger)))
-
 
 def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:
-    room -= len(CONCLUSIONS)
+    heading = "What the assistant said, in part:"
+    room -= len(heading)
     lines = list[str]()
     for message in reversed(messages):
         if message.role != "assistant" or message.start in kept_starts:
             continue
         text = " ".join(message.text[:TEXT_CHARACTERS].split())
         line = f"- {cut_line(text, EXCERPT_CHARACTERS)}"
-        if not text or (message.calls and len(text) < SHORTEST_REMARK_CHARACTERS) or line in lines:
+        says_little = bool(message.calls) and len(text) < 40  # noqa: PLR2004 ("Now the tests.")
+        if not text or says_little or line in lines:
             continue
         room -= _count_bytes(line) + 1
         if room < 0:
@@ -365,4 +371,4 @@ def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int]
         lines.append(line)
     if not lines:
         return ""
-    return "\n".join((CONCLUSIONS, *reversed(lines)))
+    return "\n".join((heading, *reversed(lines)))

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from hashlib import blake2b
 from math import sqrt
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
@@ -37,7 +38,10 @@ def estimate_payback(before: Sequence[Message], after: Sequence[Message], count:
     start = count_shared(before, after)
 
     def add_up(messages: Sequence[Message]) -> int:
-        return sum(count(message.raw) for message in messages)
+        tokens = 0
+        for message in messages:
+            tokens += count(message.raw)
+        return tokens
 
     new_tokens = add_up(after[start:])
     saved_tokens = add_up(before[start:]) - new_tokens
@@ -181,7 +185,7 @@ def decode_window(value: bytes) -> Window:
 
 
 def compute_relative_prices(window: Window) -> Prices:
-    cliffs = tuple(cliff.above for cliff in window.cliffs)
+    cliffs = tuple(map(attrgetter("above"), window.cliffs))
     prices = window.prices
     if prices is None or not prices.input:
         return Prices(cliffs=cliffs, ends_only=window.ends_only)

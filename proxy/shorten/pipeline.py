@@ -6,8 +6,9 @@ fixed, made nothing longer, and parted no call from its result. If it did, its w
 so.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
+from operator import attrgetter
 from typing import ClassVar, Protocol
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from proxy.history.chain import remove_wrapping
 from proxy.history.grouping import count_flaws, find_callers
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import NOTE, Message, ToolCall
 
 BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]
@@ -72,15 +73,30 @@ class Draft(Struct, frozen=True):
 
     @property
     def middle_stop(self) -> int:
-        return max((message.stop for message in self.middle), default=0)
+        return max(map(attrgetter("stop"), self.middle), default=0)
 
     def count_all(self, messages: Iterable[Message]) -> int:
-        return sum(self.count(message.raw) for message in messages)
+        tokens = 0
+        for message in messages:
+            tokens += self.count(message.raw)
+        return tokens
 
-    def list_staying(self, kept_ids: Container[int]) -> list[Message]:
+    def list_staying(self, kept_ids: Container[int]) -> Iterator[Message]:
         """The messages between the head and the newest part that a fold leaves, if it keeps these of the middle."""
-        before = [message for message in self.before if message.stop]  # the head has no places
-        return [*before, *(message for message in self.middle if id(message) in kept_ids)]
+        for message in self.before:
+            if message.stop:  # the head has no places
+                yield message
+        for message in self.middle:
+            if id(message) in kept_ids:
+                yield message
+
+    def find_staying_starts(self, kept_ids: Container[int]) -> set[int]:
+        """The starts of these messages; notes stand for others."""
+        starts = set[int]()
+        for message in self.list_staying(kept_ids):
+            if message.made != NOTE:
+                starts.add(message.start)
+        return starts
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
         """Return a budget: *max_bytes*, but no more than this share of the goal."""
@@ -143,13 +159,17 @@ def find_worth(step: Step) -> Worth | None:
 
 def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
     """Return the most tokens that these steps could clear of the free messages; infinite if a step cannot tell."""
-    pairs = [(message, call) for message, call in draft.pair_with_calls() if draft.free(message)]
-    saving = 0.0
+    worths = []
     for step in steps:
         worth = find_worth(step)
         if worth is None:
             return inf
-        saving += sum(worth(message, call, draft.count) for message, call in pairs)
+        worths.append(worth)
+    saving = 0.0
+    for message, call in draft.pair_with_calls():
+        if draft.free(message):
+            for worth in worths:
+                saving += worth(message, call, draft.count)
     return saving
 
 
@@ -190,8 +210,9 @@ def _find_breach(before: Draft, after: Draft) -> str:
     if _count_bytes(after.middle) + len(after.tools or b"") > _count_bytes(before.middle) + len(before.tools or b""):
         return "it made the history longer"
     remaining_ids = set(map(id, after.middle))
-    if any(id(message) not in remaining_ids for message in before.middle if not before.may_fold(message)):
-        return "it touched a fixed message"
+    for message in before.middle:
+        if id(message) not in remaining_ids and not before.may_fold(message):
+            return "it touched a fixed message"
     if len(after.middle) != len(before.middle) and count_flaws(after.view).worse_than(count_flaws(before.view)):
         return "it left a call without its result"
     return ""
