@@ -92,10 +92,11 @@ def acts_on_world(call: ToolCall) -> bool:
     databases = {"psql", "mysql", "sqlite3", "mariadb", "sqlcmd", "mongosh", "clickhouse-client"}
     if STATEMENT.search(command) and not databases.isdisjoint(command.split()):
         return True
-    return any(_acts(skip_words_before_command(part.split())) for part in split_commands(command))
+    return any(map(_acts, split_commands(command)))
 
 
-def _acts(words: Sequence[str]) -> bool:
+def _acts(simple_command: str) -> bool:
+    words = skip_words_before_command(simple_command.split())
     program = posixpath.basename("".join(words[:1]))
     if not program or program in READING_PROGRAMS:
         return False
@@ -153,12 +154,6 @@ FILE_PROGRAMS = (
     FileProgram("git-restore", "restored"),
     FileProgram("git-checkout", "restored", ("--",)),
 )
-CHANGES = {
-    "deleted": ("delete", "remove"),
-    "moved": ("move", "rename"),
-    "written": ("write", "create", "save"),
-    "added to": ("append", "insert"),
-}
 
 
 def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
@@ -172,8 +167,9 @@ def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
             change = _name_change(call)
             uses = [FileUse(path, change) for path in _list_argument_paths(values)]
         case "patch":
-            for text in [value for value in values.values() if isinstance(value, str)] or [call.arguments]:
-                uses += list_patched_files(text)
+            for text in values.values() or [call.arguments]:
+                if isinstance(text, str):
+                    uses += list_patched_files(text)
         case "run":
             return _read_command(find_command_line(values))
         case _:
@@ -187,11 +183,16 @@ def list_read_paths(call: ToolCall) -> list[str]:
     return [use.path for use in list_file_uses(call)[0] if not use.change]
 
 
+def list_changed_paths(call: ToolCall) -> list[str]:
+    return [use.path for use in list_file_uses(call)[0] if use.change]
+
+
 def is_file_text(call: ToolCall) -> bool:
     """Whether the result is only the text of files. A log is output, however it is read: no edit quotes it."""
     paths = list_read_paths(call)
-    if any(path.endswith((".log", ".out", ".err")) for path in paths):
-        return False
+    for path in paths:
+        if path.endswith((".log", ".out", ".err")):
+            return False
     if is_read(call):
         return True
     uses, is_complete = list_file_uses(call)
@@ -226,9 +227,16 @@ def _list_argument_paths(values: dict[str, Any]) -> list[str]:
 def _name_change(call: ToolCall) -> str:
     command = render_value(call.named.get("command") or "")[:20]
     name = f"{remove_server_name(call.name)} {command}".lower()
-    for change, words in CHANGES.items():
-        if any(word in name for word in words):
-            return change
+    changes = {
+        "deleted": "delete remove",
+        "moved": "move rename",
+        "written": "write create save",
+        "added to": "append insert",
+    }
+    for change, words in changes.items():
+        for word in words.split():
+            if word in name:
+                return change
     return "edited"
 
 
@@ -264,13 +272,17 @@ def _find_arguments(words: Sequence[str]) -> list[FileUse]:
     arguments = words[1:]
     if program == "git" and arguments:
         program, arguments = f"git-{arguments[0]}", arguments[1:]
+    options, names = list[str](), list[str]()
+    for word in arguments:
+        if word.startswith("-"):
+            options.append(word)
+        else:
+            names.append(word)
     for entry in FILE_PROGRAMS:
         if program not in entry.names.split():
             continue
-        if entry.options and not any(word.startswith(entry.options) for word in arguments):
-            continue
-        names = [word for word in arguments if word and not word.startswith("-")][entry.first :]
-        return [FileUse(name, entry.change) for name in names if _is_path(name)]
+        if not entry.options or any(option.startswith(entry.options) for option in options):
+            return [FileUse(name, entry.change) for name in names[entry.first :] if _is_path(name)]
     return []
 
 
@@ -303,12 +315,18 @@ INSTRUCTION_FILES = (
 )
 """Names of files by which agents are instructed, in lower case: https://agents.md, https://agentskills.io."""
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
-LINE_NUMBER = re.compile(r"^[ \t]*\d+(?:→|\t|: |\| ?)", re.MULTILINE)
-FRONT_MATTER = re.compile(r"\s*---\n(?:[\w-]+:[^\n]*\n|[ \t][^\n]*\n)*?(?:description|globs|alwaysApply|applyTo):")
-WORD_ENDS = re.compile(r"[\s<>\"'`()\[\]{}|,;]+")
-NUMBERED_THINGS = (
-    *("issue", "issues", "pr", "prs", "pull", "pulls", "request", "requests", "ticket", "tickets", "merge", "mr"),
-    "merge_requests",
+_FRONT_MATTER = re.compile(
+    r"\s*+N---\n(?:N(?:[\w-]+:|[ \t])[^\n]*\n)*?N(?:description|globs|alwaysApply|applyTo):".replace(
+        "N", r"(?:[ \t]*+\d++(?:→|\t|: |\| ?))?+"
+    )
+)
+"""Front matter of a file, also if its lines are numbered (N)."""
+_PUNCTUATION = str.maketrans(dict.fromkeys("<>\"'`()[]{}|,;", " "))
+NUMBERED_THINGS = frozenset(
+    (
+        *("issue", "issues", "pr", "prs", "pull", "pulls", "request", "requests", "ticket", "tickets", "merge", "mr"),
+        "merge_requests",
+    )
 )
 
 
@@ -340,9 +358,10 @@ def is_instruction(call: ToolCall, result: Message) -> bool:
     paths = list_read_paths(call)
     if any(map(is_instruction_path, paths)):
         return True
-    if not any(path.lower().endswith(TEXT_ENDINGS) for path in paths):
-        return False
-    return FRONT_MATTER.match(LINE_NUMBER.sub("", result.text[:1_500])) is not None
+    for path in paths:
+        if path.lower().endswith(TEXT_ENDINGS):
+            return _FRONT_MATTER.match(result.text[:1_500]) is not None
+    return False
 
 
 def is_instruction_path(path: str) -> bool:
@@ -372,7 +391,7 @@ def _find_fetched_names(call: ToolCall) -> set[str]:
     if _fetches(call):
         arguments = call.arguments[:4_000]
         words = list_name_words(f"{call.name} {arguments}")
-        for name in _list_names(arguments, may_be_bare=not set(NUMBERED_THINGS).isdisjoint(words)):
+        for name in _list_names(arguments, may_be_bare=not NUMBERED_THINGS.isdisjoint(words)):
             if "://" in name or not name.endswith(TEXT_ENDINGS):
                 names.add(name)
     return names
@@ -395,7 +414,7 @@ def _list_names(text: str, *, may_be_bare: bool = False) -> list[str]:
     """URLs, tickets such as `PROJ-12`, issues as `#12`, and names of text files. *may_be_bare*: any number is one."""
     names = list[str]()
     thing = ""
-    for word in WORD_ENDS.split(text):
+    for word in text.translate(_PUNCTUATION).split():
         name = word.strip(".:!?*@")
         if "://" in name:
             names.append(name[max(0, name.find("http")) :])

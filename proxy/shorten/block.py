@@ -9,13 +9,14 @@ As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_resu
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 from hashlib import blake2b
 from itertools import starmap
 from typing import Any, Literal, Protocol, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import asdict, fields, replace
+from msgspec import Struct, convert
+from msgspec.structs import asdict, replace
 
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
@@ -31,21 +32,18 @@ from proxy.shorten.rules import Anchor
 from proxy.shorten.summary import NOTES_HEADING, Summary
 
 STEPS: dict[str, Callable[..., Step]] = {
-    step.name: step
-    for step in (
-        ClipOutput,
-        DedupArrivals,
-        ClearResults,
-        ClearObservations,
-        ClearArguments,
-        ToolHints,
-        DedupOld,
-        StripReasoning,
-        StripAttachments,
-        OneLiners,
-        DropMiddle,
-        PruneTools,
-    )
+    ClipOutput.name: ClipOutput,
+    DedupArrivals.name: DedupArrivals,
+    ClearResults.name: ClearResults,
+    ClearObservations.name: ClearObservations,
+    ClearArguments.name: ClearArguments,
+    ToolHints.name: ToolHints,
+    DedupOld.name: DedupOld,
+    StripReasoning.name: StripReasoning,
+    StripAttachments.name: StripAttachments,
+    OneLiners.name: OneLiners,
+    DropMiddle.name: DropMiddle,
+    PruneTools.name: PruneTools,
 }
 
 
@@ -55,16 +53,17 @@ def step_to_json(step: Step) -> list[Any]:
 
 def step_from_json(name: str, settings: dict[str, Any]) -> Step:
     """The step with these settings. Those that it does not have any more are left out: earlier versions stored them."""
-    step: Any = STEPS[name]
-    names = {field.name for field in fields(step)}
-    return STEPS[name](**{key: _make_tuples(value) for key, value in settings.items() if key in names})
+    kind: Any = STEPS[name]
+    step: Step = convert(settings, kind)
+    return step
 
 
-def _make_tuples(value: Any) -> Any:  # noqa: ANN401 - JSON
-    return tuple(map(_make_tuples, value)) if isinstance(value, list) else value
+class StoredFormat(IntEnum):
+    """Versions of stored values. One of another version is read as if there were none."""
 
-
-FORMAT_VERSION = 2
+    BLOCK = 2
+    LAST_REQUEST = 4
+    SUMMARY_CANDIDATE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         if self.summary is not None:
             summary = [self.summary.covers, self.summary.text]
         value: dict[str, Any] = {
-            "format": FORMAT_VERSION,
+            "format": StoredFormat.BLOCK,
             "covers": self.covers,
             "parts": list(map(_write_part, self.parts)),
             "always": list(map(step_to_json, self.always)),
@@ -128,32 +127,29 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         """Read a stored block; None for another format, for garbage, and for a step that only a later release has."""
         try:
             value = json.loads(data)
-            if value["format"] != FORMAT_VERSION:
+            if value["format"] != StoredFormat.BLOCK:
                 return None
             block = cls._of(value)
-            if block._is_sound():  # noqa: SLF001 (its own class)
-                return block
+            block._check()  # noqa: SLF001 (its own class)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             return None
-        return None
+        return block
 
-    def _is_sound(self) -> bool:
-        """Whether its values have valid types and ranges: a history under a damaged block would be refused."""
+    def _check(self) -> None:
+        """Raise if a value has another type or range: a history under a damaged block would be refused."""
         places, texts = [self.covers], [self.reason, self.policy, self.head, self.focus, *self.pruned]
         for part in self.parts:
             places += [part.start, part.stop]
             if part.start > part.stop:
-                return False
+                raise ValueError("a part that ends before it starts")
         if self.summary is not None:
             places.append(self.summary.covers)
             texts.append(self.summary.text)
-        for place in places:
-            if type(place) is not int or not 0 <= place <= self.covers:
-                return False
-        for size in (self.window, self.nominal_tokens):
-            if size is not None and type(size) is not int:
-                return False
-        return all(isinstance(text, str) for text in texts) and type(self.reasoning_until) is int
+        convert(texts, list[str])
+        convert([*places, self.reasoning_until], list[int])
+        convert([self.window, self.nominal_tokens], list[int | None])
+        if min(places) < 0 or max(places) > self.covers:
+            raise ValueError("a place outside of the block")
 
     @classmethod
     def _of(cls, value: dict[str, Any]) -> "Block":
@@ -187,10 +183,12 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
 
     def bound_to(self, head: str) -> "Block":
         """Return the block as it is stored: text that a model wrote is bound to the head that the model had read."""
-        has_notes = any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
-        if self.summary is None and not has_notes:
-            return self
-        return replace(self, head=head)
+        is_bound = self.summary is not None
+        for part in self.parts:
+            is_bound = is_bound or (part.made == NOTE and NOTES_HEADING.encode() in part.literal)
+        if is_bound:
+            return replace(self, head=head)
+        return self
 
     def serves(self, head: str) -> bool:
         return self.head in ("", head)
@@ -255,8 +253,6 @@ FACT_SECONDS = 7 * DAY_SECONDS
 FAILED_SECONDS = 600.0
 MAX_FAILURES = 2
 """After this many failed calls for a summary in a row, no model is asked again for a day."""
-LAST_REQUEST_FORMAT_VERSION = 4
-CANDIDATE_FORMAT_VERSION = 1
 
 T = TypeVar("T")
 ReadBlock = Callable[[bytes], Block | None]
@@ -290,7 +286,7 @@ class LastRequest(Struct, frozen=True):
         ]
         if self.refused_views:
             fields.append(self.refused_views)
-        return json.dumps([LAST_REQUEST_FORMAT_VERSION, *fields]).encode()
+        return json.dumps([StoredFormat.LAST_REQUEST, *fields]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "LastRequest | None":
@@ -299,7 +295,7 @@ class LastRequest(Struct, frozen=True):
     @classmethod
     def _of(cls, value: bytes) -> "LastRequest | None":
         version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = json.loads(value)
-        if version != LAST_REQUEST_FORMAT_VERSION:
+        if version != StoredFormat.LAST_REQUEST:
             return None
         anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(view_id))
         calibration = Calibration(float(ratio), int(observations))
@@ -319,7 +315,7 @@ class SummaryCandidate(Struct, frozen=True):
     covers: int = 0
 
     def to_bytes(self) -> bytes:
-        return json.dumps([CANDIDATE_FORMAT_VERSION, self.state, self.text, self.failures]).encode()
+        return json.dumps([StoredFormat.SUMMARY_CANDIDATE, self.state, self.text, self.failures]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes, covers: int = 0) -> "SummaryCandidate | None":
@@ -328,7 +324,7 @@ class SummaryCandidate(Struct, frozen=True):
     @classmethod
     def _of(cls, value: bytes, covers: int) -> "SummaryCandidate | None":
         version, state, text, failures = json.loads(value)
-        if version != CANDIDATE_FORMAT_VERSION or state not in ("making", "ready", "failed"):
+        if version != StoredFormat.SUMMARY_CANDIDATE or state not in ("making", "ready", "failed"):
             return None
         return cls(state, str(text), int(failures), covers)
 
