@@ -26,45 +26,43 @@ FAILURE_WORDS = (
     *("out of memory", "exhausted", "unreachable", "rolled back", "rolled_back", "rolling back", "not ok ", "***"),
     *("err!", "warn", "sh: ", "fehler", "erreur", "错误", "エラー", "오류", "ошибка", "✗", "✘", "✖", "✕", "❌", "● "),
 )
-FAILURE_MARKS = (
-    r"^x \S",  # gh run view: "X step 57 deploy to production (exit 137)"
-    r"\" 5\d\d [\d-]",  # access logs: `"POST /charge HTTP/1.1" 500 17`
-    r"^e\d{4} \d\d:",  # klog: "E1125 09:00:57.000000  1 pool.go:91] pool exhausted"
-    r":\d{1,7}:\d{1,5}: ",  # compilers and linters: "main.go:7:2: undefined: foo"
+_FAILURE_MARK = re.compile(
+    r"^x \S"  # gh run view: "X step 57 deploy to production (exit 137)"
+    r"|\" 5\d\d [\d-]"  # access logs: `"POST /charge HTTP/1.1" 500 17`
+    r"|^e\d{4} \d\d:"  # klog: "E1125 09:00:57.000000  1 pool.go:91] pool exhausted"
+    r"|:\d{1,7}:\d{1,5}: ",  # compilers and linters: "main.go:7:2: undefined: foo"
+    re.MULTILINE,
 )
-HARMLESS = (
-    r"\b(?:no|0|zero|without) (?:\w+ )?(?:errors?|fail(?:ed|ures?|ing|s)?|warnings?|conflicts?|problems?)\b",
-    r"\b(?:errors?|fail(?:ed|ures?)|warnings?|conflicts?|unreachable)\W{1,4}(?:0|none|null|nil|false|\[\]|\{\})(?![\w.])",
-    r"^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
+_HARMLESS = re.compile(
+    r"\b(?:no|0|zero|without) (?:\w+ )?(?:errors?|fail(?:ed|ures?|ing|s)?|warnings?|conflicts?|problems?)\b"
+    r"|\b(?:errors?|fail(?:ed|ures?)|warnings?|conflicts?|unreachable)\W{1,4}(?:0|none|null|nil|false|\[\]|\{\})(?![\w.])"
+    r"|^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
+    re.IGNORECASE,
 )
-END_STATES = (
-    r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}\d+ pass(?:ed|ing)?\b",
-    r"ran \d+ tests? in [\d.]+s$",  # unittest
-    r"ok  \t\S+\t",  # go test: "ok  <tab>tides/berth<tab>0.31s"
-    r"0 fail$",  # bun test
-    r"0 issues\.|all checks passed!|success: no issues found|checked \d+ files? in",  # golangci-lint, ruff, mypy, biome
-    r"\[[\w./-]+ (?:\(root-commit\) )?(?=\d*[a-f])[0-9a-f]{7,40}\] \S",  # git commit
-    r"[0-9a-f]{7,40}\.\.[0-9a-f]{7,40} +\S+ +-> +\S|\* \[new (?:branch|tag)\]",  # git push
-    r"fast-forward$|successfully rebased|head is now at |merge made by",  # git merge, rebase, reset
-    r"https?://\S+/(?:pull|issues|releases?)/\S+$",  # gh pr create
-    r"[✓✔] (?:squashed|merged|rebased|closed|reopened|created)[^\n]* (?:pull request|issue) ",  # gh pr merge
-    r"successfully (?:installed|built|uninstalled) |installed \d+ packages?",  # pip, uv
-    r"(?:added|removed|changed) \d+ packages?|up to date",  # npm
-    r"test result: ok\.",
+_END_STATE = re.compile(
+    r"^[ \t]*+(?:"
+    r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}\d+ pass(?:ed|ing)?\b"
+    r"|ran \d+ tests? in [\d.]+s$"  # unittest
+    r"|ok  \t\S+\t"  # go test: "ok  <tab>tides/berth<tab>0.31s"
+    r"|0 fail$"  # bun test
+    r"|0 issues\.|all checks passed!|success: no issues found|checked \d+ files? in"  # golangci-lint, ruff, mypy, biome
+    r"|\[[\w./-]+ (?:\(root-commit\) )?(?=\d*[a-f])[0-9a-f]{7,40}\] \S"  # git commit
+    r"|[0-9a-f]{7,40}\.\.[0-9a-f]{7,40} +\S+ +-> +\S|\* \[new (?:branch|tag)\]"  # git push
+    r"|fast-forward$|successfully rebased|head is now at |merge made by"  # git merge, rebase, reset
+    r"|https?://\S+/(?:pull|issues|releases?)/\S+$"  # gh pr create
+    r"|[✓✔] (?:squashed|merged|rebased|closed|reopened|created)[^\n]* (?:pull request|issue) "  # gh pr merge
+    r"|successfully (?:installed|built|uninstalled) |installed \d+ packages?"  # pip, uv
+    r"|(?:added|removed|changed) \d+ packages?|up to date"  # npm
+    r"|test result: ok\."
+    r")(?![^\n]*[1-9]\d* (?:fail|error))",
+    re.MULTILINE,
 )
 """Lines by which a command tells that it worked, or names its product; matched at the first word."""
-
-
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
 LINES_MAX = 40
 MINOR_LINES_MAX = 10
 """Of warnings, and of errors above a report of success, at most this many stay."""
-END_LINES = 3
-_FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)
-_MARK = re.compile("|".join(FAILURE_MARKS), re.MULTILINE)
-_HARMLESS = re.compile("|".join(HARMLESS), re.IGNORECASE)
-_END_STATE = re.compile(rf"^[ \t]*+(?:{'|'.join(END_STATES)})(?![^\n]*[1-9]\d* (?:fail|error))", re.MULTILINE)
 _REFUSAL = re.compile(
     r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
     r"|unable to\b|invalid\b|no replacement was|your proposed edit has introduced|permission denied"
@@ -90,7 +88,6 @@ _REJECTED = re.compile(
 """Words of a harness if a person has refused a call, or stopped it."""
 _QUOTED_BELOW = "the user said:"
 """Claude Code's own words around those of the person."""
-_REJECTION_CHARACTERS = 1_000
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
@@ -167,8 +164,8 @@ def _read_report(text: str) -> ResultOutcome:
 def _read_lines(
     output: Output, refusal: str, message: str, exit_code: int | None, *, has_failed: bool, may_act: bool
 ) -> ResultOutcome:
-    lines = [*output.members, *output.data, *output.text.split("\n")]
-    is_diff = any(line.startswith("@@ -") for line in lines)
+    lines = output.list_lines()
+    is_diff = "\n@@ -" in "\n".join(("", *lines))
     errors, warnings = list_failure_lines(lines, is_diff=is_diff)
     end_states = _find_end_states(lines)
     end_lines = list[int]()
@@ -211,7 +208,7 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
     if find_quoting_kind(call):
         return [], 0
     output = read_output(text)
-    lines = [*output.members, *output.data, *output.text.split("\n")]
+    lines = output.list_lines()
     errors, warnings = list_failure_lines(lines, is_diff=False)
     chosen, omitted_errors = _choose_lines(lines, [], errors, warnings, LINES_MAX)
     return _cut_lines(lines, chosen), omitted_errors
@@ -230,7 +227,7 @@ def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int
         if is_diff and line[:1] in ("+", "-") and line[1:2] not in ("+", "-"):
             continue
         lower_line = line.lower()
-        if "warn" in lower_line and not _FAILURE.search(lower_line.replace("warn", "")):
+        if "warn" in lower_line and not _tells_of_failure(lower_line.replace("warn", "")):
             warnings.append(number)
         else:
             errors[number] = _find_reason(lines, number)
@@ -239,7 +236,7 @@ def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int
 
 def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
     text = _lower(lines)
-    positions = [match.start() for match in _MARK.finditer(text)]
+    positions = list(map(re.Match.start, _FAILURE_MARK.finditer(text)))
     # One expression for all words takes five times as long.
     for word in FAILURE_WORDS:
         position = text.find(word)
@@ -249,8 +246,12 @@ def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
             position = text.find(word, line_end) if line_end >= 0 else -1
     for number in dict.fromkeys(_number_lines(text, sorted(positions))):
         rest = _HARMLESS.sub("", lines[number])
-        if rest == lines[number] or _FAILURE.search(rest.lower()):
+        if rest == lines[number] or _tells_of_failure(rest.lower()):
             yield number
+
+
+def _tells_of_failure(lower_line: str) -> bool:
+    return any(map(lower_line.__contains__, FAILURE_WORDS)) or _FAILURE_MARK.search(lower_line) is not None
 
 
 def _lower(lines: Sequence[str]) -> str:
@@ -293,16 +294,16 @@ def _measure_indentation(line: str) -> int:
 
 def _find_end_states(lines: Sequence[str]) -> list[int]:
     text = _lower(lines)
-    return list(_number_lines(text, (match.start() for match in _END_STATE.finditer(text))))[-8:]
+    return list(_number_lines(text, map(re.Match.start, _END_STATE.finditer(text))))[-8:]
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
+    """The numbers of the last three lines with letters, the last one first."""
     numbers = list[int]()
-    for number in range(len(lines) - 1, max(text_start, len(lines) - 4 * END_LINES) - 1, -1):
-        has_letters = any(map(str.isalpha, lines[number][:LINE_CHARACTERS]))
-        if has_letters and len(numbers) < END_LINES:
+    for number in reversed(range(max(text_start, len(lines) - 12), len(lines))):
+        if any(map(str.isalpha, lines[number][:LINE_CHARACTERS])):
             numbers.append(number)
-    return numbers
+    return numbers[:3]
 
 
 def _choose_lines(
@@ -335,7 +336,7 @@ def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
 
 
 def find_words_of_user(result: str) -> str:
-    beginning = result[:_REJECTION_CHARACTERS].lower()
+    beginning = result[:1_000].lower()
     start = beginning.find(_QUOTED_BELOW)
     rejection = "the user doesn't want to proceed with this tool use. the tool use was rejected"
     if start < 0 or not beginning.lstrip().startswith(rejection):
@@ -344,7 +345,7 @@ def find_words_of_user(result: str) -> str:
 
 
 def holds_words_of_user(content: bytes) -> bool:
-    beginning = content[:_REJECTION_CHARACTERS]
+    beginning = content[:1_000]
     return b"tool use was rejected" in beginning and _QUOTED_BELOW.encode() in beginning
 
 
