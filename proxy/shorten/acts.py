@@ -120,7 +120,7 @@ def _acts(simple_command: str) -> bool:
     return False
 
 
-_HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
+HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
 _REDIRECTION = re.compile(r"<|(?<![=-])(\d?)>>?(?:&\d|\s*([^\s<>&]*))")
 _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
@@ -302,8 +302,8 @@ def _remove_heredocs(command: str) -> str:
             if line.startswith(end):
                 end = ""
             continue
-        lines.append(_HEREDOC.sub("", line))
-        heredoc = _HEREDOC.search(line)
+        lines.append(HEREDOC.sub("", line))
+        heredoc = HEREDOC.search(line)
         if heredoc:
             end = heredoc[2]
     return "\n".join(lines)

@@ -270,9 +270,10 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         cut = len(view)
         for place, message in enumerate(view):
             if message.stop > covers:
-                cut = place
-                break
-        if not cut or self._groups.snap(cut) != cut or any(message.start < covers for message in view[cut:]):
+                cut = min(cut, place)
+            if place >= cut and message.start < covers:
+                return None
+        if not cut or self._groups.snap(cut) != cut:
             return None
         return self._draft_before(cut, self.rules.keep)
 
