@@ -190,9 +190,8 @@ def list_changed_paths(call: ToolCall) -> list[str]:
 def is_file_text(call: ToolCall) -> bool:
     """Whether the result is only the text of files. A log is output, however it is read: no edit quotes it."""
     paths = list_read_paths(call)
-    for path in paths:
-        if path.endswith((".log", ".out", ".err")):
-            return False
+    if any(path.endswith((".log", ".out", ".err")) for path in paths):
+        return False
     if is_read(call):
         return True
     uses, is_complete = list_file_uses(call)

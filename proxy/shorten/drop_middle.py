@@ -307,10 +307,7 @@ def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[i
 
 
 def _count_characters(entries: Iterable[Entry]) -> int:
-    characters = 0
-    for entry in entries:
-        characters += len(entry.text) + len(entry.ending) + 1
-    return characters
+    return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries)
 
 
 def _count_bytes(text: str) -> int:

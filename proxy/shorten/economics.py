@@ -38,10 +38,7 @@ def estimate_payback(before: Sequence[Message], after: Sequence[Message], count:
     start = count_shared(before, after)
 
     def add_up(messages: Sequence[Message]) -> int:
-        tokens = 0
-        for message in messages:
-            tokens += count(message.raw)
-        return tokens
+        return sum(count(message.raw) for message in messages)
 
     new_tokens = add_up(after[start:])
     saved_tokens = add_up(before[start:]) - new_tokens

@@ -105,10 +105,7 @@ def is_models_turn(before: Message | None) -> bool:
 
 
 def find_speaker(messages: Iterable[Message]) -> Message | None:
-    for message in messages:
-        if message.role not in HEAD:
-            return message
-    return None
+    return next((message for message in messages if message.role not in HEAD), None)
 
 
 def frame_background(text: str) -> str:
@@ -373,15 +370,8 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
     """The place from which no summary in the view covers the history: one note describes all messages from here on."""
-    start = 0
-    for message in draft.list_staying(kept_ids):
-        if is_of_summary(message):
-            start = max(start, message.stop)
-    return start
+    return max((message.stop for message in draft.list_staying(kept_ids) if is_of_summary(message)), default=0)
 
 
 def count_bytes(messages: Iterable[Message]) -> int:
-    size = 0
-    for message in messages:
-        size += len(message.raw)
-    return size
+    return sum(len(message.raw) for message in messages)

@@ -157,14 +157,11 @@ def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[
 
     def run_steps(start: int) -> tuple[Message, ...]:
         tail = body[start:]
-        fixed = set[int]()
-        for message in tail:
-            if not message.is_bulk or message.declares_tools:
-                fixed.add(message.start)
+        fixed = frozenset(message.start for message in tail if not message.is_bulk or message.declares_tools)
         draft = Draft(
             history.request.head + block_view + body[covers:start],
             tail,
-            fixed=frozenset(fixed),
+            fixed=fixed,
             documents=history.find_documents(block.window),
             window=block.window,
             count=history.count,

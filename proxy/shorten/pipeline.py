@@ -76,10 +76,7 @@ class Draft(Struct, frozen=True):
         return max(map(attrgetter("stop"), self.middle), default=0)
 
     def count_all(self, messages: Iterable[Message]) -> int:
-        tokens = 0
-        for message in messages:
-            tokens += self.count(message.raw)
-        return tokens
+        return sum(self.count(message.raw) for message in messages)
 
     def list_staying(self, kept_ids: Container[int]) -> Iterator[Message]:
         """The messages between the head and the newest part that a fold leaves, if it keeps these of the middle."""
@@ -92,11 +89,7 @@ class Draft(Struct, frozen=True):
 
     def find_staying_starts(self, kept_ids: Container[int]) -> set[int]:
         """The starts of these messages; notes stand for others."""
-        starts = set[int]()
-        for message in self.list_staying(kept_ids):
-            if message.made != NOTE:
-                starts.add(message.start)
-        return starts
+        return {message.start for message in self.list_staying(kept_ids) if message.made != NOTE}
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
         """Return a budget: *max_bytes*, but no more than this share of the goal."""

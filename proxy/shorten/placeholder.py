@@ -102,10 +102,8 @@ def _render_arguments(call: ToolCall) -> str:
         (value,) = arguments.values()
         texts = filter(str.strip, iterate_strings(value))
         return " ".join(islice(texts, 4)) or render_value(value)
-    pairs = list[str]()
-    for key, value in islice(arguments.items(), 6):
-        pairs.append(f"{key}: {cut_first_line(render_value(value), 60)}")
-    return ", ".join(pairs)
+    pairs = islice(arguments.items(), 6)
+    return ", ".join(f"{key}: {cut_first_line(render_value(value), 60)}" for key, value in pairs)
 
 
 def _shorten_path(path: str) -> str:
