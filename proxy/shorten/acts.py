@@ -34,7 +34,7 @@ from proxy.history.messages import Message, ToolCall
 class ActingProgram(Struct, frozen=True):
     programs: str
     words: str
-    """One of them is an argument of a command that acts; if there are none, every command does."""
+    """A command that acts has one of them as an argument; if there are none, every command acts."""
     example: str
 
 
@@ -79,7 +79,7 @@ READING_PROGRAMS = frozenset(
         *("column", "strings", "xxd"),
     )
 )
-"""Programs that read or change files only: their words are names."""
+"""Their words are names, for they read or change files only."""
 STATEMENT = re.compile(r"\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|DROP\s|ALTER\s|TRUNCATE\s)", re.IGNORECASE)
 
 
@@ -131,16 +131,16 @@ PATCH = "*** Begin Patch"
 class FileUse(Struct, frozen=True):
     path: str
     change: str = ""
-    """What was done to it, as `edited`; empty if it was only read."""
+    """As `edited`; empty if it was only read."""
 
 
 class FileProgram(Struct, frozen=True):
     names: str
     change: str = ""
     options: tuple[str, ...] = ()
-    """If there are any: only a command with one of them (or a word that begins so)."""
+    """If there are any, an option begins with one of them."""
     first: int = 0
-    """The place of the first file among the words that are no options; -1: only the last word is meant."""
+    """The first file among the words that are no options; -1 if only the last is one."""
 
 
 FILE_PROGRAMS = (
@@ -157,7 +157,7 @@ FILE_PROGRAMS = (
 
 
 def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
-    """The files that a call reads and changes, and whether the call does nothing else."""
+    """The files that a call uses, and whether it does nothing else."""
     values = call.named
     uses = list[FileUse]()
     match find_kind(call.name, values):
@@ -188,7 +188,7 @@ def list_changed_paths(call: ToolCall) -> list[str]:
 
 
 def is_file_text(call: ToolCall) -> bool:
-    """Whether the result is only the text of files. A log is output, however it is read: no edit quotes it."""
+    """Whether the result is only the text of files. A log is output: no edit quotes it."""
     paths = list_read_paths(call)
     if any(path.endswith((".log", ".out", ".err")) for path in paths):
         return False
@@ -312,7 +312,7 @@ INSTRUCTION_FILES = (
     *("skill.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md"),
     *("copilot-instructions.md", ".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"),
 )
-"""Names of files by which agents are instructed, in lower case: https://agents.md, https://agentskills.io."""
+"""In lower case: https://agents.md, https://agentskills.io."""
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
 _FRONT_MATTER = re.compile(
     r"\s*+N---\n(?:N(?:[\w-]+:|[ \t])[^\n]*\n)*?N(?:description|globs|alwaysApply|applyTo):".replace(
@@ -330,10 +330,9 @@ NUMBERED_THINGS = frozenset(
 
 
 class Reading(Struct, frozen=True):
-    """One message: whether it is a document, and the names that the user gave up to here which nothing fetched yet."""
-
     is_document: bool = False
     names: frozenset[str] = frozenset()
+    """Given by the user up to this message, and not fetched yet."""
 
 
 def find_documents(
@@ -364,7 +363,7 @@ def is_instruction(call: ToolCall, result: Message) -> bool:
 
 
 def is_instruction_path(path: str) -> bool:
-    """Whether a path is that of an instruction file.
+    """Tell instruction files by their names and folders.
 
     >>> is_instruction_path("/repo/.claude/skills/deploy/SKILL.md"), is_instruction_path("src/rules/engine.py")
     (True, False)
@@ -378,7 +377,7 @@ def is_instruction_path(path: str) -> bool:
 
 def _add_names(names: frozenset[str], text: str) -> frozenset[str]:
     text = observations.remove_reminders(text)
-    # The task is at the beginning and the end of a user's message; between them is pasted text.
+    # Between the beginning and the end of a user's message is pasted text.
     if text[4_000:]:
         text = f"{text[:2_000]}\n{text[-2_000:]}"
     room = max(0, 200 - len(names))

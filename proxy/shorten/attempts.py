@@ -6,8 +6,7 @@
 4. Do the same with a smaller newest part, and last with the smallest.
 5. If the request would still not fit, fold with bare notes, then without the user's older words.
 
-Each attempt starts from the current view. The first to reach the target is taken; if none does, the one that frees
-most.
+Each starts from the current view. The first to reach the target is taken, else the one that frees most.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +35,7 @@ class Attempt(Struct, frozen=True):
 
 
 def find_best_attempt(state: ConversationState, limit: int, reason: str) -> Attempt:
-    """Return the first attempt that reaches the target (well under the limit if it loses something), else the best."""
+    """The first attempt that reaches the target, else the best."""
     goal = state.rules.find_goal(limit, reason)
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, goal, reason, attempts):
@@ -69,7 +68,7 @@ def _make_attempts(state: ConversationState, goal: int, reason: str, earlier: Se
     quarter = replace(policy_keep, tokens=policy_keep.tokens // 4)
     for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
         if keep is DEEPEST and any(_makes_it_fit(state, attempt) for attempt in earlier):
-            return  # the policy's `keep` is given up only for a request that would not fit otherwise
+            return  # an earlier one keeps what the policy keeps
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:

@@ -1,7 +1,7 @@
 r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
-The client sends the whole history every time, so a shorter form must have the same bytes each time, by any worker. A
-block covers all that earlier ones covered, and carries the always-steps for the messages after it, as they were then.
+Every worker must forward the same bytes each time. A block covers all that earlier ones covered, and carries the
+always-steps for the messages after it, as they were then.
 
 As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
 """
@@ -52,14 +52,14 @@ def step_to_json(step: Step) -> list[Any]:
 
 
 def step_from_json(name: str, settings: dict[str, Any]) -> Step:
-    """The step with these settings. Those that it does not have any more are left out: earlier versions stored them."""
+    """Settings that the step does not have any more are left out: earlier versions stored them."""
     kind: Any = STEPS[name]
     step: Step = convert(settings, kind)
     return step
 
 
 class StoredFormat(IntEnum):
-    """Versions of stored values. One of another version is read as if there were none."""
+    """A value of another version is read as if there were none."""
 
     BLOCK = 2
     LAST_REQUEST = 4
@@ -80,20 +80,20 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
     window: int | None = None
-    """The usable window of its request; the always-steps use it for later messages, too."""
+    """The usable window of its request, also for the always-steps on later messages."""
     reason: str = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
     head: str = ""
-    """The digest of the head that this summary was written under; empty if it serves any head."""
+    """The digest of the head that its summary was written under; empty for any head."""
     focus: str = ""
     reasoning_until: int = 0
-    """Messages before this place leave without their reasoning: it is bound to the history before it."""
+    """Messages before this place leave without their reasoning, which is bound to the history before it."""
     is_reasoning_refused: bool = False
-    """The upstream has refused signed reasoning in this conversation, whose model is not known to bind it."""
+    """By the upstream, though the model is not known to bind it."""
     text_style: bool = False
-    """It was made before the first tool call: user messages before that call may be observations."""
+    """Made before the first tool call: user messages before that call may be observations."""
     nominal_tokens: int | None = None
 
     def to_bytes(self) -> bytes:
@@ -119,12 +119,12 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         try:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
         except UnicodeEncodeError:
-            # A model may write half a surrogate pair, which JSON can escape and UTF-8 cannot hold.
+            # A model may write half a surrogate pair, which UTF-8 cannot hold.
             return json.dumps(value, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Block | None":
-        """Read a stored block; None for another format, for garbage, and for a step that only a later release has."""
+        """None for another format, garbage, and a step that only a later release has."""
         try:
             value = json.loads(data)
             if value["format"] != StoredFormat.BLOCK:
@@ -136,7 +136,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         return block
 
     def _check(self) -> None:
-        """Raise if a value has another type or range: a history under a damaged block would be refused."""
+        """Raise for a wrong type or range: a history under a damaged block would be refused."""
         places, texts = [self.covers], [self.reason, self.policy, self.head, self.focus, *self.pruned]
         for part in self.parts:
             places += [part.start, part.stop]
@@ -182,7 +182,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         return digest.digest()
 
     def bound_to(self, head: str) -> "Block":
-        """Return the block as it is stored: text that a model wrote is bound to the head that the model had read."""
+        """The block as it is stored: what a model wrote is bound to the head that it had read."""
         is_bound = self.summary is not None
         for part in self.parts:
             is_bound = is_bound or (part.made == NOTE and NOTES_HEADING.encode() in part.literal)
@@ -194,9 +194,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         return self.head in ("", head)
 
     def fits(self, length: int, last: int | None) -> bool:
-        """Whether it fits a body of this length: after a rewind it may have folded the last words of a person, at
-        *last*.
-        """
+        """After a rewind a block may have folded the last words of a person, at *last*."""
         if self.covers > length:
             return False
         if last is None or last >= self.covers:
@@ -216,7 +214,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
 
 
 def close(view: Iterable[Message]) -> tuple[Part, ...]:
-    """Return the parts of a block that shows these messages; untouched neighbours become one part."""
+    """The parts of a block that shows these messages; untouched neighbours become one."""
     parts: list[Part] = []
     for message in view:
         if message.literal:
@@ -241,7 +239,7 @@ def _read_part(start: int, stop: int, raw: str = "", made: str = "") -> Part:
 
 
 def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
-    """Make a part of these bytes, without cache markers: clients move theirs, and an API takes four at most."""
+    """Without cache markers: clients move theirs, and an API takes four at most."""
     unmarked_raw = remove_cache_marker(raw)
     if message is None or unmarked_raw != raw:
         return Part(start, stop, unmarked_raw, made, make_literal(unmarked_raw, start, stop, made))
@@ -252,7 +250,7 @@ DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS
 FAILED_SECONDS = 600.0
 MAX_FAILURES = 2
-"""After this many failed calls for a summary in a row, no model is asked again for a day."""
+"""After this many failed summaries in a row, no model is asked for a day."""
 
 T = TypeVar("T")
 ReadBlock = Callable[[bytes], Block | None]
@@ -276,7 +274,7 @@ class LastRequest(Struct, frozen=True):
     useless_blocks: int = 0
     requests_since_block: int = 0
     refused_views: int = 0
-    """Requests of this history that the upstream accepted only as the client had sent them."""
+    """Requests that the upstream accepted only as the client had sent them."""
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
@@ -306,11 +304,11 @@ class LastRequest(Struct, frozen=True):
 
 
 class SummaryCandidate(Struct, frozen=True):
-    """A summary of `body[:covers]`, under the chain link of its last message, so that every worker sees its state."""
+    """A summary of `body[:covers]`, stored under the chain link of its last message."""
 
     state: Literal["making", "ready", "failed"]
     text: str = ""
-    """The summary; while it is being made, the worker that makes it."""
+    """The summary, or the worker that makes it."""
     failures: int = 0
     covers: int = 0
 
@@ -330,7 +328,7 @@ class SummaryCandidate(Struct, frozen=True):
 
     @classmethod
     def claim(cls, owner: str) -> "SummaryCandidate":
-        """Return a worker's claim to be making it. *owner* is unique: an expired claim must not undo the next one."""
+        """*owner* is unique: an expired claim must not undo the next one."""
         return cls("making", owner)
 
 
@@ -338,7 +336,7 @@ NO_CANDIDATE = SummaryCandidate("failed")
 
 
 class LookUp(Struct, frozen=True):
-    """Look these keys up in the store, in one round trip. Result: `FoundValues`, None if the store did not answer."""
+    """Look these keys up in one round trip. Result: `FoundValues`, None if the store did not answer."""
 
     blocks: Sequence[str] = ()
     facts: Sequence[str] = ()
@@ -349,7 +347,7 @@ class LookUp(Struct, frozen=True):
 class Memory(Struct, frozen=True):
     block: Block | None = None
     block_key: str = ""
-    """Under which the block was found with its bytes: a deeper block at the same key takes their place."""
+    """Where the block was found with its bytes: a deeper block at the same key replaces them."""
     block_bytes: bytes | None = None
     observed: bool = False
     last: LastRequest | None = None
@@ -392,7 +390,7 @@ class Memory(Struct, frozen=True):
 
 
 def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
-    """Return the stored candidate. Its place in *keys*, which come longest first, tells how much it covers."""
+    """The place of its key in *keys*, longest first, tells how much it covers."""
     if stored is None:
         return None
     return SummaryCandidate.from_bytes(stored.value, len(keys) - 1 - keys.index(stored.key))

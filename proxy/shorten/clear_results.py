@@ -1,7 +1,7 @@
 """Steps that shorten results, as they arrive or when they are old, and drop old reasoning.
 
-On arrival nothing is in a cache yet, so it costs no rewrite. But an agent asks again for text that it cannot see, so
-only a result of more than `over` bytes and more than `share` of the window is clipped.
+On arrival nothing is in a cache yet. But an agent asks again for text that it cannot see, so only a result of more than
+`over` bytes and more than `share` of the window is clipped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class ClipOutput(Struct, frozen=True):
         if window is None:
             return self.over
         limit = max(self.over, int(BYTES_PER_TOKEN * self.share * window))
-        # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
+        # An ordinary result would fill a small window, and no step may touch the newest ones later.
         return min(limit, int(BYTES_PER_TOKEN * 0.5 * window))
 
     def _is_huge(self, message: Message, window: int | None) -> bool:
@@ -74,7 +74,7 @@ class ClipOutput(Struct, frozen=True):
             way_back = f"{render_handle(message.start, message.stop)} returns it"
         cut = partial(self._cut, call=call, way_back=way_back)
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
-        # JSON with many texts has a note for each. Of an answer only the output behind its words may be shortened.
+        # JSON with many texts has a note for each. Of an answer only the output after its words may be shortened.
         is_answer = message.role == "assistant"
         if not is_answer and not self.lines and len(shorter) > limit + 1_000:
             shorter = cut(text, limit)
@@ -128,7 +128,7 @@ def _find_ends_by_bytes(text: str, limit: int) -> tuple[str, str]:
 
 
 def is_content_over(message: Message, limit: int) -> bool:
-    """Whether the content has more bytes than this. A cache marker in it does not count."""
+    """A cache marker in the content does not count."""
     content = message.content
     return len(content) > limit and len(remove_wrapping(content)) > limit
 
@@ -172,9 +172,7 @@ class DedupArrivals(Struct, frozen=True):
 
 
 def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages with the first pointer to each result that a fold has taken exchanged for that of `origin`, the
-    body.
-    """
+    """Exchange the first pointer to each result that a fold has taken for that of `origin`, the body."""
     if REPEATED not in map(attrgetter("made"), messages):
         return tuple(messages)
     present, restored_callers = set[bytes](), dict[bytes, ToolCall | None]()
@@ -296,7 +294,7 @@ class ClearResults(Struct, frozen=True):
 def clear_pointer(
     message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None], made: str, verb: str
 ) -> Message:
-    """Rewrite a pointer to a copy that is gone. `first`: the calls of such copies, by content; `verb`: their fate."""
+    """Rewrite a pointer to a copy that is gone. `first`: the calls of such copies, by content."""
     if message.made != REPEATED:
         return message
     content = remove_wrapping(draft.origin[message.start].content)
@@ -336,11 +334,11 @@ def without_newest(items: Sequence[T], newest: int) -> Sequence[T]:
 
 
 def has_text_over(message: Message, limit: int) -> bool:
-    """Whether the text has more than this many bytes. Quotes and escapes of its JSON do not count; media do."""
+    """Quotes and escapes of JSON do not count; media do."""
     if len(message.content) <= limit or message.attached:
         return len(message.content) > limit
     if len(message.content) > 6 * limit + 2 and message.content[:1] == b'"':
-        return True  # it need not be read: no character takes more than this in JSON
+        return True  # no character takes more than six bytes in JSON
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
 
 
@@ -390,7 +388,7 @@ class StripReasoning(Struct, frozen=True):
         return b'"reasoning' in raw or b'"thinking' in raw or b'"redacted_thinking"' in raw
 
     def strip(self, message: Message) -> Message:
-        """The message without its reasoning; as it is if nothing else would be left."""
+        """As it is if nothing but reasoning would be left."""
         members = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
         raw = splice.remove_members(message.raw, members)
         content = splice.find_member(raw, "content")

@@ -5,7 +5,7 @@
     Commands (2 of 9, newest first):
     - pytest -q => exit code 1: FAILED tests/test_cart.py::test_total
 
-The ledger is made from the client's own messages, never from an earlier one: it does not decay.
+A ledger is made from the client's own messages, never from an earlier one: it does not decay.
 """
 
 import json
@@ -51,7 +51,7 @@ _TAGS = re.compile(r"</?[\w-]{1,40}>")
 
 
 class Section(Enum):
-    """Title, share of the room, and the longest entry: the first of these lengths with which there is room for all."""
+    """Title, share of the room, and lengths of entries, of which the first is taken with which all fit."""
 
     # Other agents speak in this role too, and clients put instructions there.
     USER_WORDS = ("Said by the user, or by others in the user's role", 4, (ENTRY_CHARACTERS, 160, 80))
@@ -75,14 +75,14 @@ class Section(Enum):
 
 
 class Entry(Struct, frozen=True):
-    """One line of a ledger. In its section it takes the place of an earlier one with the same key."""
+    """It replaces an earlier one with the same key."""
 
     section: Section
     key: str
     text: str
     ending: str = ""
     has_failed: bool = False
-    """Of its section it is left out last."""
+    """It is left out last."""
     times: int = 1
 
     def render(self, characters: int) -> str:
@@ -107,7 +107,7 @@ class Ledger(Struct):
             self.pages[Section.OTHER].pop(_make_failure_key(entry), None)
 
     def render(self, budget: int) -> str:
-        """The sections in at most *budget* bytes. Those that need least of their share leave the rest to the others."""
+        """At most *budget* bytes. Sections leave what they do not need of their shares to the others."""
         for path in self.pages[Section.CHANGED]:
             self.pages[Section.READ].pop(path, None)
         weights = 0
@@ -135,7 +135,7 @@ def write_ledger(
     kept_starts: Collection[int] = (),
     lost_documents: Collection[int] = (),
 ) -> str:
-    """Write a ledger. Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere."""
+    """Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere."""
     ledger = Ledger()
     for message, call, following in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
         if message.start in kept_starts:
@@ -176,7 +176,7 @@ def _find_user_entries(text: str) -> Iterator[Entry]:
 
 
 def _find_text_entries(message: Message, following: Message | None) -> Iterator[Entry]:
-    """The command in the last fenced block of an answer, if its output follows: some agents call no tools."""
+    """Some agents call no tools: of an answer with output, the command in the last fenced block."""
     text = message.text
     output = None
     if message.is_observation:
@@ -214,7 +214,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     if acts_on_world(call):
         yield Entry(Section.ACTS, key, render_call(call), _describe_act(outcome, result), outcome.has_failed)
     elif kind == "run":
-        # The last line of a long log without a verdict tells nothing.
+        # The last line of a log without a verdict tells nothing.
         ending = _describe_ending(replace(outcome, last_line=""), result)
         yield Entry(Section.RAN, key, _render_command(call), ending, outcome.has_failed)
     else:
@@ -242,7 +242,7 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_act(outcome: ResultOutcome, result: str) -> str:
-    """How an act ended, of a long result with its last lines: an error on the way does not tell what came of it."""
+    """With the last lines of a long result: an error before them does not tell how the act ended."""
     ending = _describe_ending(outcome, result)
     if len(result) <= EXCERPT_CHARACTERS:
         return ending
@@ -267,7 +267,7 @@ def _describe_ending(outcome: ResultOutcome, result: str) -> str:
 
 
 def _make_failure_key(entry: Entry) -> str:
-    """The key of a failed use of a file: it is dropped when the same use succeeds."""
+    """A failed use of a file is dropped when the same use succeeds."""
     return f"{entry.section.title} {entry.key}"
 
 
@@ -295,7 +295,7 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
 
 
 def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:
-    """The rows that there is room for, by number: failures first, then the newest."""
+    """By number: failures first, then the newest, as long as there is room."""
     rows = dict[int, str]()
     for number in sorted(range(len(entries)), key=lambda number: not entries[number].has_failed):
         row = entries[number].render(characters)

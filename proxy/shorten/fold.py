@@ -5,8 +5,8 @@
     stretches         [--------------------]          [--------]
     folded   | user                            user    note      |  after
 
-A note quotes tools, so it is never in the assistant's voice, which a model takes for its own thought; its first line
-says that the user did not write it. Strict chat templates want the roles to alternate: separators keep the order.
+A note is never in the assistant's voice, which a model takes for its own thought; its first line says that the user did
+not write it. Strict chat templates want the roles to alternate: separators keep the order.
 """
 
 import json
@@ -43,7 +43,7 @@ LOST_WORDS = "Older messages of the user that are left out here, for there is no
 
 
 def _compile_frame_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Expressions for text that closes a frame, and for text that opens one, also in look-alike letters."""
+    """Expressions for text that closes a frame, and for text that opens one."""
     # Each letter with those of other alphabets that a model reads as the same.
     letters = (
         "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
@@ -75,10 +75,7 @@ _CLOSERS, _OPENERS = _compile_frame_marks()
 def make_notes(
     text: str, before: Message | None, after: Message | None, start: int, stop: int, *, answer: str = ""
 ) -> tuple[Message, ...]:
-    """The messages that say `text` between these two speakers, in place of `body[start:stop]`.
-
-    With an `answer`, the assistant replies.
-    """
+    """The messages that say `text`, and the assistant's `answer`, if any, in place of `body[start:stop]`."""
     notes = [make_note("user", frame_background(text), start, stop)]
     if is_models_turn(before):
         notes.insert(0, make_note("assistant", GO_ON, start, start))
@@ -109,7 +106,7 @@ def find_speaker(messages: Iterable[Message]) -> Message | None:
 
 
 def frame_background(text: str) -> str:
-    """The text framed as background. Nothing in it can end the frame or open one: it may quote untrusted text."""
+    """Nothing in the text can end the frame or open one: it may quote untrusted text."""
     inside = _CLOSERS.sub("end-of-back-ground", _OPENERS.sub("(back-ground", text))
     return f"{OPENING}\n{inside}\n{CLOSING}"
 
@@ -133,9 +130,7 @@ def find_kept_words(
     keeps_answers: bool = False,
     hints: tuple[Hint, ...] = (),
 ) -> set[int]:
-    """The ids of messages that stay: fixed ones, the user's words within *tokens*, and others within other budgets. A
-    call stays with its results. `repeats_notes`: the new note says what an earlier summary says, which goes.
-    """
+    """The ids of messages that stay. `repeats_notes`: an earlier summary goes, because the new note says it again."""
     kept_ids = _list_fixed(draft, keeps_summaries=not repeats_notes)
     if draft.wordless:
         tokens = 0
@@ -148,7 +143,7 @@ def find_kept_words(
 
 
 def is_of_user(message: Message) -> bool:
-    """Whether a person wrote some of it: some clients send reminders as the user's messages."""
+    """Some clients send reminders as the user's messages."""
     return message.is_user and (message.attached or not is_harness_note(message.text))
 
 
@@ -178,7 +173,7 @@ def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
 
 
 def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
-    """The ids of the messages that are fixed, an instruction between a call and its result without its group."""
+    """The ids of fixed messages; an instruction between a call and its result is fixed without its group."""
     fixed_ids = set[int]()
     for message in draft.middle:
         if not draft.may_fold(message) or (keeps_summaries and is_of_summary(message)):
@@ -198,7 +193,7 @@ def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
 
 
 def _list_partners(draft: Draft, kept_ids: set[int]) -> set[int]:
-    """The ids of calls whose results stay, and of results whose calls stay: upstreams refuse one without the other."""
+    """Upstreams refuse a call without its results, and results without their call."""
     view = draft.view
     calls_with_results = dict[int, set[int]]()
     for message, pair in zip(view, pair_results(view), strict=True):
@@ -218,7 +213,7 @@ def is_document(message: Message, draft: Draft) -> bool:
 
 
 def find_lost_documents(draft: Draft, kept_ids: set[int]) -> set[int]:
-    """Return the starts of the documents before the newest part that stay nowhere, in this fold or an earlier one."""
+    """The starts of the documents before the newest part that this fold or an earlier one takes."""
     lost_starts = set(draft.documents)
     for message in draft.list_staying(kept_ids):
         if not message.literal:
@@ -227,7 +222,7 @@ def find_lost_documents(draft: Draft, kept_ids: set[int]) -> set[int]:
 
 
 def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:
-    """The ids of the newest groups of each kind that fit its share of the goal; without a goal all do."""
+    """The newest groups of each kind that fit its share of the goal; without a goal all do."""
     goal = draft.goal
     rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
     if goal is not None:
@@ -268,7 +263,7 @@ def _find_kinds(
 
 
 def _list_answers(draft: Draft) -> set[int]:
-    """The ids of the newest answers to the user, which also keep the order of speakers."""
+    """The newest answers to the user, which also keep the order of speakers."""
     chosen_ids = set[int]()
     room = draft.tokens_within(0.1, 2_000)
     after = find_speaker(draft.after)
@@ -285,7 +280,7 @@ def _list_answers(draft: Draft) -> set[int]:
 
 
 def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = "") -> Draft:
-    """The draft without what is not kept, and with one note in place of its last stretch; as it is if not shorter."""
+    """Replace the last stretch by one note, earlier ones by separators; the draft itself if that is not shorter."""
     middle = list[Message]()
     place = 0
     bounds = {len(draft.middle), *map(attrgetter("start"), find_groups(draft.middle))}
@@ -325,7 +320,7 @@ def _end_text(draft: Draft, kept_ids: set[int], text: str, stop: int) -> str:
 
 
 def _list_next_speakers(draft: Draft) -> list[Message | None]:
-    """For each place of the middle, and its end, the first message from there on that is no instruction."""
+    """For each place of the middle, and its end, the first speaker from there on."""
     speaker = find_speaker(draft.after)
     speakers = [speaker]
     for message in reversed(draft.middle):
@@ -349,7 +344,7 @@ def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
 
 
 def _needs_turns(draft: Draft) -> bool:
-    """Whether the assistant must speak between two messages of the user: not if its upstream took two before."""
+    """Whether the assistant must speak between two messages of the user: not if the upstream took such before."""
     if draft.wire == "messages":
         return False
     for message, next_message in pairwise(draft.origin[: find_last_assistant(draft.origin) or 0]):
@@ -359,7 +354,7 @@ def _needs_turns(draft: Draft) -> bool:
 
 
 def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:
-    """The messages without separators in the assistant's voice, but for those that follow a result."""
+    """Drop separators in the assistant's voice, unless they follow a result."""
     previous = next(reversed(before), None)
     for message in middle:
         is_separator = message.made == NOTE and message.role == "assistant" and message.text == GO_ON
@@ -369,7 +364,7 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
 
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
-    """The place from which no summary in the view covers the history: one note describes all messages from here on."""
+    """No summary in the view covers the history from here on."""
     return max((message.stop for message in draft.list_staying(kept_ids) if is_of_summary(message)), default=0)
 
 

@@ -60,7 +60,7 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
         return self.body_columns.last_users(self.body)[len(self.body) - 1]
 
     def find_newest_user_role(self) -> frozenset[int]:
-        """The newest message in a user's role if there are tool calls: since the first call it is no output."""
+        """Since the first tool call, the newest message in a user's role is no output."""
         body = self.body
         if is_text_style(body):
             return frozenset()
@@ -70,7 +70,7 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
         return frozenset()
 
     def find_documents(self, window: int | None) -> frozenset[int]:
-        """Return the starts of documents in force that take no more than their share of the window."""
+        """The starts of documents that take no more than a quarter of the window."""
         if not self.rules.keep_documents:
             return frozenset()
         body, columns = self.body, self.body_columns
@@ -86,7 +86,7 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
 
     @property
     def short_by(self) -> str:
-        """The setting by which the conversation is too short to be compacted by choice; else empty."""
+        """The setting by which the conversation is too short to be compacted; else empty."""
         rules, body = self.rules, self.body
         if Groups(self.body_columns.group_starts(body)).are_fewer_than(rules.min_groups):
             return "min_groups"
@@ -137,7 +137,7 @@ def _find_whole_starts(view: Iterable[Message]) -> set[int]:
 
 
 def leave_out_false_promises(history: MarkedHistory, parts: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the parts of a block without promises that a file is in the context which this block shortens."""
+    """Drop promises that a file is in the context if the block shortens it."""
     if not history.is_unmarked:
         return tuple(parts)
     rereads = history.body_columns.rereads(history.body)
@@ -175,7 +175,7 @@ def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[
         if _are_spared(history, block, max(covers, len(earlier_messages))):
             return new_messages
         if len(earlier_messages) > covers:
-            # If the steps leave the new messages as they are, they leave the others as they were left the last time.
+            # If the steps leave the new messages as they are, the others stay as they were.
             new_tail = run_steps(len(earlier_messages))
             if new_tail and all(map(is_, new_tail, new_messages)):
                 return new_tail
