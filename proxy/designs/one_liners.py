@@ -1,8 +1,6 @@
-"""One line per turn: the user's question and the calls, within a budget; older turns are dropped.
+"""Document 004 (blocks): a line per turn with the user's question and the calls, within a budget. Pinned messages stay.
 
-Implements document 004 (blocks). The user's messages that the policy pins stay word for word.
-
-    - Asked: Fix the test; Read(a.py); Bash(make test); 4 calls more; Answered: It was the clock.
+- Asked: Fix the test; Read(a.py); Bash(make test); 4 calls more; Answered: It was the clock.
 """
 
 from bisect import bisect_right
@@ -57,7 +55,7 @@ class OneLiners(Struct, frozen=True):
         return oldest
 
     def _render(self, draft: Draft, kept_ids: set[int]) -> str:
-        """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
+        """A line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
         loops = list(map(attrgetter("start"), find_turns(draft.origin)))
         oldest = self._find_oldest(draft)
         first = find_unsummarized_start(draft, kept_ids)

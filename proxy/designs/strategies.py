@@ -22,8 +22,7 @@ from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import render_call
 
 Subsumption = tuple[str, str, str, str, str]
-"""A tool (glob) and its arguments for the path, the first line (or `[1, 50]`), the last line, the number of lines; ""
-for none."""
+"""A tool (glob), and its arguments for path, first line (or `[1, 50]`), last line and number of lines; "" for none."""
 
 READS: tuple[Subsumption, ...] = (
     ("read", "file_path", "offset", "", "limit"),
@@ -37,7 +36,7 @@ READS: tuple[Subsumption, ...] = (
     ("*file_editor*", "path", "view_range", "", ""),
 )
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
-"""Tools whose calls are never made obsolete, unless they only look at a file: a repeated commit has another hash."""
+"""Calls of these are never obsolete, unless they only look at a file: a repeated commit has another hash."""
 
 
 class DedupOld(Struct, frozen=True):
@@ -123,7 +122,7 @@ class _LaterCalls:
         self._ranges = dict[str, deque[tuple[float, float]]]()
 
     def cover(self, call: ToolCall) -> bool:
-        """Tell whether they cover this call, and add it to them."""
+        """Whether a later call covers this one, which is then one of them."""
         arguments = call.named
         exact = json.dumps((call.name, arguments or call.arguments), sort_keys=True)
         is_covered = exact in self._same

@@ -1,7 +1,6 @@
 """Document 002 (RFD D17): whether the request or the response of an old call is worth keeping, tool by tool.
 
-A hint says `keep`, `strip` or `remove` for each side; `remove` takes the whole pair away. For each side the first hint
-counts that matches the tool and names the side: `("read*", "keep", "strip")`.
+A hint says `keep`, `strip` or `remove` for each side: `("read*", "keep", "strip")`. `remove` takes the whole pair away.
 """
 
 import json

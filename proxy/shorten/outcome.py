@@ -1,9 +1,8 @@
 """Outcomes of results: how a call ended, and the lines that tell it.
 
-A call failed if its exit code, its API, or the first words of its tool say so; there is no other verdict. Every line
-with a word of failure stays, with an indented line below it, which says why; so do end states (`229 passed`) and the
-last lines of a command. What was read or searched, and the report of a sub-agent, quotes the errors of others: there
-only the first words of the tool count.
+A call failed if its exit code, its API, or the first words of its tool say so. Lines with a word of failure stay, each
+with an indented line below it, which says why; so do end states (`229 passed`) and the last lines of a command. Files,
+searches and reports of sub-agents quote errors of others: there only the first words of the tool count.
 """
 
 import re
@@ -57,19 +56,19 @@ _END_STATE = re.compile(
     r")(?![^\n]*[1-9]\d* (?:fail|error))",
     re.MULTILINE,
 )
-"""Lines by which a command tells that it worked, or names its product; matched at the first word."""
+"""Lines by which a command tells that it worked, or names its product."""
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
 LINES_MAX = 40
 MINOR_LINES_MAX = 10
-"""Of warnings, and of errors above a report of success, at most this many stay."""
+"""For warnings, and for errors above a report of success."""
 _REFUSAL = re.compile(
     r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
     r"|unable to\b|invalid\b|no replacement was|your proposed edit has introduced|permission denied"
     r"|(?:/bin/)?(?:ba|z)?sh: |(?:[a-z]{2,12}: )[^\n]{1,200}: (?:no such file|permission denied|is a directory))",
     re.IGNORECASE,
 )
-"""Words with which a tool begins if it could not do its work."""
+"""First words of a tool that could not do its work."""
 _UNCHANGED = re.compile(
     r"\s*(?:[\w-]+ verification failed|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
     r"|file has been (?:unexpectedly )?modified|no (?:changes|replacements?|match(?:es)?)\b"
@@ -77,7 +76,7 @@ _UNCHANGED = re.compile(
     r"\b(?:not (?:be )?found|did not|does not|no match))",
     re.IGNORECASE,
 )
-"""Words with which a tool that edits begins if it has changed nothing."""
+"""First words of a tool that has changed nothing."""
 _REJECTED = re.compile(
     r"\s*(?:<tool_use_error>)?\W{0,2}(?:"
     r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
@@ -85,9 +84,9 @@ _REJECTED = re.compile(
     r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
     re.IGNORECASE,
 )
-"""Words of a harness if a person has refused a call, or stopped it."""
+"""First words of a harness if a person has refused a call, or stopped it."""
 _QUOTED_BELOW = "the user said:"
-"""Claude Code's own words around those of the person."""
+"""Claude Code writes it before the words of the person."""
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
@@ -110,7 +109,7 @@ class ResultOutcome(Struct, frozen=True):
         return "no verdict"
 
     def render(self) -> str:
-        """The verdict: `exit code 1: LINE`, `exit code 0, contains errors: LINE`, `failed: LINE`; empty for none."""
+        """`exit code 1: LINE`, `exit code 0, contains errors: LINE`, `failed: LINE`; empty for no verdict."""
         if self.exit_code is None and not self.has_failed:
             return ""
         if self.exit_code is None:
@@ -155,7 +154,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
 
 
 def _read_report(text: str) -> ResultOutcome:
-    """The end of a sub-agent's report: its conclusion, and the id under which it can be resumed."""
+    """The end of a sub-agent's report has its conclusion, and the id under which it can be resumed."""
     lines = text.split("\n")
     shown_lines = _cut_lines(lines, reversed(_find_end_lines(lines, text_start=0)))
     return ResultOutcome(last_line=cut_line(" ".join(shown_lines), LINE_CHARACTERS), lines=tuple(shown_lines))
@@ -204,7 +203,7 @@ def _read_lines(
 
 
 def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
-    """The lines of a piece of a result that tell of failures, and how many more do; none if it quotes others."""
+    """Of a piece of a result, and how many more there are; none if it quotes others."""
     if find_quoting_kind(call):
         return [], 0
     output = read_output(text)
@@ -219,7 +218,7 @@ def _cut_lines(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
 
 
 def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
-    """The numbers of failing lines, each with the number of the line that says why, and the numbers of warnings."""
+    """The numbers of errors, each with that of the line that says why, and of warnings."""
     errors, warnings = dict[int, int](), list[int]()
     for number in _find_worded_lines(lines):
         line = lines[number]
@@ -255,12 +254,12 @@ def _tells_of_failure(lower_line: str) -> bool:
 
 
 def _lower(lines: Sequence[str]) -> str:
-    # "İ" becomes two letters in lower case, and would move everything behind it.
+    # "İ" becomes two letters in lower case.
     return "\n".join(lines).replace("İ", "I").lower()
 
 
 def _number_lines(text: str, positions: Iterable[int]) -> Iterator[int]:
-    """The number of the line of each position, which are in order."""
+    """The line of each position, if these are in order."""
     number = start = 0
     for position in positions:
         number += text.count("\n", start, position)
@@ -269,9 +268,7 @@ def _number_lines(text: str, positions: Iterable[int]) -> Iterator[int]:
 
 
 def _find_reason(lines: Sequence[str], number: int) -> int:
-    """The line that says why: below a traceback the first that is not indented, else the next one if it is indented
-    deeper.
-    """
+    """Below a traceback the first line that is not indented, else the next one if it is indented deeper."""
     indentation = _measure_indentation(lines[number])
     is_traceback = lines[number].lstrip().startswith("Traceback (most")
     reach = 200 if is_traceback else 3
@@ -350,7 +347,7 @@ def holds_words_of_user(content: bytes) -> bool:
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
-    """Whether a result quotes other texts: of a tool that reads, searches or reports, or a command that only reads."""
+    """A tool that reads, searches or reports, and a command that only reads, quote other texts."""
     if call is None:
         return ""
     kind = find_kind(call.name, call.named)
@@ -383,7 +380,7 @@ def _is_quoting(words: list[str]) -> bool:
 
 
 def _answers_by_exit_code(call: ToolCall) -> bool:
-    """The exit code 1 of these says that nothing matched, or that there is a difference."""
+    """Exit code 1 says that nothing matched, or that there is a difference."""
     words = split_commands(find_command_line(call.named))[-1].split()
     program = words[0].rpartition("/")[2]
     if program == "git":
@@ -392,7 +389,7 @@ def _answers_by_exit_code(call: ToolCall) -> bool:
 
 
 def cut_first_line(text: str, limit: int) -> str:
-    """The first line within *limit* characters. No word is cut: half of a secret is recognised by no rule."""
+    """No word is cut: half of a secret is recognised by no rule."""
     line = find_first_line(text[: 4 * limit])
     if len(line) <= limit:
         return line
@@ -402,7 +399,7 @@ def cut_first_line(text: str, limit: int) -> str:
 
 
 def cut_line(line: str, limit: int = ERROR_CHARACTERS) -> str:
-    """The line without space at its ends, cut between words with a visible mark."""
+    """Cut between words, with a visible mark."""
     return cut_end(line.strip(), limit)
 
 

@@ -46,8 +46,7 @@ FRAMES: Mapping[str, tuple[str, ...]] = {
         r"(?:directory|stderr|error|signal|process group pgid|background pids): \(?(?:none|root|empty|\d+)\)?",
     ),
 }
-"""By harness, the lines that it puts above or below an output, as expressions for whole lines, case ignored. A group is
-the exit code."""
+"""Expressions for whole lines, by the harness that writes them. A group is the exit code."""
 _FRAME_LINE = re.compile("|".join(chain(*FRAMES.values())), re.IGNORECASE)
 _MEMBERS_CHARACTERS = 400
 _LONG_CHARACTERS = 200
@@ -64,16 +63,16 @@ class Output(Struct):
     data: list[str] = field(default_factory=list)
     exit_code: int | None = None
     has_failed: bool = False
-    """The result says itself that the call failed, by a member such as `isError`."""
+    """By a member such as `isError`."""
     reason: str = ""
     is_framed: bool = False
-    """A harness shows that a command ran: by its exit code, or by JSON around the output."""
+    """An exit code, or JSON around the output, shows that a command ran."""
 
     def list_lines(self) -> list[str]:
         return [*self.members, *self.data, *self.text.split("\n")]
 
     def join_members(self) -> str:
-        """The members in one line; of too many those of the answer itself, of these the first and the last."""
+        """In one line; of too many those of the answer itself, of these the first and the last."""
         line = ", ".join(self.members)
         if len(line) <= _MEMBERS_CHARACTERS:
             return line
@@ -104,7 +103,7 @@ def _read_text(text: str, output: Output, depth: int) -> list[str]:
 
 
 def _remove_frames(text: str, output: Output) -> list[str]:
-    """The lines without the frames among the first eight and the last eight."""
+    """Frames are among the first eight lines and the last eight."""
     lines = text.split("\n")
     start, stop = 0, len(lines)
     while start < min(stop, 8) and _is_frame(lines[start], output):
@@ -188,7 +187,7 @@ def _note_member(name: str, value: Any, output: Output) -> None:  # noqa: ANN401
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
-    """None for a text that is no JSON, or has more than a million characters."""
+    """None for other texts, and for more than a million characters."""
     text = text.strip()
     if text[1_000_000:] or text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
         return None
@@ -199,7 +198,7 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def clean_line(line: str) -> str:
-    """The line as a terminal shows it: without escapes and overwritten text."""
+    """As a terminal shows it: without escapes and overwritten text."""
     if not line.isprintable():
         line = _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])
     return line.rstrip()

@@ -1,9 +1,7 @@
-"""Drafts, and steps that make them shorter. A step is a frozen struct: its fields are its settings, and calling it
-maps a draft to a shorter one.
+"""Drafts, and steps that make them shorter. A step is a frozen struct: its fields are its settings.
 
-Steps need not be trusted. After each one `run()` checks that it touched nothing before or after the middle and nothing
-fixed, made nothing longer, and parted no call from its result. If it did, its work is thrown away, and the report says
-so.
+Steps need not be trusted: the work of one that touched anything outside the middle or fixed, made the draft longer, or
+parted a call from its result, is thrown away, and its report says so.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +33,7 @@ def always_go_on() -> None:
 
 
 class Draft(Struct, frozen=True):
-    """A history on its way to becoming shorter: steps may touch the middle, except the messages that are fixed."""
+    """Steps may touch the middle, except messages that are fixed."""
 
     before: tuple[Message, ...]
     middle: tuple[Message, ...]
@@ -47,7 +45,7 @@ class Draft(Struct, frozen=True):
     origin: tuple[Message, ...] = ()
     window: int | None = None
     goal: int | None = None
-    """Tokens that the whole view should come down to if something is folded: notes take only a share of them."""
+    """Tokens that the view should come down to: notes take only a share of them."""
     wire: str = ""
     forced_tool: str = ""
     bare: bool = False
@@ -66,7 +64,7 @@ class Draft(Struct, frozen=True):
 
     @property
     def stop(self) -> int:
-        """The place in the origin at which the messages before the newest part end."""
+        """The place in the origin at which the newest part begins."""
         if self.after:
             return self.after[0].start
         return len(self.origin)
@@ -79,7 +77,7 @@ class Draft(Struct, frozen=True):
         return sum(self.count(message.raw) for message in messages)
 
     def list_staying(self, kept_ids: Container[int]) -> Iterator[Message]:
-        """The messages between the head and the newest part that a fold leaves, if it keeps these of the middle."""
+        """The messages between the head and the newest part, if a fold keeps these of the middle."""
         for message in self.before:
             if message.stop:  # the head has no places
                 yield message
@@ -88,11 +86,11 @@ class Draft(Struct, frozen=True):
                 yield message
 
     def find_staying_starts(self, kept_ids: Container[int]) -> set[int]:
-        """The starts of these messages; notes stand for others."""
+        """Without notes, which stand for other messages."""
         return {message.start for message in self.list_staying(kept_ids) if message.made != NOTE}
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
-        """Return a budget: *max_bytes*, but no more than this share of the goal."""
+        """*max_bytes*, or less if this share of the goal is less."""
         if self.goal is None:
             return max_bytes
         return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))
@@ -115,7 +113,7 @@ class Draft(Struct, frozen=True):
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":
-        """Return the draft with each free message of the middle changed; one that would not get shorter stays."""
+        """Change each free message of the middle, if it gets shorter."""
         middle = []
         for message, call in self.pair_with_calls():
             new_message = message
@@ -128,7 +126,7 @@ class Draft(Struct, frozen=True):
         return self.with_middle(middle)
 
     def exchange(self, shorter: Mapping[int, Message]) -> "Draft":
-        """Return the draft with some messages of the middle exchanged for those under their id() in *shorter*."""
+        """Exchange messages of the middle for those under their id()."""
         return self.rewrite(lambda message, _: shorter.get(id(message), message))
 
     def with_middle(self, middle: Iterable[Message]) -> "Draft":
@@ -145,13 +143,13 @@ Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
 def find_worth(step: Step) -> Worth | None:
-    """The method `worth` of a step, if it has one: the most tokens that it could clear of a message by itself."""
+    """The method of a step that returns the most tokens that it could clear of a message by itself."""
     # By name: to ask a protocol takes longer than to decide on a request.
     return getattr(step, "worth", None)
 
 
 def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
-    """Return the most tokens that these steps could clear of the free messages; infinite if a step cannot tell."""
+    """The most tokens that these steps could clear; infinite if a step cannot tell."""
     worths = []
     for step in steps:
         worth = find_worth(step)
@@ -167,7 +165,7 @@ def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
 
 
 def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:
-    """Whether a step's method `spares` spares a new message; *earlier*: the hashes of the contents before it."""
+    """Whether the step surely leaves a new message as it is; *earlier*: the hashes of the contents before it."""
     spares = getattr(step, "spares", None)
     return spares is not None and bool(spares(message, window, earlier))
 
@@ -229,7 +227,7 @@ def _report(name: str, before: Draft, after: Draft) -> StepReport:
 
 
 def _count_bytes(messages: Iterable[Message]) -> int:
-    """Count the bytes of these messages without cache markers and their wrapping: clients move these."""
+    """Without cache markers and their wrapping: clients move these."""
     total = 0
     for message in messages:
         total += len(message.raw) - len(message.content) + len(remove_wrapping(message.content))

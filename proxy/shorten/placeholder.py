@@ -57,7 +57,7 @@ def name_result(call: ToolCall | None) -> str:
 
 
 def choose_argument(call: ToolCall | None) -> str:
-    """The argument by which a person would name the call, else all of them: `order: 1042, amount_cents: 4999`."""
+    """The argument that names the call best, else all of them: `order: 1042, amount_cents: 4999`."""
     if call is None:
         return ""
     arguments = call.named
@@ -114,7 +114,7 @@ def _shorten_path(path: str) -> str:
 
 
 def _shorten_middle(text: str) -> str:
-    """The text in one line, cut in its middle between words: half of a secret is recognised by no rule."""
+    """In one line, cut in its middle between words: half of a secret is recognised by no rule."""
     line = " ".join(text[: 40 * LABEL_CHARACTERS].split())
     if len(line) <= LABEL_CHARACTERS:
         return line
@@ -142,9 +142,7 @@ def render_placeholder(
     over: int = 0,
     is_outdated: bool = False,
 ) -> str:
-    """Fill in the template. `handle` recalls the text; with `attachments` a text up to *over* stays; `is_outdated`: the
-    file was changed since.
-    """
+    """`handle` recalls the text; with `attachments` a text up to *over* stays."""
     outcome = outcome or find_outcome(text, call)
     verdicts = [" ".join(outcome.render().split()).rstrip(".")]
     if is_outdated:
@@ -185,7 +183,7 @@ def render_placeholder(
 
 
 def _fill_in(template: str, values: Mapping[str, str]) -> str:
-    """The template with its known fields filled in; other braces stay as they are."""
+    """Other braces stay as they are."""
     text, *pieces = template.split("{")
     for piece in pieces:
         name, end, rest = piece.partition("}")
@@ -240,7 +238,7 @@ def _has_no_output(text: str, call: ToolCall | None) -> bool:
 
 
 def join_lines(lines: Sequence[str], omitted_errors: int = 0) -> str:
-    """The lines, one below the other; a beginning that one has in common with a line above it is written once."""
+    """A beginning that a line has in common with one above it is written once."""
     texts, first = list[str](), ""
     for line in lines:
         common = commonprefix((first, line))
@@ -283,7 +281,7 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: boo
     if kind in ("change", "patch"):
         sentence = "Read the file for its current text."
     elif kind in ("agent", "wait", "plan", "ask") or is_plan_mode(call):
-        # A sub-agent would start its work again, and a process prints only new output.
+        # A sub-agent starts its work again, and a process prints only new output.
         sentence = "Calling the tool again may not return this text."
     elif matches_any(call.name, live_tools):
         sentence = "A new call shows how it looks then, and not this."
@@ -297,7 +295,7 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: boo
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
-    """The text of a message with its output changed; of an answer that is what its client put behind it."""
+    """The output in an answer is what its client put behind it."""
     text = message.text
     start = 0
     if message.role == "assistant":
@@ -306,7 +304,7 @@ def replace_output(message: Message, render: Callable[[str], str]) -> str:
 
 
 def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
-    """The text of a message with its output shortened; of JSON around a long text, that text in its place."""
+    """Of JSON around a long text, that text is shortened in its place."""
     if message.role != "assistant" and message.list_attachments():
         return shorten(message.text)
     return replace_output(message, lambda output: shorten_text(output, shorten))
