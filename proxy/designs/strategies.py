@@ -17,7 +17,7 @@ from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
 from proxy.history.calls import list_tool_names, remove_calls, remove_pruned_tools
 from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type
 from proxy.recall.tool import COMPACT, RECALL
-from proxy.shorten.clear_results import without_newest
+from proxy.shorten.clear_results import count_old
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import render_call
 
@@ -174,7 +174,7 @@ class StripAttachments(Struct, frozen=True):
 
     def __call__(self, draft: Draft) -> Draft:
         messages_with_files = list(filter(attrgetter("attached"), draft.middle + draft.after))
-        old_ids = set(map(id, without_newest(messages_with_files, self.keep_recent)))
+        old_ids = set(map(id, messages_with_files[: count_old(len(messages_with_files), self.keep_recent)]))
 
         def label_attachments(message: Message, call: ToolCall | None) -> Message:
             is_hinted = call is not None and find_modes(call.name, self.hints)[1] == "keep"

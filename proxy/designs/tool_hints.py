@@ -21,9 +21,9 @@ from proxy.shorten.clear_results import (
     CLEARABLE,
     ClearResults,
     clear_pointer,
+    count_old,
     has_text_over,
     is_clearable,
-    without_newest,
 )
 from proxy.shorten.outcome import cut_line
 from proxy.shorten.pipeline import Count, Draft
@@ -100,21 +100,18 @@ def _make_hints(request: str, response: str, tools: str) -> Iterable[Hint]:
     return zip(tools.split(), repeat(request), repeat(response), strict=False)
 
 
-HINTS: tuple[Hint, ...] = (
-    *_make_hints("keep", "keep", " ".join(EXEMPT)),
-    *_make_hints("strip", "keep", "write* *create_file* *write_file* git_commit"),
-    *_make_hints("strip", "strip", "*edit* *patch* *modify* *replace* notebookedit"),
-    *_make_hints("keep", "strip", "read* *read_file* view* *grep* *glob* *search* ls list*"),
-    *_make_hints("keep", "strip", "*bash* *shell* *exec* *terminal* *command* *fetch* cargo_*"),
-)
-
-
 class ToolHints(Struct, frozen=True):
     """Keep, strip or remove the requests and responses of old calls, tool by tool."""
 
     name: ClassVar[str] = "tool_hints"
 
-    hints: tuple[Hint, ...] = HINTS
+    hints: tuple[Hint, ...] = (
+        *_make_hints("keep", "keep", " ".join(EXEMPT)),
+        *_make_hints("strip", "keep", "write* *create_file* *write_file* git_commit"),
+        *_make_hints("strip", "strip", "*edit* *patch* *modify* *replace* notebookedit"),
+        *_make_hints("keep", "strip", "read* *read_file* view* *grep* *glob* *search* ls list*"),
+        *_make_hints("keep", "strip", "*bash* *shell* *exec* *terminal* *command* *fetch* cargo_*"),
+    )
     """For each side, the first hint counts whose glob matches the tool and that names it; see `Hint`."""
     request: str = "keep"
     """For requests without a hint."""
@@ -178,8 +175,7 @@ class ToolHints(Struct, frozen=True):
             return set()
         calls = [call for message, call in draft.pair_with_calls() if message.is_result]
         newest = sum(map(attrgetter("is_result"), draft.after))
-        old_count = len(without_newest(calls, self.keep_recent - newest))
-        return set(map(id, filter(None, calls[old_count:])))
+        return set(map(id, filter(None, calls[count_old(len(calls), self.keep_recent - newest) :])))
 
     def _find_modes(self, call: ToolCall) -> tuple[str, str]:
         request, response = find_modes(call.name, self.hints)

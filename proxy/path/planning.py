@@ -25,7 +25,7 @@ from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, bound_saving, run
 from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Facts, Rules
-from proxy.shorten.state import OPENING_REASON, WINDOW_REASONS, ConversationState
+from proxy.shorten.state import OPENING_REASON, ConversationState
 from proxy.shorten.summary import NOTES_HEADING
 from proxy.summary.question import Question, build_note_question, find_question, may_ask
 
@@ -317,7 +317,7 @@ def _is_repeated_force(state: ConversationState) -> bool:
 def _count_required(state: ConversationState, limit: int) -> int:
     """A block that follows another must bring the view well under the limit, or every turn would make one."""
     min_tokens = int(state.size * state.rules.min_progress)
-    again = state.has_block and state.block.reason in WINDOW_REASONS
+    again = state.has_block and state.block.is_for_window
     if again:
         return max(min_tokens, limit - int(limit * ENOUGH_SHARE))
     return min_tokens
@@ -328,7 +328,7 @@ def _is_useless(state: ConversationState, after: int, limit: int) -> bool:
 
     It must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
     """
-    if after <= limit or not (state.has_block and state.block.reason in WINDOW_REASONS):
+    if after <= limit or not (state.has_block and state.block.is_for_window):
         return False
     usable = state.facts.usable_tokens
     makes_it_fit = usable is not None and after <= usable < state.size

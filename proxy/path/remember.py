@@ -61,7 +61,6 @@ from proxy.shorten.block import (
 from proxy.shorten.economics import LEARNED_SECONDS, Usage, Window, encode_window, is_plausible, price_prompt
 from proxy.shorten.marked_history import count_all
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
-from proxy.shorten.state import WINDOW_REASONS
 
 BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
@@ -380,7 +379,7 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
     limit = limits[0][0]
     if size <= rules.find_goal(limit):
         useless = 0
-    is_for_window = plan.block is not None and plan.block.reason in WINDOW_REASONS
+    is_for_window = plan.block is not None and plan.block.is_for_window
     if not is_for_window or plan.reason == OVERFLOW_RETRY:
         return useless, since
     if size <= limit * ENOUGH_SHARE and since >= LASTING_REQUESTS:

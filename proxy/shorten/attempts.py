@@ -23,7 +23,6 @@ from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 
-PARTIAL_FOLDS_MAX = 3
 DEEPEST = Keep(tokens=0, groups=1)
 
 
@@ -114,7 +113,7 @@ def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: in
     stop = 0
     while stop < len(middle) or not attempts:
         stop = len(middle)
-        if not state.rules.fold_all and len(attempts) < PARTIAL_FOLDS_MAX:
+        if not state.rules.fold_all and not attempts[2:]:  # three partial folds at most
             stop = snap(middle, _find_tail(state, middle, remaining_tokens))
         folded_draft, fold_reports = run(
             state.rules.fold, replace(cleared_draft, middle=middle[:stop], after=middle[stop:] + cleared_draft.after)

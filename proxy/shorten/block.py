@@ -85,6 +85,8 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
     policy: str = ""
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
+    text_style: bool = False
+    """Made before the first tool call: user messages before that call may be observations."""
     head: str = ""
     """The digest of the head that its summary was written under; empty for any head."""
     focus: str = ""
@@ -92,30 +94,17 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
     """Messages before this place leave without their reasoning, which is bound to the history before it."""
     is_reasoning_refused: bool = False
     """By the upstream, though the model is not known to bind it."""
-    text_style: bool = False
-    """Made before the first tool call: user messages before that call may be observations."""
     nominal_tokens: int | None = None
 
     def to_bytes(self) -> bytes:
-        summary = None
+        value = {"format": StoredFormat.BLOCK, **asdict(self)}
+        value["parts"] = list(map(_write_part, self.parts))
+        value["always"] = list(map(step_to_json, self.always))
         if self.summary is not None:
-            summary = [self.summary.covers, self.summary.text]
-        value: dict[str, Any] = {
-            "format": StoredFormat.BLOCK,
-            "covers": self.covers,
-            "parts": list(map(_write_part, self.parts)),
-            "always": list(map(step_to_json, self.always)),
-            "window": self.window,
-            "reason": self.reason,
-            "policy": self.policy,
-            "pruned": self.pruned,
-            "summary": summary,
-        }
-        for name in ("text_style", "head", "focus", "reasoning_until", "is_reasoning_refused"):
-            if getattr(self, name):
-                value[name] = getattr(self, name)
-        if self.nominal_tokens is not None:
-            value["nominal_tokens"] = self.nominal_tokens
+            value["summary"] = [self.summary.covers, self.summary.text]
+        for name in ("text_style", "head", "focus", "reasoning_until", "is_reasoning_refused", "nominal_tokens"):
+            if not value[name]:
+                del value[name]
         try:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
         except UnicodeEncodeError:
@@ -148,30 +137,23 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         convert(texts, list[str])
         convert([*places, self.reasoning_until], list[int])
         convert([self.window, self.nominal_tokens], list[int | None])
+        convert([self.text_style, self.is_reasoning_refused], list[bool])
         if min(places) < 0 or max(places) > self.covers:
             raise ValueError("a place outside of the block")
 
     @classmethod
     def _of(cls, value: dict[str, Any]) -> "Block":
-        summary = value["summary"]
-        if summary is not None:
-            summary = Summary(*summary)
-        return cls(
-            covers=value["covers"],
-            parts=tuple(starmap(_read_part, value["parts"])),
-            always=tuple(starmap(step_from_json, value["always"])),
-            window=value["window"],
-            reason=value["reason"],
-            policy=value["policy"],
-            pruned=tuple(value["pruned"]),
-            summary=summary,
-            text_style=value.get("text_style") is True,
-            head=value.get("head", ""),
-            focus=value.get("focus", ""),
-            reasoning_until=value.get("reasoning_until", 0),
-            is_reasoning_refused=value.get("is_reasoning_refused") is True,
-            nominal_tokens=value.get("nominal_tokens"),
-        )
+        members = {name: value[name] for name in cls.__struct_fields__ if name in value}
+        members["parts"] = tuple(starmap(_read_part, value["parts"]))
+        members["always"] = tuple(starmap(step_from_json, value["always"]))
+        members["pruned"] = tuple(value["pruned"])
+        if value["summary"] is not None:
+            members["summary"] = Summary(*value["summary"])
+        return cls(**members)
+
+    @property
+    def is_for_window(self) -> bool:
+        return self.reason in ("window", "cliff")
 
     @cached_property
     def digest(self) -> bytes:

@@ -7,7 +7,7 @@ On arrival nothing is in a cache yet. But an agent asks again for text that it c
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -205,7 +205,6 @@ def _point_to(call: ToolCall | None, result: Message) -> str:
 CLEARABLE = ("", ClipOutput.name, RESTORED)
 
 Answer = tuple[Message, ToolCall | None]
-T = TypeVar("T")
 
 
 class ClearResults(Struct, frozen=True):
@@ -276,7 +275,7 @@ class ClearResults(Struct, frozen=True):
         answers = [answer for answer in draft.pair_with_calls() if self._is_selected(answer[0])]
         newest = sum(map(self._is_selected, draft.after))
         old_answers = list[Answer]()
-        for message, call in without_newest(answers, self.keep_recent - newest):
+        for message, call in answers[: count_old(len(answers), self.keep_recent - newest)]:
             if is_clearable(message, draft, self.over) and not self._is_exempt(call):
                 old_answers.append((message, call))
         return old_answers
@@ -329,8 +328,8 @@ def is_clearable(message: Message, draft: Draft, over: int) -> bool:
     return message.made in CLEARABLE and has_text_over(message, over) and draft.free(message)
 
 
-def without_newest(items: Sequence[T], newest: int) -> Sequence[T]:
-    return items[: max(0, len(items) - max(0, newest))]
+def count_old(total: int, newest: int) -> int:
+    return max(0, total - max(0, newest))
 
 
 def has_text_over(message: Message, limit: int) -> bool:

@@ -200,10 +200,6 @@ def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
     return (warm * prices.cached + (tokens - warm) * prices.fresh) / 1_000_000
 
 
-LEAST_TRUSTED_TOKENS = 2_000
-"""In smaller prompts, markup drowns the ratio."""
-
-
 class Calibration(Struct, frozen=True):
     ratio: float = 1.0
     observations: int = 0
@@ -212,7 +208,8 @@ class Calibration(Struct, frozen=True):
         return round(tokens * self.ratio)
 
     def learn(self, our_tokens: int, reported_tokens: int) -> "Calibration":
-        if our_tokens < LEAST_TRUSTED_TOKENS or not is_plausible(our_tokens, reported_tokens):
+        min_tokens = 2_000  # in smaller prompts, markup drowns the ratio
+        if our_tokens < min_tokens or not is_plausible(our_tokens, reported_tokens):
             return self
         weight = max(0.2, 1 / (self.observations + 1))
         ratio = self.ratio + weight * (reported_tokens / our_tokens - self.ratio)

@@ -48,7 +48,6 @@ FRAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Expressions for whole lines, by the harness that writes them. A group is the exit code."""
 _FRAME_LINE = re.compile("|".join(chain(*FRAMES.values())), re.IGNORECASE)
-_MEMBERS_CHARACTERS = 400
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -74,13 +73,11 @@ class Output(Struct):
     def join_members(self) -> str:
         """In one line; of too many those of the answer itself, of these the first and the last."""
         line = ", ".join(self.members)
-        if len(line) <= _MEMBERS_CHARACTERS:
+        if line[400:]:
+            line = ", ".join(member for member in self.members if "." not in member.partition(":")[0])
+        if not line[400:]:
             return line
-        line = ", ".join(member for member in self.members if "." not in member.partition(":")[0])
-        if len(line) <= _MEMBERS_CHARACTERS:
-            return line
-        half = _MEMBERS_CHARACTERS // 2
-        beginning, end = line[: half - 1], line[1 - half :]
+        beginning, end = line[:199], line[-199:]
         return f"{beginning[: beginning.rfind(', ')]}…{end[end.find(', ') :]}"
 
 

@@ -39,17 +39,12 @@ from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, f
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.shorten.summary import Summary
 
-WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
 REASONING_REFUSED = "signature"
-_REASONING = StripReasoning(with_calls=True, signed=True)
-
-
-NO_BLOCK = Block(0, ())
 
 
 class ConversationState(MarkedHistory, frozen=True, dict=True):
-    block: Block = NO_BLOCK
+    block: Block = Block(0, ())
     has_block: bool = False
     """The block is, or will be, stored."""
     covered: tuple[Message, ...] = ()
@@ -121,9 +116,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         made_for = block.nominal_tokens
         if made_for is None:
             made_for = block.window
-        if block.reason not in WINDOW_REASONS or nominal_tokens is None or made_for is None:
-            return True
-        if nominal_tokens <= made_for * 1.25:
+        if not block.is_for_window or nominal_tokens is None or made_for is None or nominal_tokens <= made_for * 1.25:
             return True
         # Ignore this request's `max_tokens`: clients alternate between 8k and 64k, and the block would flap.
         base = None
@@ -445,10 +438,11 @@ def _repair_tail(block_view: tuple[Message, ...], tail: tuple[Message, ...], wir
 
 
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
+    strip = StripReasoning(with_calls=True, signed=True).strip
     bare_messages = []
     for message in messages:
         if message.start < until and message.role == "assistant":
-            bare_messages.append(_REASONING.strip(message))
+            bare_messages.append(strip(message))
         else:
             bare_messages.append(message)
     return tuple(bare_messages)
