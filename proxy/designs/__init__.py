@@ -4,6 +4,5 @@ one_liners  document 004: a line for each turn
 tool_hints  document 002: keep, strip or remove the requests and responses of old calls, tool by tool
 strategies  document 003: obsolete results, attachments and tools that were never used
 
-Any policy may name them; the default does not. What a policy says `tools:` by tool makes `tool_hints` and `dedup_old`
-run as well.
+Any policy may name them; the default does not. A policy with `tools:` runs `tool_hints` and `dedup_old` as well.
 """

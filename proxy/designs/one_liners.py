@@ -1,19 +1,18 @@
-"""One line per turn: the user's question and the calls, within a budget; older turns are dropped.
+"""Document 004 (blocks): a line per turn with the user's question and the calls, within a budget. Pinned messages stay.
 
-Implements document 004 (blocks). The user's messages that the policy pins stay word for word.
-
-    - Asked: Fix the test; Read(a.py); Bash(make test); 4 calls more; Answered: It was the clock.
+- Asked: Fix the test; Read(a.py); Bash(make test); 4 calls more; Answered: It was the clock.
 """
 
 from bisect import bisect_right
 from itertools import chain
+from operator import attrgetter
 from typing import ClassVar
 
 from msgspec import Struct
 
 from proxy.history.agents import Hint
 from proxy.history.grouping import find_groups, find_turns, list_callers
-from proxy.history.messages import NOTE, Message
+from proxy.history.messages import Message
 from proxy.shorten.fold import find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.shorten.outcome import cut_first_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
@@ -56,11 +55,11 @@ class OneLiners(Struct, frozen=True):
         return oldest
 
     def _render(self, draft: Draft, kept_ids: set[int]) -> str:
-        """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
-        loops = [turn.start for turn in find_turns(draft.origin)]
+        """A line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
+        loops = list(map(attrgetter("start"), find_turns(draft.origin)))
         oldest = self._find_oldest(draft)
         first = find_unsummarized_start(draft, kept_ids)
-        staying = {message.start for message in draft.list_staying(kept_ids) if message.made != NOTE}
+        staying = draft.find_staying_starts(kept_ids)
         earlier_count = 0
         lines_of_loops = dict[int, list[str]]()
         for group in find_groups(draft.origin[: draft.middle_stop]):
@@ -97,7 +96,7 @@ def _render_line(group: tuple[Message, ...]) -> str:
             parts.append(f"Asked: {cut_first_line(message.text, 120)}")
         elif message.role == "assistant" and message.text.strip():
             answer = f"Answered: {cut_first_line(message.text, 120)}"
-    calls = [render_call(call) for call in list_callers(group) if call is not None]
+    calls = list(map(render_call, filter(None, list_callers(group))))
     parts += calls[:6]
     if calls[6:]:
         parts.append(f"{len(calls[6:])} calls more")

@@ -6,6 +6,7 @@ A later call makes an earlier one obsolete if it is the same, or covers it: a re
 import json
 from collections import deque
 from collections.abc import Collection, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -16,13 +17,12 @@ from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
 from proxy.history.calls import list_tool_names, remove_calls, remove_pruned_tools
 from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type
 from proxy.recall.tool import COMPACT, RECALL
-from proxy.shorten.clear_results import without_newest
+from proxy.shorten.clear_results import count_old
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import render_call
 
 Subsumption = tuple[str, str, str, str, str]
-"""A tool (glob) and its arguments for the path, the first line (or `[1, 50]`), the last line, the number of lines; ""
-for none."""
+"""A tool (glob), and its arguments for path, first line (or `[1, 50]`), last line and number of lines; "" for none."""
 
 READS: tuple[Subsumption, ...] = (
     ("read", "file_path", "offset", "", "limit"),
@@ -36,7 +36,7 @@ READS: tuple[Subsumption, ...] = (
     ("*file_editor*", "path", "view_range", "", ""),
 )
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
-"""Tools whose calls are never made obsolete, unless they only look at a file: a repeated commit has another hash."""
+"""Calls of these are never obsolete, unless they only look at a file: a repeated commit has another hash."""
 
 
 class DedupOld(Struct, frozen=True):
@@ -68,19 +68,17 @@ class DedupOld(Struct, frozen=True):
         for message in draft.after:
             for newer in message.calls:
                 later.cover(newer)
-        obsolete = list[tuple[Message, ToolCall]]()
+        obsolete_ids, shorter = set[int](), dict[int, Message]()
         for message, call in reversed(draft.pair_with_calls()):
             if call is None or message.made == REPEATED:  # a pointer back makes nothing obsolete
                 continue
             if later.cover(call) and self._may_clear(message, call, draft):
-                obsolete.append((message, call))
+                obsolete_ids.add(id(call))
+                sentence = f"{render_call(call)} was called again; see its newer result below."
+                shorter[id(message)] = message.with_text(f"[Removed by the context proxy: {sentence}]", self.name)
         if self.remove:
-            return remove_pairs(draft, {id(call) for _, call in obsolete}, self.name)
-        return draft.exchange({id(message): self._point_ahead(message, call) for message, call in obsolete})
-
-    def _point_ahead(self, message: Message, call: ToolCall) -> Message:
-        text = f"[Removed by the context proxy: {render_call(call)} was called again; see its newer result below.]"
-        return message.with_text(text, self.name)
+            return remove_pairs(draft, obsolete_ids, self.name)
+        return draft.exchange(shorter)
 
     def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
         if call is None or message.made not in ("", "clip_output") or not draft.free(message):
@@ -96,23 +94,23 @@ class DedupOld(Struct, frozen=True):
 
 
 def remove_pairs(draft: Draft, call_ids: Collection[int], made: str) -> Draft:
-    results = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
-    removed_calls, removed_results = set[int](), set[int]()
-    for message in draft.middle:
-        if message.signed or not draft.free(message):
-            continue
-        for call in message.calls:
-            result = results.get(id(call))
-            if id(call) in call_ids and result is not None and draft.free(result):
-                removed_calls.add(id(call))
-                removed_results.add(id(result))
+    results = dict[int, Message]()
+    for message, caller in draft.pair_with_calls():
+        if caller is not None and id(caller) in call_ids and draft.free(message):
+            results[id(caller)] = message
+    removed_ids = set[int]()
     middle = list[Message]()
-    for message in draft.middle:
-        places = {place for place, call in enumerate(message.calls) if id(call) in removed_calls}
+    for message in draft.middle:  # a result comes after its call
+        places = set[int]()
+        if not message.signed and draft.free(message):
+            for place, call in enumerate(message.calls):
+                if id(call) in results:
+                    places.add(place)
+                    removed_ids.add(id(results[id(call)]))
         shorter: Message | None = message
         if places:
             shorter = remove_calls(message, places, made)
-        if id(message) not in removed_results and shorter is not None:
+        if id(message) not in removed_ids and shorter is not None:
             middle.append(shorter)
     return draft.with_middle(middle)
 
@@ -124,7 +122,7 @@ class _LaterCalls:
         self._ranges = dict[str, deque[tuple[float, float]]]()
 
     def cover(self, call: ToolCall) -> bool:
-        """Tell whether they cover this call, and add it to them."""
+        """Whether a later call covers this one, which is then one of them."""
         arguments = call.named
         exact = json.dumps((call.name, arguments or call.arguments), sort_keys=True)
         is_covered = exact in self._same
@@ -132,9 +130,8 @@ class _LaterCalls:
         for tool, path, *range_names in self._subsumes:
             if not matches_any(call.name, (tool,)) or not isinstance(arguments.get(path), str):
                 continue
-            other_arguments = {key: value for key, value in arguments.items() if key not in range_names}
             start, stop = _find_range(arguments, *range_names)
-            key = json.dumps((call.name, other_arguments), sort_keys=True)
+            key = json.dumps((call.name, {**arguments, **dict.fromkeys(range_names)}), sort_keys=True)
             ranges = self._ranges.setdefault(key, deque(maxlen=64))
             is_covered = is_covered or any(first <= start and stop <= last for first, last in ranges)
             ranges.append((start, stop))
@@ -176,26 +173,22 @@ class StripAttachments(Struct, frozen=True):
     """The policy on results by tool: those to keep stay whole."""
 
     def __call__(self, draft: Draft) -> Draft:
-        return draft.exchange({id(message): self._label_attachments(message) for message in self._list_old(draft)})
+        messages_with_files = list(filter(attrgetter("attached"), draft.middle + draft.after))
+        old_ids = set(map(id, messages_with_files[: count_old(len(messages_with_files), self.keep_recent)]))
 
-    def _list_old(self, draft: Draft) -> list[Message]:
-        messages_with_files = [message for message in draft.middle + draft.after if message.attached]
-        old_ids = {id(message) for message in without_newest(messages_with_files, self.keep_recent)}
-        if not old_ids:
-            return []
-        messages = []
-        for message, call in draft.pair_with_calls():
+        def label_attachments(message: Message, call: ToolCall | None) -> Message:
             is_hinted = call is not None and find_modes(call.name, self.hints)[1] == "keep"
-            if id(message) in old_ids and draft.free(message) and not message.literal and not is_hinted:
-                messages.append(message)
-        return messages
+            if id(message) not in old_ids or message.literal or is_hinted:
+                return message
+            # Read back from a block, an observation must not pass for the words of a user.
+            step_name = self.name
+            if message.is_observation:
+                step_name += " of an observation"
+            return message.with_content(splice.replace_elements(message.content, 0, _label), step_name)
 
-    def _label_attachments(self, message: Message) -> Message:
-        # Read back from a block, an observation must not pass for the words of a user.
-        step_name = self.name
-        if message.is_observation:
-            step_name += " of an observation"
-        return message.with_content(splice.replace_elements(message.content, 0, _label), step_name)
+        if not old_ids:
+            return draft
+        return draft.rewrite(label_attachments)
 
 
 def _label(part: bytes) -> bytes:
@@ -206,21 +199,20 @@ def _label(part: bytes) -> bytes:
     return json.dumps(label).encode()
 
 
-ENDINGS = ("*finish*", "*submit*", "*complet*", "*done*", "*final*", "exit*", "end_*", "ask*", "compact")
-
-
 class PruneTools(Struct, frozen=True):
     """Leave out the definitions of tools that the history never calls."""
 
     name: ClassVar[str] = "prune_tools"
 
-    keep: tuple[str, ...] = ENDINGS
+    keep: tuple[str, ...] = (
+        *("*finish*", "*submit*", "*complet*", "*done*", "*final*", "exit*", "end_*", "ask*", "compact"),
+    )
     """Tools that stay though they were never used (globs), as those by which an agent ends its task."""
 
     def __call__(self, draft: Draft) -> Draft:
         needed_names = {draft.forced_tool, RECALL.name, COMPACT.name}
         for message in draft.view:
-            needed_names.update(call.name for call in message.calls)
+            needed_names.update(map(attrgetter("name"), message.calls))
         names = set(list_tool_names(draft.tools)) - needed_names
         spare_names = [name for name in names if not matches_any(name, self.keep)]
         return replace(draft, tools=remove_pruned_tools(draft.tools, spare_names))

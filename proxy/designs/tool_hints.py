@@ -1,12 +1,12 @@
 """Document 002 (RFD D17): whether the request or the response of an old call is worth keeping, tool by tool.
 
-A hint says `keep`, `strip` or `remove` for each side; `remove` takes the whole pair away. For each side the first hint
-counts that matches the tool and names the side: `("read*", "keep", "strip")`.
+A hint says `keep`, `strip` or `remove` for each side: `("read*", "keep", "strip")`. `remove` takes the whole pair away.
 """
 
 import json
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from operator import attrgetter
 from typing import ClassVar
 
 from msgspec import Struct
@@ -16,20 +16,18 @@ from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
 from proxy.history.calls import change_arguments
 from proxy.history.chain import remove_wrapping
 from proxy.history.messages import Message, ToolCall
+from proxy.shorten.acts import HEREDOC
 from proxy.shorten.clear_results import (
     CLEARABLE,
     ClearResults,
     clear_pointer,
+    count_old,
     has_text_over,
     is_clearable,
-    without_newest,
 )
 from proxy.shorten.outcome import cut_line
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import TEMPLATE, replace_texts
-
-WRITERS = ("write*", "*__write*", "*write_file*", "*writefile*", "*create_file*", "*append_file*", "*save_file*")
-_WRITING_LINE = re.compile(r"<<-?\s{0,4}[\"']?\w|^\*\*\* (?:Update|Add|Delete) File: ")
 
 
 class ClearArguments(Struct, frozen=True):
@@ -39,7 +37,9 @@ class ClearArguments(Struct, frozen=True):
 
     over: int = 2_000
     """Texts up to this many characters stay."""
-    tools: tuple[str, ...] = WRITERS
+    tools: tuple[str, ...] = (
+        *("write*", "*__write*", "*write_file*", "*writefile*", "*create_file*", "*append_file*", "*save_file*"),
+    )
     """Tools with arguments that are shortened (globs, case ignored)."""
     lines: int = 5
     """This many of the first lines stay, and the last one."""
@@ -80,8 +80,11 @@ class ClearArguments(Struct, frozen=True):
         if len(text) <= self.over:
             return text
         lines = text.split("\n")
-        writing = [line for line in lines[self.lines : -1] if _WRITING_LINE.search(line)][: self.lines]
-        head = "\n".join([*lines[: self.lines], *writing])[:500]
+        writing_lines = list[str]()
+        for line in lines[self.lines : -1]:
+            if HEREDOC.search(line) or line.startswith(("*** Update File: ", "*** Add File: ", "*** Delete File: ")):
+                writing_lines.append(line)
+        head = "\n".join([*lines[: self.lines], *writing_lines[: self.lines]])[:500]
         end = ""
         if len(lines) > self.lines + 1:
             end = cut_line(lines[-1] or lines[-2])
@@ -93,17 +96,8 @@ class ClearArguments(Struct, frozen=True):
         return min(text, shorter, key=len)
 
 
-def _make_hints(request: str, response: str, tools: str) -> tuple[Hint, ...]:
-    return tuple((tool, request, response) for tool in tools.split())
-
-
-HINTS: tuple[Hint, ...] = (
-    *_make_hints("keep", "keep", " ".join(EXEMPT)),
-    *_make_hints("strip", "keep", "write* *create_file* *write_file* git_commit"),
-    *_make_hints("strip", "strip", "*edit* *patch* *modify* *replace* notebookedit"),
-    *_make_hints("keep", "strip", "read* *read_file* view* *grep* *glob* *search* ls list*"),
-    *_make_hints("keep", "strip", "*bash* *shell* *exec* *terminal* *command* *fetch* cargo_*"),
-)
+def _make_hints(request: str, response: str, tools: str) -> Iterable[Hint]:
+    return zip(tools.split(), repeat(request), repeat(response), strict=False)
 
 
 class ToolHints(Struct, frozen=True):
@@ -111,7 +105,13 @@ class ToolHints(Struct, frozen=True):
 
     name: ClassVar[str] = "tool_hints"
 
-    hints: tuple[Hint, ...] = HINTS
+    hints: tuple[Hint, ...] = (
+        *_make_hints("keep", "keep", " ".join(EXEMPT)),
+        *_make_hints("strip", "keep", "write* *create_file* *write_file* git_commit"),
+        *_make_hints("strip", "strip", "*edit* *patch* *modify* *replace* notebookedit"),
+        *_make_hints("keep", "strip", "read* *read_file* view* *grep* *glob* *search* ls list*"),
+        *_make_hints("keep", "strip", "*bash* *shell* *exec* *terminal* *command* *fetch* cargo_*"),
+    )
     """For each side, the first hint counts whose glob matches the tool and that names it; see `Hint`."""
     request: str = "keep"
     """For requests without a hint."""
@@ -155,14 +155,17 @@ class ToolHints(Struct, frozen=True):
         return ClearArguments(self.over, lines=1).shorten(shorter, is_selected)
 
     def _remove(self, draft: Draft) -> Draft:
-        newest_ids = self._find_newest(draft)
-        calls = (call for message in draft.middle for call in message.calls if "remove" in self._find_modes(call))
-        shorter = remove_pairs(draft, {id(call) for call in calls if id(call) not in newest_ids}, self.name)
+        old_ids = set[int]()
+        for message in draft.middle:
+            for call in message.calls:
+                if "remove" in self._find_modes(call):
+                    old_ids.add(id(call))
+        shorter = remove_pairs(draft, old_ids - self._find_newest(draft), self.name)
         remaining_ids = set(map(id, shorter.middle))
         callers = {}
-        for message, call in draft.pair_with_calls():
-            if call is not None and id(message) not in remaining_ids:
-                callers[remove_wrapping(message.content)] = call
+        for message, caller in draft.pair_with_calls():
+            if caller is not None and id(message) not in remaining_ids:
+                callers[remove_wrapping(message.content)] = caller
         if not callers:
             return shorter
         return shorter.rewrite(lambda message, _: clear_pointer(message, shorter, callers, self.name, "removed"))
@@ -170,10 +173,9 @@ class ToolHints(Struct, frozen=True):
     def _find_newest(self, draft: Draft) -> set[int]:
         if not self.keep_recent:
             return set()
-        results = [(message, call) for message, call in draft.pair_with_calls() if message.is_result]
-        newest = sum(message.is_result for message in draft.after)
-        old_count = len(without_newest(results, self.keep_recent - newest))
-        return {id(call) for _, call in results[old_count:] if call is not None}
+        calls = [call for message, call in draft.pair_with_calls() if message.is_result]
+        newest = sum(map(attrgetter("is_result"), draft.after))
+        return set(map(id, filter(None, calls[count_old(len(calls), self.keep_recent - newest) :])))
 
     def _find_modes(self, call: ToolCall) -> tuple[str, str]:
         request, response = find_modes(call.name, self.hints)

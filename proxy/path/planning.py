@@ -24,7 +24,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, bound_saving, run
-from proxy.shorten.reasons import WINDOW_REASONS, BlockReason, Reason
+from proxy.shorten.reasons import BlockReason, Reason
 from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import NOTES_HEADING
@@ -312,7 +312,7 @@ def _is_repeated_force(state: ConversationState) -> bool:
 def _count_required(state: ConversationState, limit: int) -> int:
     """A block that follows another must bring the view well under the limit, or every turn would make one."""
     min_tokens = int(state.size * state.rules.min_progress)
-    again = state.has_block and state.block.reason in WINDOW_REASONS
+    again = state.has_block and state.block.is_for_window
     if again:
         return max(min_tokens, limit - int(limit * ENOUGH_SHARE))
     return min_tokens
@@ -320,7 +320,7 @@ def _count_required(state: ConversationState, limit: int) -> int:
 
 def _is_useless(state: ConversationState, after: int, limit: int) -> bool:
     """Return True for a block after another if it neither makes the request fit nor frees 30 % of it."""
-    if after <= limit or not (state.has_block and state.block.reason in WINDOW_REASONS):
+    if after <= limit or not (state.has_block and state.block.is_for_window):
         return False
     usable = state.facts.usable_tokens
     makes_it_fit = usable is not None and after <= usable < state.size

@@ -60,7 +60,6 @@ from proxy.shorten.block import (
 )
 from proxy.shorten.economics import LEARNED_SECONDS, Usage, Window, encode_window, is_plausible, price_prompt
 from proxy.shorten.marked_history import count_all
-from proxy.shorten.reasons import WINDOW_REASONS
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
@@ -376,7 +375,7 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
     limit = limits[0][0]
     if size <= rules.find_goal(limit):
         useless = 0
-    is_for_window = plan.block is not None and plan.block.reason in WINDOW_REASONS
+    is_for_window = plan.block is not None and plan.block.is_for_window
     if not is_for_window or plan.reason == "overflow_retry":
         return useless, since
     if size <= limit * ENOUGH_SHARE and since >= LASTING_REQUESTS:

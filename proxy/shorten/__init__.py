@@ -2,31 +2,31 @@
 
 pipeline        `Draft` and `Step`; `run()` checks the invariants after every step
 economics       windows, prices and calibrated counts; after how many requests a rewrite has paid for itself
-acts            the effects of calls on the world and on files, and the results that are instructions
-output          the output of a call without the frames that harnesses put around it
+acts            effects of calls on the world and on files; results that are instructions
+output          the output of a call without the frames of harnesses
 outcome         the exit code of a result, and the lines that tell how its call ended
 placeholder     labels of calls, and the text in place of an old result
-fold            framed notes in place of a stretch of history, and the messages that stay in it
+fold            notes in place of a stretch of history, and the messages that stay
 
-clear_results   steps that shorten results, as they arrive or when they are old, and drop old reasoning
+clear_results   steps that shorten results or drop old reasoning
 drop_middle     the fold without a model: the user's words and a ledger of acts
-summary         the fold by a model: transcript, settings, the check of its answer
+summary         the fold by a model: transcript, settings, check of the answer
 
 reasons         why a block is made, and why a history stays as it is
-rules           `Rules` (a compiled policy) and `Facts` (known facts about a request)
+rules           `Rules` (a compiled policy) and `Facts` (about a request)
 block           steps by name, `Block`, and the other values that a store keeps
 marked_history  a client's history as a policy reads it, and the messages behind a block
-state           one history with a block in place; how a draft becomes a block
+state           a history with a block in place; how a draft becomes a block
 attempts        ways to bring a full view down to its target, without a model
 
     arrives: [call, result 40 kB]   clip_output     -> [call, head ... tail]          always
     stride:  [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full
     fold:    [user, call, result]   drop_middle     -> [user, note]                   fold
 
-1. *Always* steps run on every request over the messages that no block covers. Their result for a message depends on it
-   and on the messages before it, so a message that was forwarded once is forwarded again with the same bytes.
+1. *Always* steps run on every request, over the messages that no block covers. Their result depends on a message and
+   those before it: each is forwarded with the same bytes again.
 2. *When-full* steps run when a block is made, over everything older than the kept messages.
 3. *Fold* steps run if the history is still over its target.
 
-To add a step: write it, list it in `STEPS` of `block`, give it golden files.
+A new step is listed in `STEPS` of `block` and has golden files.
 """

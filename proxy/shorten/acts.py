@@ -34,7 +34,7 @@ from proxy.history.messages import Message, ToolCall
 class ActingProgram(Struct, frozen=True):
     programs: str
     words: str
-    """One of them is an argument of a command that acts; if there are none, every command does."""
+    """A command that acts has one of them as an argument; if there are none, every command acts."""
     example: str
 
 
@@ -79,7 +79,7 @@ READING_PROGRAMS = frozenset(
         *("column", "strings", "xxd"),
     )
 )
-"""Programs that read or change files only: their words are names."""
+"""Their words are names, for they read or change files only."""
 STATEMENT = re.compile(r"\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|DROP\s|ALTER\s|TRUNCATE\s)", re.IGNORECASE)
 
 
@@ -92,10 +92,11 @@ def acts_on_world(call: ToolCall) -> bool:
     databases = {"psql", "mysql", "sqlite3", "mariadb", "sqlcmd", "mongosh", "clickhouse-client"}
     if STATEMENT.search(command) and not databases.isdisjoint(command.split()):
         return True
-    return any(_acts(skip_words_before_command(part.split())) for part in split_commands(command))
+    return any(map(_acts, split_commands(command)))
 
 
-def _acts(words: Sequence[str]) -> bool:
+def _acts(simple_command: str) -> bool:
+    words = skip_words_before_command(simple_command.split())
     program = posixpath.basename("".join(words[:1]))
     if not program or program in READING_PROGRAMS:
         return False
@@ -119,7 +120,7 @@ def _acts(words: Sequence[str]) -> bool:
     return False
 
 
-_HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
+HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
 _REDIRECTION = re.compile(r"<|(?<![=-])(\d?)>>?(?:&\d|\s*([^\s<>&]*))")
 _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
@@ -130,16 +131,16 @@ PATCH = "*** Begin Patch"
 class FileUse(Struct, frozen=True):
     path: str
     change: str = ""
-    """What was done to it, as `edited`; empty if it was only read."""
+    """As `edited`; empty if it was only read."""
 
 
 class FileProgram(Struct, frozen=True):
     names: str
     change: str = ""
     options: tuple[str, ...] = ()
-    """If there are any: only a command with one of them (or a word that begins so)."""
+    """If there are any, an option begins with one of them."""
     first: int = 0
-    """The place of the first file among the words that are no options; -1: only the last word is meant."""
+    """The first file among the words that are no options; -1 if only the last is one."""
 
 
 FILE_PROGRAMS = (
@@ -153,16 +154,10 @@ FILE_PROGRAMS = (
     FileProgram("git-restore", "restored"),
     FileProgram("git-checkout", "restored", ("--",)),
 )
-CHANGES = {
-    "deleted": ("delete", "remove"),
-    "moved": ("move", "rename"),
-    "written": ("write", "create", "save"),
-    "added to": ("append", "insert"),
-}
 
 
 def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
-    """The files that a call reads and changes, and whether the call does nothing else."""
+    """The files that a call uses, and whether it does nothing else."""
     values = call.named
     uses = list[FileUse]()
     match find_kind(call.name, values):
@@ -172,8 +167,9 @@ def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
             change = _name_change(call)
             uses = [FileUse(path, change) for path in _list_argument_paths(values)]
         case "patch":
-            for text in [value for value in values.values() if isinstance(value, str)] or [call.arguments]:
-                uses += list_patched_files(text)
+            for text in values.values() or [call.arguments]:
+                if isinstance(text, str):
+                    uses += list_patched_files(text)
         case "run":
             return _read_command(find_command_line(values))
         case _:
@@ -187,8 +183,12 @@ def list_read_paths(call: ToolCall) -> list[str]:
     return [use.path for use in list_file_uses(call)[0] if not use.change]
 
 
+def list_changed_paths(call: ToolCall) -> list[str]:
+    return [use.path for use in list_file_uses(call)[0] if use.change]
+
+
 def is_file_text(call: ToolCall) -> bool:
-    """Whether the result is only the text of files. A log is output, however it is read: no edit quotes it."""
+    """Whether the result is only the text of files. A log is output: no edit quotes it."""
     paths = list_read_paths(call)
     if any(path.endswith((".log", ".out", ".err")) for path in paths):
         return False
@@ -226,9 +226,16 @@ def _list_argument_paths(values: dict[str, Any]) -> list[str]:
 def _name_change(call: ToolCall) -> str:
     command = render_value(call.named.get("command") or "")[:20]
     name = f"{remove_server_name(call.name)} {command}".lower()
-    for change, words in CHANGES.items():
-        if any(word in name for word in words):
-            return change
+    changes = {
+        "deleted": "delete remove",
+        "moved": "move rename",
+        "written": "write create save",
+        "added to": "append insert",
+    }
+    for change, words in changes.items():
+        for word in words.split():
+            if word in name:
+                return change
     return "edited"
 
 
@@ -264,13 +271,17 @@ def _find_arguments(words: Sequence[str]) -> list[FileUse]:
     arguments = words[1:]
     if program == "git" and arguments:
         program, arguments = f"git-{arguments[0]}", arguments[1:]
+    options, names = list[str](), list[str]()
+    for word in arguments:
+        if word.startswith("-"):
+            options.append(word)
+        else:
+            names.append(word)
     for entry in FILE_PROGRAMS:
         if program not in entry.names.split():
             continue
-        if entry.options and not any(word.startswith(entry.options) for word in arguments):
-            continue
-        names = [word for word in arguments if word and not word.startswith("-")][entry.first :]
-        return [FileUse(name, entry.change) for name in names if _is_path(name)]
+        if not entry.options or any(option.startswith(entry.options) for option in options):
+            return [FileUse(name, entry.change) for name in names[entry.first :] if _is_path(name)]
     return []
 
 
@@ -290,8 +301,8 @@ def _remove_heredocs(command: str) -> str:
             if line.startswith(end):
                 end = ""
             continue
-        lines.append(_HEREDOC.sub("", line))
-        heredoc = _HEREDOC.search(line)
+        lines.append(HEREDOC.sub("", line))
+        heredoc = HEREDOC.search(line)
         if heredoc:
             end = heredoc[2]
     return "\n".join(lines)
@@ -301,22 +312,27 @@ INSTRUCTION_FILES = (
     *("skill.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md"),
     *("copilot-instructions.md", ".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"),
 )
-"""Names of files by which agents are instructed, in lower case: https://agents.md, https://agentskills.io."""
+"""In lower case: https://agents.md, https://agentskills.io."""
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
-LINE_NUMBER = re.compile(r"^[ \t]*\d+(?:→|\t|: |\| ?)", re.MULTILINE)
-FRONT_MATTER = re.compile(r"\s*---\n(?:[\w-]+:[^\n]*\n|[ \t][^\n]*\n)*?(?:description|globs|alwaysApply|applyTo):")
-WORD_ENDS = re.compile(r"[\s<>\"'`()\[\]{}|,;]+")
-NUMBERED_THINGS = (
-    *("issue", "issues", "pr", "prs", "pull", "pulls", "request", "requests", "ticket", "tickets", "merge", "mr"),
-    "merge_requests",
+_FRONT_MATTER = re.compile(
+    r"\s*+N---\n(?:N(?:[\w-]+:|[ \t])[^\n]*\n)*?N(?:description|globs|alwaysApply|applyTo):".replace(
+        "N", r"(?:[ \t]*+\d++(?:→|\t|: |\| ?))?+"
+    )
+)
+"""Front matter of a file, also if its lines are numbered (N)."""
+_PUNCTUATION = str.maketrans(dict.fromkeys("<>\"'`()[]{}|,;", " "))
+NUMBERED_THINGS = frozenset(
+    (
+        *("issue", "issues", "pr", "prs", "pull", "pulls", "request", "requests", "ticket", "tickets", "merge", "mr"),
+        "merge_requests",
+    )
 )
 
 
 class Reading(Struct, frozen=True):
-    """One message: whether it is a document, and the names that the user gave up to here which nothing fetched yet."""
-
     is_document: bool = False
     names: frozenset[str] = frozenset()
+    """Given by the user up to this message, and not fetched yet."""
 
 
 def find_documents(
@@ -340,13 +356,14 @@ def is_instruction(call: ToolCall, result: Message) -> bool:
     paths = list_read_paths(call)
     if any(map(is_instruction_path, paths)):
         return True
-    if not any(path.lower().endswith(TEXT_ENDINGS) for path in paths):
-        return False
-    return FRONT_MATTER.match(LINE_NUMBER.sub("", result.text[:1_500])) is not None
+    for path in paths:
+        if path.lower().endswith(TEXT_ENDINGS):
+            return _FRONT_MATTER.match(result.text[:1_500]) is not None
+    return False
 
 
 def is_instruction_path(path: str) -> bool:
-    """Whether a path is that of an instruction file.
+    """Tell instruction files by their names and folders.
 
     >>> is_instruction_path("/repo/.claude/skills/deploy/SKILL.md"), is_instruction_path("src/rules/engine.py")
     (True, False)
@@ -360,7 +377,7 @@ def is_instruction_path(path: str) -> bool:
 
 def _add_names(names: frozenset[str], text: str) -> frozenset[str]:
     text = observations.remove_reminders(text)
-    # The task is at the beginning and the end of a user's message; between them is pasted text.
+    # Between the beginning and the end of a user's message is pasted text.
     if text[4_000:]:
         text = f"{text[:2_000]}\n{text[-2_000:]}"
     room = max(0, 200 - len(names))
@@ -372,7 +389,7 @@ def _find_fetched_names(call: ToolCall) -> set[str]:
     if _fetches(call):
         arguments = call.arguments[:4_000]
         words = list_name_words(f"{call.name} {arguments}")
-        for name in _list_names(arguments, may_be_bare=not set(NUMBERED_THINGS).isdisjoint(words)):
+        for name in _list_names(arguments, may_be_bare=not NUMBERED_THINGS.isdisjoint(words)):
             if "://" in name or not name.endswith(TEXT_ENDINGS):
                 names.add(name)
     return names
@@ -395,7 +412,7 @@ def _list_names(text: str, *, may_be_bare: bool = False) -> list[str]:
     """URLs, tickets such as `PROJ-12`, issues as `#12`, and names of text files. *may_be_bare*: any number is one."""
     names = list[str]()
     thing = ""
-    for word in WORD_ENDS.split(text):
+    for word in text.translate(_PUNCTUATION).split():
         name = word.strip(".:!?*@")
         if "://" in name:
             names.append(name[max(0, name.find("http")) :])

@@ -6,8 +6,7 @@
 4. Do the same with a smaller newest part, and last with the smallest.
 5. If the request would still not fit, fold with bare notes, then without the user's older words.
 
-Each attempt starts from the current view. The first to reach the target is taken; if none does, the one that frees
-most.
+Each starts from the current view. The first to reach the target is taken, else the one that frees most.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,6 @@ from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 
-PARTIAL_FOLDS_MAX = 3
 DEEPEST = Keep(tokens=0, groups=1)
 
 
@@ -37,7 +35,7 @@ class Attempt(Struct, frozen=True):
 
 
 def find_best_attempt(state: ConversationState, limit: int, reason: BlockReason) -> Attempt:
-    """Return the first attempt that reaches the target (well under the limit if it loses something), else the best."""
+    """The first attempt that reaches the target, else the best."""
     goal = state.rules.find_goal(limit, reason)
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, goal, reason, attempts):
@@ -72,7 +70,7 @@ def _make_attempts(
     quarter = replace(policy_keep, tokens=policy_keep.tokens // 4)
     for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
         if keep is DEEPEST and any(_makes_it_fit(state, attempt) for attempt in earlier):
-            return  # the policy's `keep` is given up only for a request that would not fit otherwise
+            return  # an earlier one keeps what the policy keeps
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:
@@ -118,7 +116,7 @@ def _fold_oldest(state: ConversationState, draft: Draft, reason: BlockReason, ex
     stop = 0
     while stop < len(middle) or not attempts:
         stop = len(middle)
-        if not state.rules.fold_all and len(attempts) < PARTIAL_FOLDS_MAX:
+        if not state.rules.fold_all and not attempts[2:]:  # three partial folds at most
             stop = snap(middle, _find_tail(state, middle, remaining_tokens))
         folded_draft, fold_reports = run(
             state.rules.fold, replace(cleared_draft, middle=middle[:stop], after=middle[stop:] + cleared_draft.after)

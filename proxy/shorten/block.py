@@ -1,7 +1,7 @@
 r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
-The client sends the whole history every time, so a shorter form must have the same bytes each time, by any worker. A
-block covers all that earlier ones covered, and carries the always-steps for the messages after it, as they were then.
+Every worker must forward the same bytes each time. A block covers all that earlier ones covered, and carries the
+always-steps for the messages after it, as they were then.
 
 As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
 """
@@ -9,13 +9,14 @@ As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_resu
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 from hashlib import blake2b
 from itertools import starmap
 from typing import Any, Literal, Protocol, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import asdict, fields, replace
+from msgspec import Struct, convert
+from msgspec.structs import asdict, replace
 
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
@@ -32,21 +33,18 @@ from proxy.shorten.rules import Anchor
 from proxy.shorten.summary import NOTES_HEADING, Summary
 
 STEPS: dict[str, Callable[..., Step]] = {
-    step.name: step
-    for step in (
-        ClipOutput,
-        DedupArrivals,
-        ClearResults,
-        ClearObservations,
-        ClearArguments,
-        ToolHints,
-        DedupOld,
-        StripReasoning,
-        StripAttachments,
-        OneLiners,
-        DropMiddle,
-        PruneTools,
-    )
+    ClipOutput.name: ClipOutput,
+    DedupArrivals.name: DedupArrivals,
+    ClearResults.name: ClearResults,
+    ClearObservations.name: ClearObservations,
+    ClearArguments.name: ClearArguments,
+    ToolHints.name: ToolHints,
+    DedupOld.name: DedupOld,
+    StripReasoning.name: StripReasoning,
+    StripAttachments.name: StripAttachments,
+    OneLiners.name: OneLiners,
+    DropMiddle.name: DropMiddle,
+    PruneTools.name: PruneTools,
 }
 
 
@@ -55,17 +53,18 @@ def step_to_json(step: Step) -> list[Any]:
 
 
 def step_from_json(name: str, settings: dict[str, Any]) -> Step:
-    """The step with these settings. Those that it does not have any more are left out: earlier versions stored them."""
-    step: Any = STEPS[name]
-    names = {field.name for field in fields(step)}
-    return STEPS[name](**{key: _make_tuples(value) for key, value in settings.items() if key in names})
+    """Settings that the step does not have any more are left out: earlier versions stored them."""
+    kind: Any = STEPS[name]
+    step: Step = convert(settings, kind)
+    return step
 
 
-def _make_tuples(value: Any) -> Any:  # noqa: ANN401 - JSON
-    return tuple(map(_make_tuples, value)) if isinstance(value, list) else value
+class StoredFormat(IntEnum):
+    """A value of another version is read as if there were none."""
 
-
-FORMAT_VERSION = 2
+    BLOCK = 2
+    LAST_REQUEST = 4
+    SUMMARY_CANDIDATE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,101 +81,80 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
     window: int | None = None
-    """The usable window of its request; the always-steps use it for later messages, too."""
+    """The usable window of its request, also for the always-steps on later messages."""
     reason: BlockReason = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
+    text_style: bool = False
+    """Made before the first tool call: user messages before that call may be observations."""
     head: str = ""
-    """The digest of the head that this summary was written under; empty if it serves any head."""
+    """The digest of the head that its summary was written under; empty for any head."""
     focus: str = ""
     reasoning_until: int = 0
-    """Messages before this place leave without their reasoning: it is bound to the history before it."""
+    """Messages before this place leave without their reasoning, which is bound to the history before it."""
     is_reasoning_refused: bool = False
-    """The upstream has refused signed reasoning in this conversation, whose model is not known to bind it."""
-    text_style: bool = False
-    """It was made before the first tool call: user messages before that call may be observations."""
+    """By the upstream, though the model is not known to bind it."""
     nominal_tokens: int | None = None
 
     def to_bytes(self) -> bytes:
-        summary = None
+        value = {"format": StoredFormat.BLOCK, **asdict(self)}
+        value["parts"] = list(map(_write_part, self.parts))
+        value["always"] = list(map(step_to_json, self.always))
         if self.summary is not None:
-            summary = [self.summary.covers, self.summary.text]
-        value: dict[str, Any] = {
-            "format": FORMAT_VERSION,
-            "covers": self.covers,
-            "parts": list(map(_write_part, self.parts)),
-            "always": list(map(step_to_json, self.always)),
-            "window": self.window,
-            "reason": self.reason,
-            "policy": self.policy,
-            "pruned": self.pruned,
-            "summary": summary,
-        }
-        for name in ("text_style", "head", "focus", "reasoning_until", "is_reasoning_refused"):
-            if getattr(self, name):
-                value[name] = getattr(self, name)
-        if self.nominal_tokens is not None:
-            value["nominal_tokens"] = self.nominal_tokens
+            value["summary"] = [self.summary.covers, self.summary.text]
+        for name in ("text_style", "head", "focus", "reasoning_until", "is_reasoning_refused", "nominal_tokens"):
+            if not value[name]:
+                del value[name]
         try:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
         except UnicodeEncodeError:
-            # A model may write half a surrogate pair, which JSON can escape and UTF-8 cannot hold.
+            # A model may write half a surrogate pair, which UTF-8 cannot hold.
             return json.dumps(value, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Block | None":
-        """Read a stored block; None for another format, for garbage, and for a step that only a later release has."""
+        """None for another format, garbage, and a step that only a later release has."""
         try:
             value = json.loads(data)
-            if value["format"] != FORMAT_VERSION:
+            if value["format"] != StoredFormat.BLOCK:
                 return None
             block = cls._of(value)
-            if block._is_sound():  # noqa: SLF001 (its own class)
-                return block
+            block._check()  # noqa: SLF001 (its own class)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             return None
-        return None
+        return block
 
-    def _is_sound(self) -> bool:
-        """Whether its values have valid types and ranges: a history under a damaged block would be refused."""
+    def _check(self) -> None:
+        """Raise for a wrong type or range: a history under a damaged block would be refused."""
         places, texts = [self.covers], [self.reason, self.policy, self.head, self.focus, *self.pruned]
         for part in self.parts:
             places += [part.start, part.stop]
             if part.start > part.stop:
-                return False
+                raise ValueError("a part that ends before it starts")
         if self.summary is not None:
             places.append(self.summary.covers)
             texts.append(self.summary.text)
-        for place in places:
-            if type(place) is not int or not 0 <= place <= self.covers:
-                return False
-        for size in (self.window, self.nominal_tokens):
-            if size is not None and type(size) is not int:
-                return False
-        return all(isinstance(text, str) for text in texts) and type(self.reasoning_until) is int
+        convert(texts, list[str])
+        convert([*places, self.reasoning_until], list[int])
+        convert([self.window, self.nominal_tokens], list[int | None])
+        convert([self.text_style, self.is_reasoning_refused], list[bool])
+        if min(places) < 0 or max(places) > self.covers:
+            raise ValueError("a place outside of the block")
 
     @classmethod
     def _of(cls, value: dict[str, Any]) -> "Block":
-        summary = value["summary"]
-        if summary is not None:
-            summary = Summary(*summary)
-        return cls(
-            covers=value["covers"],
-            parts=tuple(starmap(_read_part, value["parts"])),
-            always=tuple(starmap(step_from_json, value["always"])),
-            window=value["window"],
-            reason=value["reason"],
-            policy=value["policy"],
-            pruned=tuple(value["pruned"]),
-            summary=summary,
-            text_style=value.get("text_style") is True,
-            head=value.get("head", ""),
-            focus=value.get("focus", ""),
-            reasoning_until=value.get("reasoning_until", 0),
-            is_reasoning_refused=value.get("is_reasoning_refused") is True,
-            nominal_tokens=value.get("nominal_tokens"),
-        )
+        members = {name: value[name] for name in cls.__struct_fields__ if name in value}
+        members["parts"] = tuple(starmap(_read_part, value["parts"]))
+        members["always"] = tuple(starmap(step_from_json, value["always"]))
+        members["pruned"] = tuple(value["pruned"])
+        if value["summary"] is not None:
+            members["summary"] = Summary(*value["summary"])
+        return cls(**members)
+
+    @property
+    def is_for_window(self) -> bool:
+        return self.reason in ("window", "cliff")
 
     @cached_property
     def digest(self) -> bytes:
@@ -187,19 +165,19 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         return digest.digest()
 
     def bound_to(self, head: str) -> "Block":
-        """Return the block as it is stored: text that a model wrote is bound to the head that the model had read."""
-        has_notes = any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
-        if self.summary is None and not has_notes:
-            return self
-        return replace(self, head=head)
+        """The block as it is stored: what a model wrote is bound to the head that it had read."""
+        is_bound = self.summary is not None
+        for part in self.parts:
+            is_bound = is_bound or (part.made == NOTE and NOTES_HEADING.encode() in part.literal)
+        if is_bound:
+            return replace(self, head=head)
+        return self
 
     def serves(self, head: str) -> bool:
         return self.head in ("", head)
 
     def fits(self, length: int, last: int | None) -> bool:
-        """Whether it fits a body of this length: after a rewind it may have folded the last words of a person, at
-        *last*.
-        """
+        """After a rewind a block may have folded the last words of a person, at *last*."""
         if self.covers > length:
             return False
         if last is None or last >= self.covers:
@@ -219,7 +197,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
 
 
 def close(view: Iterable[Message]) -> tuple[Part, ...]:
-    """Return the parts of a block that shows these messages; untouched neighbours become one part."""
+    """The parts of a block that shows these messages; untouched neighbours become one."""
     parts: list[Part] = []
     for message in view:
         if message.literal:
@@ -244,7 +222,7 @@ def _read_part(start: int, stop: int, raw: str = "", made: str = "") -> Part:
 
 
 def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
-    """Make a part of these bytes, without cache markers: clients move theirs, and an API takes four at most."""
+    """Without cache markers: clients move theirs, and an API takes four at most."""
     unmarked_raw = remove_cache_marker(raw)
     if message is None or unmarked_raw != raw:
         return Part(start, stop, unmarked_raw, made, make_literal(unmarked_raw, start, stop, made))
@@ -255,9 +233,7 @@ DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS
 FAILED_SECONDS = 600.0
 MAX_FAILURES = 2
-"""After this many failed calls for a summary in a row, no model is asked again for a day."""
-LAST_REQUEST_FORMAT_VERSION = 4
-CANDIDATE_FORMAT_VERSION = 1
+"""After this many failed summaries in a row, no model is asked for a day."""
 
 T = TypeVar("T")
 ReadBlock = Callable[[bytes], Block | None]
@@ -281,7 +257,7 @@ class LastRequest(Struct, frozen=True):
     useless_blocks: int = 0
     requests_since_block: int = 0
     refused_views: int = 0
-    """Requests of this history that the upstream accepted only as the client had sent them."""
+    """Requests that the upstream accepted only as the client had sent them."""
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
@@ -291,7 +267,7 @@ class LastRequest(Struct, frozen=True):
         ]
         if self.refused_views:
             fields.append(self.refused_views)
-        return json.dumps([LAST_REQUEST_FORMAT_VERSION, *fields]).encode()
+        return json.dumps([StoredFormat.LAST_REQUEST, *fields]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "LastRequest | None":
@@ -300,7 +276,7 @@ class LastRequest(Struct, frozen=True):
     @classmethod
     def _of(cls, value: bytes) -> "LastRequest | None":
         version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = json.loads(value)
-        if version != LAST_REQUEST_FORMAT_VERSION:
+        if version != StoredFormat.LAST_REQUEST:
             return None
         anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(view_id))
         calibration = Calibration(float(ratio), int(observations))
@@ -311,16 +287,16 @@ class LastRequest(Struct, frozen=True):
 
 
 class SummaryCandidate(Struct, frozen=True):
-    """A summary of `body[:covers]`, under the chain link of its last message, so that every worker sees its state."""
+    """A summary of `body[:covers]`, stored under the chain link of its last message."""
 
     state: Literal["making", "ready", "failed"]
     text: str = ""
-    """The summary; while it is being made, the worker that makes it."""
+    """The summary, or the worker that makes it."""
     failures: int = 0
     covers: int = 0
 
     def to_bytes(self) -> bytes:
-        return json.dumps([CANDIDATE_FORMAT_VERSION, self.state, self.text, self.failures]).encode()
+        return json.dumps([StoredFormat.SUMMARY_CANDIDATE, self.state, self.text, self.failures]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes, covers: int = 0) -> "SummaryCandidate | None":
@@ -329,13 +305,13 @@ class SummaryCandidate(Struct, frozen=True):
     @classmethod
     def _of(cls, value: bytes, covers: int) -> "SummaryCandidate | None":
         version, state, text, failures = json.loads(value)
-        if version != CANDIDATE_FORMAT_VERSION or state not in ("making", "ready", "failed"):
+        if version != StoredFormat.SUMMARY_CANDIDATE or state not in ("making", "ready", "failed"):
             return None
         return cls(state, str(text), int(failures), covers)
 
     @classmethod
     def claim(cls, owner: str) -> "SummaryCandidate":
-        """Return a worker's claim to be making it. *owner* is unique: an expired claim must not undo the next one."""
+        """*owner* is unique: an expired claim must not undo the next one."""
         return cls("making", owner)
 
 
@@ -343,7 +319,7 @@ NO_CANDIDATE = SummaryCandidate("failed")
 
 
 class LookUp(Struct, frozen=True):
-    """Look these keys up in the store, in one round trip. Result: `FoundValues`, None if the store did not answer."""
+    """Look these keys up in one round trip. Result: `FoundValues`, None if the store did not answer."""
 
     blocks: Sequence[str] = ()
     facts: Sequence[str] = ()
@@ -354,7 +330,7 @@ class LookUp(Struct, frozen=True):
 class Memory(Struct, frozen=True):
     block: Block | None = None
     block_key: str = ""
-    """Under which the block was found with its bytes: a deeper block at the same key takes their place."""
+    """Where the block was found with its bytes: a deeper block at the same key replaces them."""
     block_bytes: bytes | None = None
     observed: bool = False
     last: LastRequest | None = None
@@ -397,7 +373,7 @@ class Memory(Struct, frozen=True):
 
 
 def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
-    """Return the stored candidate. Its place in *keys*, which come longest first, tells how much it covers."""
+    """The place of its key in *keys*, longest first, tells how much it covers."""
     if stored is None:
         return None
     return SummaryCandidate.from_bytes(stored.value, len(keys) - 1 - keys.index(stored.key))

@@ -1,12 +1,13 @@
 """Steps that shorten results, as they arrive or when they are old, and drop old reasoning.
 
-On arrival nothing is in a cache yet, so it costs no rewrite. But an agent asks again for text that it cannot see, so
-only a result of more than `over` bytes and more than `share` of the window is clipped.
+On arrival nothing is in a cache yet. But an agent asks again for text that it cannot see, so only a result of more than
+`over` bytes and more than `share` of the window is clipped.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar, TypeVar
+from operator import attrgetter
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type, 
 from proxy.history.rereads import RESTORED
 from proxy.recall.tool import render_handle
 from proxy.shorten import placeholder
-from proxy.shorten.acts import is_file_text, list_file_uses, list_read_paths
+from proxy.shorten.acts import is_file_text, list_changed_paths, list_read_paths
 from proxy.shorten.outcome import cut_line, find_outcome, holds_words_of_user, list_error_lines
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import name_result
@@ -51,7 +52,7 @@ class ClipOutput(Struct, frozen=True):
         if window is None:
             return self.over
         limit = max(self.over, int(BYTES_PER_TOKEN * self.share * window))
-        # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
+        # An ordinary result would fill a small window, and no step may touch the newest ones later.
         return min(limit, int(BYTES_PER_TOKEN * 0.5 * window))
 
     def _is_huge(self, message: Message, window: int | None) -> bool:
@@ -73,7 +74,7 @@ class ClipOutput(Struct, frozen=True):
             way_back = f"{render_handle(message.start, message.stop)} returns it"
         cut = partial(self._cut, call=call, way_back=way_back)
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
-        # JSON with many texts has a note for each. Of an answer only the output behind its words may be shortened.
+        # JSON with many texts has a note for each. Of an answer only the output after its words may be shortened.
         is_answer = message.role == "assistant"
         if not is_answer and not self.lines and len(shorter) > limit + 1_000:
             shorter = cut(text, limit)
@@ -127,7 +128,7 @@ def _find_ends_by_bytes(text: str, limit: int) -> tuple[str, str]:
 
 
 def is_content_over(message: Message, limit: int) -> bool:
-    """Whether the content has more bytes than this. A cache marker in it does not count."""
+    """A cache marker in the content does not count."""
     content = message.content
     return len(content) > limit and len(remove_wrapping(content)) > limit
 
@@ -141,24 +142,25 @@ class DedupArrivals(Struct, frozen=True):
     """Results up to this many bytes are left as they are."""
 
     def __call__(self, draft: Draft) -> Draft:
-        contents = [remove_wrapping(message.content) for message in draft.middle if self._is_long(message)]
-        if not contents:
+        long_results = list(filter(self._is_long, draft.middle))
+        if not long_results:
             return draft
-        earlier = {remove_wrapping(message.content) for message in draft.before if self._is_long(message)}
-        if len(set(contents)) == len(contents) and earlier.isdisjoint(contents):
+        copies = dict[int, Message]()
+        first = dict[bytes, Message]()
+        for message in (*filter(self._is_long, draft.before), *filter(draft.free, long_results)):
+            copy = first.setdefault(remove_wrapping(message.content), message)
+            if copy is not message:
+                copies[id(message)] = copy
+        if copies.keys().isdisjoint(map(id, long_results)):
             return draft
-        first = dict[bytes, tuple[Message, ToolCall | None]]()
-        for message, call in zip(draft.before, list_callers(draft.before), strict=True):
-            if self._is_long(message):
-                first.setdefault(remove_wrapping(message.content), (message, call))
+        messages = draft.before + draft.middle
+        callers = dict(zip(map(id, messages), list_callers(messages), strict=True))
 
-        def point(message: Message, call: ToolCall | None) -> Message:
-            if not self._is_long(message):
+        def point(message: Message, _: ToolCall | None) -> Message:
+            copy = copies.get(id(message))
+            if copy is None:
                 return message
-            copy, copy_call = first.setdefault(remove_wrapping(message.content), (message, call))
-            if copy is message:
-                return message
-            return message.with_text(_point_to(copy_call, message), self.name)
+            return message.with_text(_point_to(callers[id(copy)], message), self.name)
 
         return draft.rewrite(point)
 
@@ -170,10 +172,8 @@ class DedupArrivals(Struct, frozen=True):
 
 
 def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages with the first pointer to each result that a fold has taken exchanged for that of `origin`, the
-    body.
-    """
-    if all(message.made != REPEATED for message in messages):
+    """Exchange the first pointer to each result that a fold has taken for that of `origin`, the body."""
+    if REPEATED not in map(attrgetter("made"), messages):
         return tuple(messages)
     present, restored_callers = set[bytes](), dict[bytes, ToolCall | None]()
 
@@ -205,7 +205,6 @@ def _point_to(call: ToolCall | None, result: Message) -> str:
 CLEARABLE = ("", ClipOutput.name, RESTORED)
 
 Answer = tuple[Message, ToolCall | None]
-T = TypeVar("T")
 
 
 class ClearResults(Struct, frozen=True):
@@ -275,11 +274,11 @@ class ClearResults(Struct, frozen=True):
     def _list_old(self, draft: Draft) -> list[Answer]:
         answers = [answer for answer in draft.pair_with_calls() if self._is_selected(answer[0])]
         newest = sum(map(self._is_selected, draft.after))
-        return [
-            (message, call)
-            for message, call in without_newest(answers, self.keep_recent - newest)
-            if is_clearable(message, draft, self.over) and not self._is_exempt(call)
-        ]
+        old_answers = list[Answer]()
+        for message, call in answers[: count_old(len(answers), self.keep_recent - newest)]:
+            if is_clearable(message, draft, self.over) and not self._is_exempt(call):
+                old_answers.append((message, call))
+        return old_answers
 
     def _is_exempt(self, call: ToolCall | None) -> bool:
         if call is None:
@@ -294,7 +293,7 @@ class ClearResults(Struct, frozen=True):
 def clear_pointer(
     message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None], made: str, verb: str
 ) -> Message:
-    """Rewrite a pointer to a copy that is gone. `first`: the calls of such copies, by content; `verb`: their fate."""
+    """Rewrite a pointer to a copy that is gone. `first`: the calls of such copies, by content."""
     if message.made != REPEATED:
         return message
     content = remove_wrapping(draft.origin[message.start].content)
@@ -307,7 +306,10 @@ def clear_pointer(
 
 
 def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
-    read_paths = {id(message): list_read_paths(call) for message, call in chosen if call and is_file_text(call)}
+    read_paths = dict[int, Sequence[str]]()
+    for message, call in chosen:
+        if call is not None and is_file_text(call):
+            read_paths[id(message)] = list_read_paths(call)
     changed_paths, outdated_ids = set[str](), set[int]()
     if not read_paths:
         return outdated_ids
@@ -316,9 +318,9 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
             continue
         if not changed_paths.isdisjoint(read_paths.get(id(message), ())):
             outdated_ids.add(id(message))
-        changes = [use.path for use in list_file_uses(call)[0] if use.change]
-        if changes and not find_outcome(message.text, call, failed=message.reports_error).has_failed:
-            changed_paths.update(changes)
+        paths = list_changed_paths(call)
+        if paths and not find_outcome(message.text, call, failed=message.reports_error).has_failed:
+            changed_paths.update(paths)
     return outdated_ids
 
 
@@ -326,16 +328,16 @@ def is_clearable(message: Message, draft: Draft, over: int) -> bool:
     return message.made in CLEARABLE and has_text_over(message, over) and draft.free(message)
 
 
-def without_newest(items: Sequence[T], newest: int) -> Sequence[T]:
-    return items[: max(0, len(items) - max(0, newest))]
+def count_old(total: int, newest: int) -> int:
+    return max(0, total - max(0, newest))
 
 
 def has_text_over(message: Message, limit: int) -> bool:
-    """Whether the text has more than this many bytes. Quotes and escapes of its JSON do not count; media do."""
+    """Quotes and escapes of JSON do not count; media do."""
     if len(message.content) <= limit or message.attached:
         return len(message.content) > limit
     if len(message.content) > 6 * limit + 2 and message.content[:1] == b'"':
-        return True  # it need not be read: no character takes more than this in JSON
+        return True  # no character takes more than six bytes in JSON
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
 
 
@@ -344,16 +346,13 @@ class ClearObservations(ClearResults, frozen=True):
 
     name: ClassVar[str] = "clear_observations"
 
-    template: str = placeholder.OBSERVATION_TEMPLATE
+    template: str = (
+        "Observation: [shortened by the context proxy: {rows}, {bytes} bytes{outcome}. {left_out}{way_back}]{lines}"
+    )
     """Text in place of the observation; see `placeholder`."""
 
     def _is_selected(self, message: Message) -> bool:
         return message.is_observation
-
-
-MEMBERS = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
-PARTS = frozenset(("thinking", "redacted_thinking", "reasoning"))
-MARKS = tuple(f'"{word}"'.encode() for word in sorted(MEMBERS | PARTS))
 
 
 class StripReasoning(Struct, frozen=True):
@@ -367,9 +366,12 @@ class StripReasoning(Struct, frozen=True):
     """Also if it is signed or encrypted; it goes whole."""
 
     def __call__(self, draft: Draft) -> Draft:
-        return draft.exchange(
-            {id(message): self.strip(message) for message in draft.middle if self._has_reasoning(message)}
-        )
+        return draft.rewrite(self._strip_old)
+
+    def _strip_old(self, message: Message, _: ToolCall | None) -> Message:
+        if self._has_reasoning(message):
+            return self.strip(message)
+        return message
 
     def worth(self, message: Message, _: ToolCall | None, count: Count) -> float:
         if self._has_reasoning(message):
@@ -381,11 +383,13 @@ class StripReasoning(Struct, frozen=True):
             return False
         if (message.calls and not self.with_calls) or (message.signed and not self.signed):
             return False
-        return any(mark in message.raw for mark in MARKS)
+        raw = message.raw
+        return b'"reasoning' in raw or b'"thinking' in raw or b'"redacted_thinking"' in raw
 
     def strip(self, message: Message) -> Message:
-        """The message without its reasoning; as it is if nothing else would be left."""
-        raw = splice.remove_members(message.raw, MEMBERS)
+        """As it is if nothing but reasoning would be left."""
+        members = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
+        raw = splice.remove_members(message.raw, members)
         content = splice.find_member(raw, "content")
         if content is None and not message.calls:
             return message
@@ -397,9 +401,13 @@ class StripReasoning(Struct, frozen=True):
 
 
 def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
-    parts = [raw[start:stop] for start, stop in splice.iterate_elements(raw, content.start)]
-    other_parts = [part for part in parts if find_part_type(part) not in PARTS]
-    if len(other_parts) == len(parts) or not (other_parts or has_calls):
+    other_parts, has_reasoning = list[bytes](), False
+    for start, stop in splice.iterate_elements(raw, content.start):
+        if find_part_type(raw[start:stop]) in ("thinking", "redacted_thinking", "reasoning"):
+            has_reasoning = True
+        else:
+            other_parts.append(raw[start:stop])
+    if not has_reasoning or not (other_parts or has_calls):
         return raw
     rest = b"null"
     if other_parts:

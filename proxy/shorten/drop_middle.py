@@ -5,13 +5,15 @@
     Commands (2 of 9, newest first):
     - pytest -q => exit code 1: FAILED tests/test_cart.py::test_total
 
-The ledger is made from the client's own messages, never from an earlier one: it does not decay.
+A ledger is made from the client's own messages, never from an earlier one: it does not decay.
 """
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import ClassVar
 
 from msgspec import Struct, field
@@ -20,7 +22,7 @@ from msgspec.structs import replace
 from proxy.history import agents
 from proxy.history.agents import STATEFUL, Hint, find_command_line, remove_folder_change
 from proxy.history.grouping import list_callers
-from proxy.history.messages import NOTE, Message, ToolCall
+from proxy.history.messages import Message, ToolCall
 from proxy.history.observations import find_output_within
 from proxy.shorten.acts import FileUse, acts_on_world, list_file_uses
 from proxy.shorten.fold import (
@@ -49,7 +51,7 @@ _TAGS = re.compile(r"</?[\w-]{1,40}>")
 
 
 class Section(Enum):
-    """Title, share of the room, and the longest entry: the first of these lengths with which there is room for all."""
+    """Title, share of the room, and lengths of entries, of which the first is taken with which all fit."""
 
     # Other agents speak in this role too, and clients put instructions there.
     USER_WORDS = ("Said by the user, or by others in the user's role", 4, (ENTRY_CHARACTERS, 160, 80))
@@ -73,14 +75,14 @@ class Section(Enum):
 
 
 class Entry(Struct, frozen=True):
-    """One line of a ledger. In its section it takes the place of an earlier one with the same key."""
+    """It replaces an earlier one with the same key."""
 
     section: Section
     key: str
     text: str
     ending: str = ""
     has_failed: bool = False
-    """Of its section it is left out last."""
+    """It is left out last."""
     times: int = 1
 
     def render(self, characters: int) -> str:
@@ -93,7 +95,7 @@ class Entry(Struct, frozen=True):
 
 
 class Ledger(Struct):
-    pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in Section})
+    pages: defaultdict[Section, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
 
     def enter(self, entry: Entry) -> None:
         page = self.pages[entry.section]
@@ -105,19 +107,24 @@ class Ledger(Struct):
             self.pages[Section.OTHER].pop(_make_failure_key(entry), None)
 
     def render(self, budget: int) -> str:
-        """The sections in at most *budget* bytes. Those that need least of their share leave the rest to the others."""
+        """At most *budget* bytes. Sections leave what they do not need of their shares to the others."""
         for path in self.pages[Section.CHANGED]:
             self.pages[Section.READ].pop(path, None)
-        pages = {section: [*reversed(page.values())] for section, page in self.pages.items() if page}
-        weights = sum(section.weight for section in pages)
-        texts = dict[Section, str]()
-        for section in sorted(pages, key=lambda section: _count_characters(pages[section]) / section.weight):
-            text = _render_section(section, pages[section], budget * section.weight // weights - 1)
+        weights = 0
+        needs = dict[Section, float]()
+        for section in Section:
+            entries = self.pages[section].values()
+            if entries:
+                weights += section.weight
+                needs[section] = _count_characters(entries) / section.weight
+        texts = dict.fromkeys(Section, "")
+        for section in sorted(needs, key=needs.__getitem__):
+            newest_first = [*reversed(self.pages[section].values())]
+            texts[section] = _render_section(section, newest_first, budget * section.weight // weights - 1)
             weights -= section.weight
-            if text:
-                texts[section] = text
-                budget -= _count_bytes(text) + 1
-        return "\n".join(texts[section] for section in Section if section in texts)
+            if texts[section]:
+                budget -= _count_bytes(texts[section]) + 1
+        return "\n".join(filter(None, texts.values()))
 
 
 def write_ledger(
@@ -128,7 +135,7 @@ def write_ledger(
     kept_starts: Collection[int] = (),
     lost_documents: Collection[int] = (),
 ) -> str:
-    """Write a ledger. Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere."""
+    """Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere."""
     ledger = Ledger()
     for message, call, following in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
         if message.start in kept_starts:
@@ -169,7 +176,7 @@ def _find_user_entries(text: str) -> Iterator[Entry]:
 
 
 def _find_text_entries(message: Message, following: Message | None) -> Iterator[Entry]:
-    """The command in the last fenced block of an answer, if its output follows: some agents call no tools."""
+    """Some agents call no tools: of an answer with output, the command in the last fenced block."""
     text = message.text
     output = None
     if message.is_observation:
@@ -207,7 +214,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     if acts_on_world(call):
         yield Entry(Section.ACTS, key, render_call(call), _describe_act(outcome, result), outcome.has_failed)
     elif kind == "run":
-        # The last line of a long log without a verdict tells nothing.
+        # The last line of a log without a verdict tells nothing.
         ending = _describe_ending(replace(outcome, last_line=""), result)
         yield Entry(Section.RAN, key, _render_command(call), ending, outcome.has_failed)
     else:
@@ -223,8 +230,11 @@ def _enter_use(use: FileUse) -> Entry:
 
 def _render_command(call: ToolCall) -> str:
     command = remove_folder_change(find_command_line(call.named))[:1_000]
-    lines = (line.strip() for line in command.split("\n"))
-    return cut_first_line(" ".join(line for line in lines if line and not line.startswith("#")), EXCERPT_CHARACTERS)
+    lines = list[str]()
+    for line in map(str.strip, command.split("\n")):
+        if not line.startswith("#"):
+            lines.append(line)
+    return cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
 
 
 def _quote_user(section: Section, words: str) -> Entry:
@@ -232,12 +242,15 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_act(outcome: ResultOutcome, result: str) -> str:
-    """How an act ended, of a long result with its last lines: an error on the way does not tell what came of it."""
+    """With the last lines of a long result: an error before them does not tell how the act ended."""
     ending = _describe_ending(outcome, result)
     if len(result) <= EXCERPT_CHARACTERS:
         return ending
-    last_lines = [" ".join(line.split()) for line in outcome.lines[-3:] if line.strip() not in ending]
-    return "; ".join((ending, *last_lines))
+    text = ending
+    for line in outcome.lines[-3:]:
+        if line.strip() not in ending:
+            text += f"; {' '.join(line.split())}"
+    return text
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
@@ -254,7 +267,7 @@ def _describe_ending(outcome: ResultOutcome, result: str) -> str:
 
 
 def _make_failure_key(entry: Entry) -> str:
-    """The key of a failed use of a file: it is dropped when the same use succeeds."""
+    """A failed use of a file is dropped when the same use succeeds."""
     return f"{entry.section.title} {entry.key}"
 
 
@@ -275,11 +288,14 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
     heading = section.title
     if remarks:
         heading += f" ({', '.join(remarks)})"
-    return f"{heading}:" + "".join(rows[number] for number in sorted(rows, reverse=not section.is_newest_first))
+    heading += ":"
+    for number in sorted(rows, reverse=not section.is_newest_first):
+        heading += rows[number]
+    return heading
 
 
 def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:
-    """The rows that there is room for, by number: failures first, then the newest."""
+    """By number: failures first, then the newest, as long as there is room."""
     rows = dict[int, str]()
     for number in sorted(range(len(entries)), key=lambda number: not entries[number].has_failed):
         row = entries[number].render(characters)
@@ -290,17 +306,12 @@ def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[i
     return rows
 
 
-def _count_characters(entries: Sequence[Entry]) -> int:
+def _count_characters(entries: Iterable[Entry]) -> int:
     return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries)
 
 
 def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
-
-
-SHORTEST_REMARK_CHARACTERS = 40
-"""A shorter text beside a call ("Now the tests.") tells nothing."""
-CONCLUSIONS = "What the assistant said, in part:"
 
 
 class DropMiddle(Struct, frozen=True):
@@ -323,41 +334,33 @@ class DropMiddle(Struct, frozen=True):
         removed_messages = [message for message in draft.middle if id(message) not in kept_ids]
         if not removed_messages:
             return draft
-        lines = [self._describe(draft, kept_ids, removed_messages)]
-        lost_count = count_words(removed_messages)
+        stop = max(map(attrgetter("stop"), removed_messages))
+        origin = draft.origin[find_unsummarized_start(draft, kept_ids) : stop]
+        kept_starts = draft.find_staying_starts(kept_ids)
+        conclusions, ledger_bytes = "", draft.bytes_within(0.25, self.ledger)
+        if draft.bare:
+            ledger_bytes //= 2
+        else:
+            conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, 3_000))
+        lost_documents = find_lost_documents(draft, kept_ids)
+        ledger = write_ledger(origin, ledger_bytes, kept_starts=kept_starts, lost_documents=lost_documents)
+        lines, lost_count = [conclusions, ledger], count_words(removed_messages)
         if lost_count:
             lines.append(" ".join(filter(None, (LOST_WORDS.format(lost_count), draft.pointer))))
         return fold_stretches(draft, kept_ids, "\n".join(filter(None, lines)))
 
-    def _describe(self, draft: Draft, kept_ids: set[int], removed_messages: Sequence[Message]) -> str:
-        kept_starts = {message.start for message in draft.list_staying(kept_ids) if message.made != NOTE}
-        origin = draft.origin[
-            find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed_messages)
-        ]
-        ledger_bytes = draft.bytes_within(0.25, self.ledger)
-        if draft.bare:
-            ledger_bytes //= 2
-        ledger = write_ledger(
-            origin,
-            ledger_bytes,
-            kept_starts=kept_starts,
-            lost_documents=find_lost_documents(draft, kept_ids),
-        )
-        if draft.bare:
-            return ledger
-        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, 3_000))
-        return "\n".join(filter(None, (conclusions, ledger)))
-
 
 def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:
-    room -= len(CONCLUSIONS)
+    heading = "What the assistant said, in part:"
+    room -= len(heading)
     lines = list[str]()
     for message in reversed(messages):
         if message.role != "assistant" or message.start in kept_starts:
             continue
         text = " ".join(message.text[:TEXT_CHARACTERS].split())
         line = f"- {cut_line(text, EXCERPT_CHARACTERS)}"
-        if not text or (message.calls and len(text) < SHORTEST_REMARK_CHARACTERS) or line in lines:
+        says_little = bool(message.calls) and len(text) < 40  # noqa: PLR2004 ("Now the tests.")
+        if not text or says_little or line in lines:
             continue
         room -= _count_bytes(line) + 1
         if room < 0:
@@ -365,4 +368,4 @@ def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int]
         lines.append(line)
     if not lines:
         return ""
-    return "\n".join((CONCLUSIONS, *reversed(lines)))
+    return "\n".join((heading, *reversed(lines)))

@@ -1,14 +1,14 @@
 """Windows and prices of models, calibrated counts, and after how many requests a rewrite has paid for itself.
 
-Editing an old message makes all after it new to the upstream's cache: rewrites are rare and deep, and best made while
-the cache is cold anyway. A *total* window is shared by prompt and answer, an *input* limit is for the prompt alone.
-Unknown is None. The figures come from `models/`.
+An edit of an old message makes all after it new to the upstream's cache: rewrites are rare and deep, and best made
+while the cache is cold. A *total* window is shared by prompt and answer, an *input* limit is for the prompt alone.
 """
 
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
 from math import sqrt
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
@@ -33,7 +33,7 @@ def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
 
 
 def estimate_payback(before: Sequence[Message], after: Sequence[Message], count: Count, prices: Prices) -> float:
-    """Return the number of requests after which a rewrite has paid for itself; infinite if it never does."""
+    """In requests; infinite if the rewrite never pays for itself."""
     start = count_shared(before, after)
 
     def add_up(messages: Sequence[Message]) -> int:
@@ -52,9 +52,7 @@ def estimate_payback(before: Sequence[Message], after: Sequence[Message], count:
 
 
 def find_share_worth_clearing(prices: Prices) -> float:
-    """The share of the usual amount that is worth a rewrite: 1, or less if reads are dear, with the root of their
-    ratio.
-    """
+    """1, or less if cached tokens are dear, with the root of the ratio of prices."""
     if prices.read <= 0:
         return 1.0
     # For most models a token costs ten times as much when it is not cached.
@@ -62,7 +60,7 @@ def find_share_worth_clearing(prices: Prices) -> float:
 
 
 def is_cold(idle_seconds: float | None) -> bool:
-    """Whether the upstream has forgotten the prefix: five minutes after its last use.
+    """A prefix is forgotten five minutes after its last use.
 
     https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
@@ -151,7 +149,7 @@ UNKNOWN = Window()
 
 
 def make_learned_window(limit: int | None, covers: Covers = "total") -> Window | None:
-    """Make a window of a limit that an upstream stated while refusing a request."""
+    """Of a limit that an upstream stated while refusing a request."""
     # A number outside is not a window but a misread sentence.
     if limit is None or limit not in range(2_048, 10_000_001):
         return None
@@ -161,7 +159,7 @@ def make_learned_window(limit: int | None, covers: Covers = "total") -> Window |
 
 
 def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
-    """The keys of a learned window. Each account has its own, by the hash of its credential."""
+    """Each account has its own learned window, by the hash of its credential."""
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
     name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -181,7 +179,7 @@ def decode_window(value: bytes) -> Window:
 
 
 def compute_relative_prices(window: Window) -> Prices:
-    cliffs = tuple(cliff.above for cliff in window.cliffs)
+    cliffs = tuple(map(attrgetter("above"), window.cliffs))
     prices = window.prices
     if prices is None or not prices.input:
         return Prices(cliffs=cliffs, ends_only=window.ends_only)
@@ -194,16 +192,12 @@ def compute_relative_prices(window: Window) -> Prices:
 
 
 def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
-    """Return the price of a prompt of this size, *cached* tokens of it read from the cache; None if unknown."""
+    """None if unknown."""
     prices = window.prices_at(tokens)
     if prices is None:
         return None
     warm = min(max(0, cached), tokens)
     return (warm * prices.cached + (tokens - warm) * prices.fresh) / 1_000_000
-
-
-LEAST_TRUSTED_TOKENS = 2_000
-"""In smaller prompts, markup drowns the ratio."""
 
 
 class Calibration(Struct, frozen=True):
@@ -214,7 +208,8 @@ class Calibration(Struct, frozen=True):
         return round(tokens * self.ratio)
 
     def learn(self, our_tokens: int, reported_tokens: int) -> "Calibration":
-        if our_tokens < LEAST_TRUSTED_TOKENS or not is_plausible(our_tokens, reported_tokens):
+        min_tokens = 2_000  # in smaller prompts, markup drowns the ratio
+        if our_tokens < min_tokens or not is_plausible(our_tokens, reported_tokens):
             return self
         weight = max(0.2, 1 / (self.observations + 1))
         ratio = self.ratio + weight * (reported_tokens / our_tokens - self.ratio)

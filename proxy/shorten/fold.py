@@ -5,14 +5,15 @@
     stretches         [--------------------]          [--------]
     folded   | user                            user    note      |  after
 
-A note quotes tools, so it is never in the assistant's voice, which a model takes for its own thought; its first line
-says that the user did not write it. Strict chat templates want the roles to alternate: separators keep the order.
+A note is never in the assistant's voice, which a model takes for its own thought; its first line says that the user did
+not write it. Strict chat templates want the roles to alternate: separators keep the order.
 """
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
+from operator import attrgetter
 
 from proxy.history.agents import Hint, find_modes, matches_any
 from proxy.history.grouping import find_groups, pair_results
@@ -40,40 +41,41 @@ OTHER_SPEAKER = {"user": "assistant", "assistant": "user"}
 HEADING = "Summary of the conversation so far, written by a model:"
 LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 
-_LOOK_ALIKES = (
-    "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
-    " k\u043a\u03ba n\u0578 o\u043e\u03bf0 r\u0433 t\u0442 u\u03c5\u057d"
-)
-"""Letters, each with those of other alphabets that a model reads as the same."""
 
-
-def _match_spellings(word: str) -> str:
-    spellings = {letters[0]: letters for letters in _LOOK_ALIKES.split()}
+def _compile_frame_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Expressions for text that closes a frame, and for text that opens one."""
+    # Each letter with those of other alphabets that a model reads as the same.
+    letters = (
+        "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
+        " k\u043a\u03ba n\u0578 o\u043e\u03bf0 r\u0433 t\u0442 u\u03c5\u057d"
+    )
     full_width = ord("\uff21") - ord("A")
-    letters = []
-    for letter in word:
+    spellings = dict[str, str]()
+    for look_alikes in letters.split():
+        letter = look_alikes[0]
         wide = chr(ord(letter) + full_width) + chr(ord(letter.upper()) + full_width)
-        letters.append(f"[{spellings[letter]}{wide}]")
-    return r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}".join(letters)
+        spellings[letter] = f"[{look_alikes}{wide}]"
+
+    def match_spellings(word: str) -> str:
+        return r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}".join(map(spellings.__getitem__, word))
+
+    gap = r"[\W_]{1,8}"
+    end, of_, the, background = map(match_spellings, ("end", "of", "the", "background"))
+    closers = (
+        rf"(?<![^\W_]){end}s?{gap}{of_}{gap}(?:{the}{gap})?{background}"
+        rf"|{background}{gap}(?:[^\n]{{0,40}}\W)?{end}(?:s|ed)?\b"
+    )
+    openers = rf"[\[<({{\u3010\uff3b][\W_]{{0,4}}{background}"
+    return re.compile(closers, re.IGNORECASE), re.compile(openers, re.IGNORECASE)
 
 
-_END, _OF, _THE, _BACKGROUND = map(_match_spellings, ("end", "of", "the", "background"))
-_GAP = r"[\W_]{1,8}"
-_CLOSERS = re.compile(
-    rf"(?<![^\W_]){_END}s?{_GAP}{_OF}{_GAP}(?:{_THE}{_GAP})?{_BACKGROUND}"
-    rf"|{_BACKGROUND}{_GAP}(?:[^\n]{{0,40}}\W)?{_END}(?:s|ed)?\b",
-    re.IGNORECASE,
-)
-_OPENERS = re.compile(rf"[\[<({{\u3010\uff3b][\W_]{{0,4}}{_BACKGROUND}", re.IGNORECASE)
+_CLOSERS, _OPENERS = _compile_frame_marks()
 
 
 def make_notes(
     text: str, before: Message | None, after: Message | None, start: int, stop: int, *, answer: str = ""
 ) -> tuple[Message, ...]:
-    """The messages that say `text` between these two speakers, in place of `body[start:stop]`.
-
-    With an `answer`, the assistant replies.
-    """
+    """The messages that say `text`, and the assistant's `answer`, if any, in place of `body[start:stop]`."""
     notes = [make_note("user", frame_background(text), start, stop)]
     if is_models_turn(before):
         notes.insert(0, make_note("assistant", GO_ON, start, start))
@@ -104,7 +106,7 @@ def find_speaker(messages: Iterable[Message]) -> Message | None:
 
 
 def frame_background(text: str) -> str:
-    """The text framed as background. Nothing in it can end the frame or open one: it may quote untrusted text."""
+    """Nothing in the text can end the frame or open one: it may quote untrusted text."""
     inside = _CLOSERS.sub("end-of-back-ground", _OPENERS.sub("(back-ground", text))
     return f"{OPENING}\n{inside}\n{CLOSING}"
 
@@ -128,13 +130,8 @@ def find_kept_words(
     keeps_answers: bool = False,
     hints: tuple[Hint, ...] = (),
 ) -> set[int]:
-    """The ids of messages that stay: fixed ones, the user's words within *tokens*, and others within budgets of their
-    own. A call stays with its results. `repeats_notes`: an earlier summary goes, for the new note says it again.
-    """
-    kept_ids = set[int]()
-    if not repeats_notes:
-        kept_ids = {id(message) for message in draft.middle if is_of_summary(message)}
-    kept_ids |= _list_fixed(draft)
+    """The ids of messages that stay. `repeats_notes`: an earlier summary goes, because the new note says it again."""
+    kept_ids = _list_fixed(draft, keeps_summaries=not repeats_notes)
     if draft.wordless:
         tokens = 0
     kept_ids |= _list_user_words(draft, tokens, kept_ids)
@@ -145,16 +142,25 @@ def find_kept_words(
     return kept_ids | _list_partners(draft, kept_ids)
 
 
+def is_of_user(message: Message) -> bool:
+    """Some clients send reminders as the user's messages."""
+    return message.is_user and (message.attached or not is_harness_note(message.text))
+
+
 def count_words(messages: Iterable[Message]) -> int:
-    return sum(message.is_user and (message.attached or not is_harness_note(message.text)) for message in messages)
+    return sum(map(is_of_user, messages))
 
 
 def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
-    newest_words = next((message.start for message in reversed(draft.origin) if count_words((message,))), 0)
+    newest_words = 0
+    for message in reversed(draft.origin):
+        if is_of_user(message):
+            newest_words = message.start
+            break
     words = []
     for message in draft.middle:
         # With the user's next words a client repeats the reminders that still hold.
-        is_outdated_reminder = message.start < newest_words and not count_words((message,))
+        is_outdated_reminder = message.start < newest_words and not is_of_user(message)
         if message.is_user and id(message) not in kept_ids and not is_outdated_reminder:
             words.append(message)
     chosen_ids = set[int]()
@@ -166,38 +172,39 @@ def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
     return chosen_ids
 
 
-def _list_fixed(draft: Draft) -> set[int]:
-    """The ids of the messages that are fixed, an instruction between a call and its result without its group."""
-    fixed_ids = {id(message) for message in draft.middle if not draft.may_fold(message)}
+def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
+    """The ids of fixed messages; an instruction between a call and its result is fixed without its group."""
+    fixed_ids = set[int]()
+    for message in draft.middle:
+        if not draft.may_fold(message) or (keeps_summaries and is_of_summary(message)):
+            fixed_ids.add(id(message))
     if not fixed_ids:
         return fixed_ids
     for group in find_groups(draft.middle):
-        members = [draft.middle[place] for place in group]
-        fixed_members = [message for message in members if id(message) in fixed_ids]
-        # What the provider's tools began must go on, and an observation needs the words that asked for it.
-        continues = any(message.continues for message in members)
-        is_whole = any(message.is_observation for message in fixed_members)
-        if continues and any(message.is_result or message.role == "assistant" for message in fixed_members):
-            is_whole = True
-        if is_whole:
-            fixed_ids.update(map(id, members))
+        members = draft.middle[group.start : group.stop]
+        continues = any(map(attrgetter("continues"), members))
+        for message in members:
+            # What the provider's tools began must go on, and an observation needs the words that asked for it.
+            needs_group = message.is_observation or (continues and (message.is_result or message.role == "assistant"))
+            if needs_group and id(message) in fixed_ids:
+                fixed_ids.update(map(id, members))
+                break
     return fixed_ids
 
 
 def _list_partners(draft: Draft, kept_ids: set[int]) -> set[int]:
-    """The ids of calls whose results stay, and of results whose calls stay: upstreams refuse one without the other."""
-    messages = draft.before + draft.middle
-    first, stop = len(draft.before), len(messages)
-    stays = [place < first or id(message) in kept_ids for place, message in enumerate(messages)]
-    stays += [True] * len(draft.after)
-    results = dict[int, list[int]]()
-    for result, callers in enumerate(pair_results(messages + draft.after)):
-        if callers and callers[0] < stop:
-            results.setdefault(callers[0], []).append(result)
+    """Upstreams refuse a call without its results, and results without their call."""
+    view = draft.view
+    calls_with_results = dict[int, set[int]]()
+    for message, pair in zip(view, pair_results(view), strict=True):
+        if pair is not None:
+            caller = pair[0]
+            calls_with_results.setdefault(caller, {id(view[caller])}).add(id(message))
+    staying_ids = kept_ids.union(map(id, draft.before), map(id, draft.after))
     partner_ids = set[int]()
-    for caller, places in results.items():
-        if stays[caller] or any(place >= first and stays[place] for place in places):
-            partner_ids.update(id(messages[place]) for place in (caller, *places) if first <= place < stop)
+    for ids in calls_with_results.values():
+        if not ids.isdisjoint(staying_ids):
+            partner_ids |= ids
     return partner_ids
 
 
@@ -205,14 +212,17 @@ def is_document(message: Message, draft: Draft) -> bool:
     return not message.literal and message.start in draft.documents
 
 
-def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
-    """Return the starts of the documents before the newest part that stay nowhere, in this fold or an earlier one."""
-    whole_starts = {message.start for message in draft.list_staying(kept_ids) if not message.literal}
-    return frozenset(start for start in draft.documents - whole_starts if start < draft.stop)
+def find_lost_documents(draft: Draft, kept_ids: set[int]) -> set[int]:
+    """The starts of the documents before the newest part that this fold or an earlier one takes."""
+    lost_starts = set(draft.documents)
+    for message in draft.list_staying(kept_ids):
+        if not message.literal:
+            lost_starts.discard(message.start)
+    return lost_starts.difference(range(draft.stop, len(draft.origin)))
 
 
 def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:
-    """The ids of the newest groups of each kind that fit its share of the goal; without a goal all do."""
+    """The newest groups of each kind that fit its share of the goal; without a goal all do."""
     goal = draft.goal
     rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
     if goal is not None:
@@ -220,12 +230,14 @@ def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint
     rooms["exempt"] = draft.tokens_within(0.1, 2_000)
     chosen_ids = set[int]()
     for group in reversed(find_groups(draft.middle)):
-        members = [draft.middle[place] for place in group]
+        members = draft.middle[group.start : group.stop]
         for kind in _find_kinds(draft, members, exempt, hints):
-            # A result that points to an earlier one counts as that.
-            size = draft.count_all(
-                draft.origin[message.start] if message.made == REPEATED else message for message in members
-            )
+            size = 0
+            for message in members:
+                if message.made == REPEATED:  # it counts as the result that it points to
+                    size += draft.count(draft.origin[message.start].raw)
+                else:
+                    size += draft.count(message.raw)
             if size <= rooms[kind]:
                 chosen_ids.update(map(id, members))
                 rooms[kind] -= size
@@ -235,17 +247,23 @@ def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint
 def _find_kinds(
     draft: Draft, members: Sequence[Message], exempt: tuple[str, ...], hints: tuple[Hint, ...]
 ) -> Iterator[str]:
+    for message in members:
+        if is_document(message, draft):
+            yield "document"
+            break
     calls = members[0].calls
-    if any(is_document(message, draft) for message in members):
-        yield "document"
-    if any(find_modes(call.name, hints)[1] == "keep" for call in calls):
+    are_hinted, are_exempt = False, bool(calls)
+    for call in calls:
+        are_hinted = are_hinted or find_modes(call.name, hints)[1] == "keep"
+        are_exempt = are_exempt and matches_any(call.name, exempt)
+    if are_hinted:
         yield "hinted"
-    if calls and all(matches_any(call.name, exempt) for call in calls):
+    if are_exempt:
         yield "exempt"
 
 
 def _list_answers(draft: Draft) -> set[int]:
-    """The ids of the newest answers to the user, which also keep the order of speakers."""
+    """The newest answers to the user, which also keep the order of speakers."""
     chosen_ids = set[int]()
     room = draft.tokens_within(0.1, 2_000)
     after = find_speaker(draft.after)
@@ -262,11 +280,13 @@ def _list_answers(draft: Draft) -> set[int]:
 
 
 def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = "") -> Draft:
-    """The draft without what is not kept, and with one note in place of its last stretch; as it is if not shorter."""
+    """Replace the last stretch by one note, earlier ones by separators; the draft itself if that is not shorter."""
     middle = list[Message]()
     place = 0
-    bounds = {len(draft.middle), *(group.start for group in find_groups(draft.middle))}
-    stop = max((number for number, message in enumerate(draft.middle, 1) if id(message) not in kept_ids), default=0)
+    bounds = {len(draft.middle), *map(attrgetter("start"), find_groups(draft.middle))}
+    last_stop = len(draft.middle)
+    while last_stop and id(draft.middle[last_stop - 1]) in kept_ids:
+        last_stop -= 1
     last_speaker = find_speaker(reversed(draft.before))
     next_speakers = _list_next_speakers(draft)
     for is_kept, messages in groupby(draft.middle, lambda message: id(message) in kept_ids):
@@ -274,8 +294,8 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
         place += len(stretch)
         if not is_kept:
             speakers = last_speaker, next_speakers[place]
-            span = min(message.start for message in stretch), max(message.stop for message in stretch)
-            if place == stop:
+            span = min(map(attrgetter("start"), stretch)), max(map(attrgetter("stop"), stretch))
+            if place == last_stop:
                 new_messages = make_notes(_end_text(draft, kept_ids, text, span[1]), *speakers, *span, answer=answer)
             else:
                 new_messages = make_separators(*speakers, *span)
@@ -300,7 +320,7 @@ def _end_text(draft: Draft, kept_ids: set[int], text: str, stop: int) -> str:
 
 
 def _list_next_speakers(draft: Draft) -> list[Message | None]:
-    """For each place of the middle, and its end, the first message from there on that is no instruction."""
+    """For each place of the middle, and its end, the first speaker from there on."""
     speaker = find_speaker(draft.after)
     speakers = [speaker]
     for message in reversed(draft.middle):
@@ -324,17 +344,17 @@ def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
 
 
 def _needs_turns(draft: Draft) -> bool:
-    """Whether the assistant must speak between two messages of the user: not if its upstream took two before."""
+    """Whether the assistant must speak between two messages of the user: not if the upstream took such before."""
     if draft.wire == "messages":
         return False
-    last = find_last_assistant(draft.origin) or 0
-    return not any(
-        message.role == next_message.role == "user" for message, next_message in pairwise(draft.origin[:last])
-    )
+    for message, next_message in pairwise(draft.origin[: find_last_assistant(draft.origin) or 0]):
+        if message.role == next_message.role == "user":
+            return False
+    return True
 
 
 def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:
-    """The messages without separators in the assistant's voice, but for those that follow a result."""
+    """Drop separators in the assistant's voice, unless they follow a result."""
     previous = next(reversed(before), None)
     for message in middle:
         is_separator = message.made == NOTE and message.role == "assistant" and message.text == GO_ON
@@ -344,7 +364,7 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
 
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
-    """The place from which no summary in the view covers the history: one note describes all messages from here on."""
+    """No summary in the view covers the history from here on."""
     return max((message.stop for message in draft.list_staying(kept_ids) if is_of_summary(message)), default=0)
 
 

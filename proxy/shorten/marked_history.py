@@ -61,7 +61,7 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
         return self.body_columns.last_users(self.body)[len(self.body) - 1]
 
     def find_newest_user_role(self) -> frozenset[int]:
-        """The newest message in a user's role if there are tool calls: since the first call it is no output."""
+        """Since the first tool call, the newest message in a user's role is no output."""
         body = self.body
         if is_text_style(body):
             return frozenset()
@@ -71,7 +71,7 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
         return frozenset()
 
     def find_documents(self, window: int | None) -> frozenset[int]:
-        """Return the starts of documents in force that take no more than their share of the window."""
+        """The starts of documents that take no more than a quarter of the window."""
         if not self.rules.keep_documents:
             return frozenset()
         body, columns = self.body, self.body_columns
@@ -79,15 +79,15 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
         max_bytes = inf
         if window is not None:
             max_bytes = 0.25 * window * BYTES_PER_TOKEN
-        return frozenset(
-            message.start
-            for message, reading in zip(body, readings, strict=False)
-            if reading.is_document and len(message.content) <= max_bytes
-        )
+        starts = set[int]()
+        for message, reading in zip(body, readings, strict=False):
+            if reading.is_document and len(message.content) <= max_bytes:
+                starts.add(message.start)
+        return frozenset(starts)
 
     @property
     def short_by(self) -> Reason:
-        """The setting by which the conversation is too short to be compacted by choice; else empty."""
+        """The setting by which the conversation is too short to be compacted; else empty."""
         rules, body = self.rules, self.body
         if Groups(self.body_columns.group_starts(body)).are_fewer_than(rules.min_groups):
             return "min_groups"
@@ -125,12 +125,6 @@ def count_all(columns: Columns, messages: Sequence[Message], estimate: Count) ->
     return columns.token_sums(messages, estimate)[-1]
 
 
-WHOLE_TEXT = ("", RESTORED)
-"""Changes of a result whose text still stands in the view."""
-CHECKED_MESSAGES_MAX = 16
-"""Up to this many new messages, check cheaply whether the always-steps would skip them."""
-
-
 def build_tail(history: MarkedHistory, block: Block, block_view: tuple[Message, ...]) -> tuple[Message, ...]:
     tail = _apply_always_steps(history, block, block_view)
     if not block.covers or not history.is_unmarked:
@@ -138,12 +132,17 @@ def build_tail(history: MarkedHistory, block: Block, block_view: tuple[Message, 
     return _correct_rereads(history, block, block_view, tail)
 
 
+def _find_whole_starts(view: Iterable[Message]) -> set[int]:
+    """The starts of the messages whose text still stands in the view."""
+    return {message.start for message in view if message.made in ("", RESTORED)}
+
+
 def leave_out_false_promises(history: MarkedHistory, parts: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the parts of a block without promises that a file is in the context which this block shortens."""
+    """Drop promises that a file is in the context if the block shortens it."""
     if not history.is_unmarked:
         return tuple(parts)
     rereads = history.body_columns.rereads(history.body)
-    whole_starts = {message.start for message in parts if message.made in WHOLE_TEXT}
+    whole_starts = _find_whole_starts(parts)
     corrected_parts = []
     for message in parts:
         if message.made == "":
@@ -159,10 +158,11 @@ def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[
 
     def run_steps(start: int) -> tuple[Message, ...]:
         tail = body[start:]
+        fixed = frozenset(message.start for message in tail if not message.is_bulk or message.declares_tools)
         draft = Draft(
             history.request.head + block_view + body[covers:start],
             tail,
-            fixed=frozenset(message.start for message in tail if not message.is_bulk or message.declares_tools),
+            fixed=fixed,
             documents=history.find_documents(block.window),
             window=block.window,
             count=history.count,
@@ -176,7 +176,7 @@ def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[
         if _are_spared(history, block, max(covers, len(earlier_messages))):
             return new_messages
         if len(earlier_messages) > covers:
-            # If the steps leave the new messages as they are, they leave the others as they were left the last time.
+            # If the steps leave the new messages as they are, the others stay as they were.
             new_tail = run_steps(len(earlier_messages))
             if new_tail and all(map(is_, new_tail, new_messages)):
                 return new_tail
@@ -189,7 +189,7 @@ def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[
 def _are_spared(history: MarkedHistory, block: Block, start: int) -> bool:
     body = history.body
     hashes = history.body_columns.content_hashes(body, lambda message: hash(remove_wrapping(message.content)))
-    if len(body) - start > CHECKED_MESSAGES_MAX:
+    if len(body) - start > 16:  # noqa: PLR2004 (then running the steps is as cheap)
         return False
     for place in range(start, len(body)):
         for step in block.always:
@@ -210,7 +210,7 @@ def _correct_rereads(
         if all(rereads[message.start] is None for message in new_tail):
             return (*body[len(earlier_messages) : start], *new_tail)
         before = (*block_view, *earlier_messages[covers:])
-        whole_starts = {message.start for message in (*before, *new_tail) if message.made in WHOLE_TEXT}
+        whole_starts = _find_whole_starts((*before, *new_tail))
         saved_bytes = count_bytes(body[:start]) - count_bytes(before)
         messages = correct_rereads((*earlier_messages[covers:], *new_tail), body, rereads, whole_starts, saved_bytes)
         return (*body[len(earlier_messages) : start], *islice(messages, start - covers, None))

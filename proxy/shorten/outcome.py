@@ -1,9 +1,8 @@
 """Outcomes of results: how a call ended, and the lines that tell it.
 
-A call failed if its exit code, its API, or the first words of its tool say so; there is no other verdict. Every line
-with a word of failure stays, with an indented line below it, which says why; so do end states (`229 passed`) and the
-last lines of a command. What was read or searched, and the report of a sub-agent, quotes the errors of others: there
-only the first words of the tool count.
+A call failed if its exit code, its API, or the first words of its tool say so. Lines with a word of failure stay, each
+with an indented line below it, which says why; so do end states (`229 passed`) and the last lines of a command. Files,
+searches and reports of sub-agents quote errors of others: there only the first words of the tool count.
 """
 
 import re
@@ -26,52 +25,50 @@ FAILURE_WORDS = (
     *("out of memory", "exhausted", "unreachable", "rolled back", "rolled_back", "rolling back", "not ok ", "***"),
     *("err!", "warn", "sh: ", "fehler", "erreur", "错误", "エラー", "오류", "ошибка", "✗", "✘", "✖", "✕", "❌", "● "),
 )
-FAILURE_MARKS = (
-    r"^x \S",  # gh run view: "X step 57 deploy to production (exit 137)"
-    r"\" 5\d\d [\d-]",  # access logs: `"POST /charge HTTP/1.1" 500 17`
-    r"^e\d{4} \d\d:",  # klog: "E1125 09:00:57.000000  1 pool.go:91] pool exhausted"
-    r":\d{1,7}:\d{1,5}: ",  # compilers and linters: "main.go:7:2: undefined: foo"
+_FAILURE_MARK = re.compile(
+    r"^x \S"  # gh run view: "X step 57 deploy to production (exit 137)"
+    r"|\" 5\d\d [\d-]"  # access logs: `"POST /charge HTTP/1.1" 500 17`
+    r"|^e\d{4} \d\d:"  # klog: "E1125 09:00:57.000000  1 pool.go:91] pool exhausted"
+    r"|:\d{1,7}:\d{1,5}: ",  # compilers and linters: "main.go:7:2: undefined: foo"
+    re.MULTILINE,
 )
-HARMLESS = (
-    r"\b(?:no|0|zero|without) (?:\w+ )?(?:errors?|fail(?:ed|ures?|ing|s)?|warnings?|conflicts?|problems?)\b",
-    r"\b(?:errors?|fail(?:ed|ures?)|warnings?|conflicts?|unreachable)\W{1,4}(?:0|none|null|nil|false|\[\]|\{\})(?![\w.])",
-    r"^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
+_HARMLESS = re.compile(
+    r"\b(?:no|0|zero|without) (?:\w+ )?(?:errors?|fail(?:ed|ures?|ing|s)?|warnings?|conflicts?|problems?)\b"
+    r"|\b(?:errors?|fail(?:ed|ures?)|warnings?|conflicts?|unreachable)\W{1,4}(?:0|none|null|nil|false|\[\]|\{\})(?![\w.])"
+    r"|^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
+    re.IGNORECASE,
 )
-END_STATES = (
-    r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}\d+ pass(?:ed|ing)?\b",
-    r"ran \d+ tests? in [\d.]+s$",  # unittest
-    r"ok  \t\S+\t",  # go test: "ok  <tab>tides/berth<tab>0.31s"
-    r"0 fail$",  # bun test
-    r"0 issues\.|all checks passed!|success: no issues found|checked \d+ files? in",  # golangci-lint, ruff, mypy, biome
-    r"\[[\w./-]+ (?:\(root-commit\) )?(?=\d*[a-f])[0-9a-f]{7,40}\] \S",  # git commit
-    r"[0-9a-f]{7,40}\.\.[0-9a-f]{7,40} +\S+ +-> +\S|\* \[new (?:branch|tag)\]",  # git push
-    r"fast-forward$|successfully rebased|head is now at |merge made by",  # git merge, rebase, reset
-    r"https?://\S+/(?:pull|issues|releases?)/\S+$",  # gh pr create
-    r"[✓✔] (?:squashed|merged|rebased|closed|reopened|created)[^\n]* (?:pull request|issue) ",  # gh pr merge
-    r"successfully (?:installed|built|uninstalled) |installed \d+ packages?",  # pip, uv
-    r"(?:added|removed|changed) \d+ packages?|up to date",  # npm
-    r"test result: ok\.",
+_END_STATE = re.compile(
+    r"^[ \t]*+(?:"
+    r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}\d+ pass(?:ed|ing)?\b"
+    r"|ran \d+ tests? in [\d.]+s$"  # unittest
+    r"|ok  \t\S+\t"  # go test: "ok  <tab>tides/berth<tab>0.31s"
+    r"|0 fail$"  # bun test
+    r"|0 issues\.|all checks passed!|success: no issues found|checked \d+ files? in"  # golangci-lint, ruff, mypy, biome
+    r"|\[[\w./-]+ (?:\(root-commit\) )?(?=\d*[a-f])[0-9a-f]{7,40}\] \S"  # git commit
+    r"|[0-9a-f]{7,40}\.\.[0-9a-f]{7,40} +\S+ +-> +\S|\* \[new (?:branch|tag)\]"  # git push
+    r"|fast-forward$|successfully rebased|head is now at |merge made by"  # git merge, rebase, reset
+    r"|https?://\S+/(?:pull|issues|releases?)/\S+$"  # gh pr create
+    r"|[✓✔] (?:squashed|merged|rebased|closed|reopened|created)[^\n]* (?:pull request|issue) "  # gh pr merge
+    r"|successfully (?:installed|built|uninstalled) |installed \d+ packages?"  # pip, uv
+    r"|(?:added|removed|changed) \d+ packages?|up to date"  # npm
+    r"|test result: ok\."
+    r")(?![^\n]*[1-9]\d* (?:fail|error))",
+    re.MULTILINE,
 )
-"""Lines by which a command tells that it worked, or names its product; matched at the first word."""
-
-
+"""Lines by which a command tells that it worked, or names its product."""
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
 LINES_MAX = 40
 MINOR_LINES_MAX = 10
-"""Of warnings, and of errors above a report of success, at most this many stay."""
-END_LINES = 3
-_FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)
-_MARK = re.compile("|".join(FAILURE_MARKS), re.MULTILINE)
-_HARMLESS = re.compile("|".join(HARMLESS), re.IGNORECASE)
-_END_STATE = re.compile(rf"^[ \t]*+(?:{'|'.join(END_STATES)})(?![^\n]*[1-9]\d* (?:fail|error))", re.MULTILINE)
+"""For warnings, and for errors above a report of success."""
 _REFUSAL = re.compile(
     r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
     r"|unable to\b|invalid\b|no replacement was|your proposed edit has introduced|permission denied"
     r"|(?:/bin/)?(?:ba|z)?sh: |(?:[a-z]{2,12}: )[^\n]{1,200}: (?:no such file|permission denied|is a directory))",
     re.IGNORECASE,
 )
-"""Words with which a tool begins if it could not do its work."""
+"""First words of a tool that could not do its work."""
 _UNCHANGED = re.compile(
     r"\s*(?:[\w-]+ verification failed|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
     r"|file has been (?:unexpectedly )?modified|no (?:changes|replacements?|match(?:es)?)\b"
@@ -79,7 +76,7 @@ _UNCHANGED = re.compile(
     r"\b(?:not (?:be )?found|did not|does not|no match))",
     re.IGNORECASE,
 )
-"""Words with which a tool that edits begins if it has changed nothing."""
+"""First words of a tool that has changed nothing."""
 _REJECTED = re.compile(
     r"\s*(?:<tool_use_error>)?\W{0,2}(?:"
     r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
@@ -87,10 +84,9 @@ _REJECTED = re.compile(
     r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
     re.IGNORECASE,
 )
-"""Words of a harness if a person has refused a call, or stopped it."""
+"""First words of a harness if a person has refused a call, or stopped it."""
 _QUOTED_BELOW = "the user said:"
-"""Claude Code's own words around those of the person."""
-_REJECTION_CHARACTERS = 1_000
+"""Claude Code writes it before the words of the person."""
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
@@ -113,7 +109,7 @@ class ResultOutcome(Struct, frozen=True):
         return "no verdict"
 
     def render(self) -> str:
-        """The verdict: `exit code 1: LINE`, `exit code 0, contains errors: LINE`, `failed: LINE`; empty for none."""
+        """`exit code 1: LINE`, `exit code 0, contains errors: LINE`, `failed: LINE`; empty for no verdict."""
         if self.exit_code is None and not self.has_failed:
             return ""
         if self.exit_code is None:
@@ -158,7 +154,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
 
 
 def _read_report(text: str) -> ResultOutcome:
-    """The end of a sub-agent's report: its conclusion, and the id under which it can be resumed."""
+    """The end of a sub-agent's report has its conclusion, and the id under which it can be resumed."""
     lines = text.split("\n")
     shown_lines = _cut_lines(lines, reversed(_find_end_lines(lines, text_start=0)))
     return ResultOutcome(last_line=cut_line(" ".join(shown_lines), LINE_CHARACTERS), lines=tuple(shown_lines))
@@ -167,8 +163,8 @@ def _read_report(text: str) -> ResultOutcome:
 def _read_lines(
     output: Output, refusal: str, message: str, exit_code: int | None, *, has_failed: bool, may_act: bool
 ) -> ResultOutcome:
-    lines = [*output.members, *output.data, *output.text.split("\n")]
-    is_diff = any(line.startswith("@@ -") for line in lines)
+    lines = output.list_lines()
+    is_diff = "\n@@ -" in "\n".join(("", *lines))
     errors, warnings = list_failure_lines(lines, is_diff=is_diff)
     end_states = _find_end_states(lines)
     end_lines = list[int]()
@@ -207,11 +203,11 @@ def _read_lines(
 
 
 def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
-    """The lines of a piece of a result that tell of failures, and how many more do; none if it quotes others."""
+    """Of a piece of a result, and how many more there are; none if it quotes others."""
     if find_quoting_kind(call):
         return [], 0
     output = read_output(text)
-    lines = [*output.members, *output.data, *output.text.split("\n")]
+    lines = output.list_lines()
     errors, warnings = list_failure_lines(lines, is_diff=False)
     chosen, omitted_errors = _choose_lines(lines, [], errors, warnings, LINES_MAX)
     return _cut_lines(lines, chosen), omitted_errors
@@ -222,7 +218,7 @@ def _cut_lines(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
 
 
 def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
-    """The numbers of failing lines, each with the number of the line that says why, and the numbers of warnings."""
+    """The numbers of errors, each with that of the line that says why, and of warnings."""
     errors, warnings = dict[int, int](), list[int]()
     for number in _find_worded_lines(lines):
         line = lines[number]
@@ -230,7 +226,7 @@ def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int
         if is_diff and line[:1] in ("+", "-") and line[1:2] not in ("+", "-"):
             continue
         lower_line = line.lower()
-        if "warn" in lower_line and not _FAILURE.search(lower_line.replace("warn", "")):
+        if "warn" in lower_line and not _tells_of_failure(lower_line.replace("warn", "")):
             warnings.append(number)
         else:
             errors[number] = _find_reason(lines, number)
@@ -239,7 +235,7 @@ def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int
 
 def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
     text = _lower(lines)
-    positions = [match.start() for match in _MARK.finditer(text)]
+    positions = list(map(re.Match.start, _FAILURE_MARK.finditer(text)))
     # One expression for all words takes five times as long.
     for word in FAILURE_WORDS:
         position = text.find(word)
@@ -249,17 +245,21 @@ def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
             position = text.find(word, line_end) if line_end >= 0 else -1
     for number in dict.fromkeys(_number_lines(text, sorted(positions))):
         rest = _HARMLESS.sub("", lines[number])
-        if rest == lines[number] or _FAILURE.search(rest.lower()):
+        if rest == lines[number] or _tells_of_failure(rest.lower()):
             yield number
 
 
+def _tells_of_failure(lower_line: str) -> bool:
+    return any(map(lower_line.__contains__, FAILURE_WORDS)) or _FAILURE_MARK.search(lower_line) is not None
+
+
 def _lower(lines: Sequence[str]) -> str:
-    # "İ" becomes two letters in lower case, and would move everything behind it.
+    # "İ" becomes two letters in lower case.
     return "\n".join(lines).replace("İ", "I").lower()
 
 
 def _number_lines(text: str, positions: Iterable[int]) -> Iterator[int]:
-    """The number of the line of each position, which are in order."""
+    """The line of each position, if these are in order."""
     number = start = 0
     for position in positions:
         number += text.count("\n", start, position)
@@ -268,9 +268,7 @@ def _number_lines(text: str, positions: Iterable[int]) -> Iterator[int]:
 
 
 def _find_reason(lines: Sequence[str], number: int) -> int:
-    """The line that says why: below a traceback the first that is not indented, else the next one if it is indented
-    deeper.
-    """
+    """Below a traceback the first line that is not indented, else the next one if it is indented deeper."""
     indentation = _measure_indentation(lines[number])
     is_traceback = lines[number].lstrip().startswith("Traceback (most")
     reach = 200 if is_traceback else 3
@@ -293,16 +291,16 @@ def _measure_indentation(line: str) -> int:
 
 def _find_end_states(lines: Sequence[str]) -> list[int]:
     text = _lower(lines)
-    return list(_number_lines(text, (match.start() for match in _END_STATE.finditer(text))))[-8:]
+    return list(_number_lines(text, map(re.Match.start, _END_STATE.finditer(text))))[-8:]
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
+    """The numbers of the last three lines with letters, the last one first."""
     numbers = list[int]()
-    for number in range(len(lines) - 1, max(text_start, len(lines) - 4 * END_LINES) - 1, -1):
-        has_letters = any(map(str.isalpha, lines[number][:LINE_CHARACTERS]))
-        if has_letters and len(numbers) < END_LINES:
+    for number in reversed(range(max(text_start, len(lines) - 12), len(lines))):
+        if any(map(str.isalpha, lines[number][:LINE_CHARACTERS])):
             numbers.append(number)
-    return numbers
+    return numbers[:3]
 
 
 def _choose_lines(
@@ -335,7 +333,7 @@ def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
 
 
 def find_words_of_user(result: str) -> str:
-    beginning = result[:_REJECTION_CHARACTERS].lower()
+    beginning = result[:1_000].lower()
     start = beginning.find(_QUOTED_BELOW)
     rejection = "the user doesn't want to proceed with this tool use. the tool use was rejected"
     if start < 0 or not beginning.lstrip().startswith(rejection):
@@ -344,12 +342,12 @@ def find_words_of_user(result: str) -> str:
 
 
 def holds_words_of_user(content: bytes) -> bool:
-    beginning = content[:_REJECTION_CHARACTERS]
+    beginning = content[:1_000]
     return b"tool use was rejected" in beginning and _QUOTED_BELOW.encode() in beginning
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
-    """Whether a result quotes other texts: of a tool that reads, searches or reports, or a command that only reads."""
+    """A tool that reads, searches or reports, and a command that only reads, quote other texts."""
     if call is None:
         return ""
     kind = find_kind(call.name, call.named)
@@ -382,7 +380,7 @@ def _is_quoting(words: list[str]) -> bool:
 
 
 def _answers_by_exit_code(call: ToolCall) -> bool:
-    """The exit code 1 of these says that nothing matched, or that there is a difference."""
+    """Exit code 1 says that nothing matched, or that there is a difference."""
     words = split_commands(find_command_line(call.named))[-1].split()
     program = words[0].rpartition("/")[2]
     if program == "git":
@@ -391,7 +389,7 @@ def _answers_by_exit_code(call: ToolCall) -> bool:
 
 
 def cut_first_line(text: str, limit: int) -> str:
-    """The first line within *limit* characters. No word is cut: half of a secret is recognised by no rule."""
+    """No word is cut: half of a secret is recognised by no rule."""
     line = find_first_line(text[: 4 * limit])
     if len(line) <= limit:
         return line
@@ -401,7 +399,7 @@ def cut_first_line(text: str, limit: int) -> str:
 
 
 def cut_line(line: str, limit: int = ERROR_CHARACTERS) -> str:
-    """The line without space at its ends, cut between words with a visible mark."""
+    """Cut between words, with a visible mark."""
     return cut_end(line.strip(), limit)
 
 

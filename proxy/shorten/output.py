@@ -8,6 +8,7 @@ JSON of a server, and a text within JSON may be JSON again.
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct, field
@@ -15,38 +16,38 @@ from msgspec import Struct, field
 from proxy.history.agents import render_value
 from proxy.history.observations import remove_reminders
 
-_EXIT = (
-    r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
-    r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}-?\d+\W{0,3}"
-)
 FRAMES: Mapping[str, tuple[str, ...]] = {
-    "any shell": (_EXIT,),
+    "any shell": (
+        (
+            r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
+            r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}-?(\d+)\W{0,3}"
+        ),
+    ),
     "Codex": (
         r"(?:chunk id|wall time|original token count|total output lines): [^\n]{1,80}",
         r"process running with session id \d+",
         r"output:",
     ),
     "Claude Code": (
+        r"<(?:status|exit_code)>\W{0,3}(\d+)[^<\n]{0,40}</\w+>",
         r"<(?:status|exit_code|timestamp)>[^<\n]{1,40}</\w+>",
         r"</?(?:stdout|stderr|tool_use_error)>",
         r"shell cwd was reset to \S[^\n]*",
         r"here's the result of running `cat -n` on [^\n]+:",
     ),
-    "Copilot CLI": (r"<(?:shellid: )?[\w-]{1,40} completed with exit code -?\d+>",),
-    "OpenHands": (r"\[(?:the command completed|current working directory|python interpreter)[^\n]*\]",),
+    "Copilot CLI": (r"<(?:shellid: )?[\w-]{1,40} completed with exit code -?(\d+)>",),
+    "OpenHands": (
+        r"\[the command completed with exit code -?(\d+)[^\n]*\]",
+        r"\[(?:the command completed|current working directory|python interpreter)[^\n]*\]",
+    ),
     "SWE-agent": (r"\((?:open file|current directory): [^\n]*\)", r"bash-\$"),
-    "mini-swe-agent": (r"<returncode>-?\d+</returncode>", r"</?output>"),
+    "mini-swe-agent": (r"<returncode>-?(\d+)</returncode>", r"</?output>"),
     "Gemini CLI": (
         r"(?:directory|stderr|error|signal|process group pgid|background pids): \(?(?:none|root|empty|\d+)\)?",
     ),
 }
-"""By harness, the lines that it puts above or below an output, as expressions for whole lines, case ignored."""
-_FRAME_LINE = re.compile("|".join(line for lines in FRAMES.values() for line in lines), re.IGNORECASE)
-_CODE = re.compile(r"(?:code|status|returncode)\W{1,4}(-?\d+)", re.IGNORECASE)
-_FRAME_LINES_MAX = 8
-_JSON_CHARACTERS = 1_000_000
-_LEVELS_MAX = 40
-_MEMBER_CHARACTERS, _MEMBERS_CHARACTERS = 120, 400
+"""Expressions for whole lines, by the harness that writes them. A group is the exit code."""
+_FRAME_LINE = re.compile("|".join(chain(*FRAMES.values())), re.IGNORECASE)
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -61,21 +62,22 @@ class Output(Struct):
     data: list[str] = field(default_factory=list)
     exit_code: int | None = None
     has_failed: bool = False
-    """The result says itself that the call failed, by a member such as `isError`."""
+    """By a member such as `isError`."""
     reason: str = ""
     is_framed: bool = False
-    """A harness shows that a command ran: by its exit code, or by JSON around the output."""
+    """An exit code, or JSON around the output, shows that a command ran."""
+
+    def list_lines(self) -> list[str]:
+        return [*self.members, *self.data, *self.text.split("\n")]
 
     def join_members(self) -> str:
-        """The members in one line; of too many those of the answer itself, of these the first and the last."""
+        """In one line; of too many those of the answer itself, of these the first and the last."""
         line = ", ".join(self.members)
-        if len(line) <= _MEMBERS_CHARACTERS:
+        if line[400:]:
+            line = ", ".join(member for member in self.members if "." not in member.partition(":")[0])
+        if not line[400:]:
             return line
-        line = ", ".join(member for member in self.members if "." not in member.partition(":")[0])
-        if len(line) <= _MEMBERS_CHARACTERS:
-            return line
-        half = _MEMBERS_CHARACTERS // 2
-        beginning, end = line[: half - 1], line[1 - half :]
+        beginning, end = line[:199], line[-199:]
         return f"{beginning[: beginning.rfind(', ')]}…{end[end.find(', ') :]}"
 
 
@@ -98,11 +100,12 @@ def _read_text(text: str, output: Output, depth: int) -> list[str]:
 
 
 def _remove_frames(text: str, output: Output) -> list[str]:
+    """Frames are among the first eight lines and the last eight."""
     lines = text.split("\n")
     start, stop = 0, len(lines)
-    while start < stop and start < _FRAME_LINES_MAX and _is_frame(lines[start], output):
+    while start < min(stop, 8) and _is_frame(lines[start], output):
         start += 1
-    last = max(start, stop - _FRAME_LINES_MAX)
+    last = max(start, stop - 8)
     while stop > last and _is_frame(lines[stop - 1], output):
         stop -= 1
     return lines[start:stop]
@@ -112,11 +115,13 @@ def _is_frame(line: str, output: Output) -> bool:
     line = line.strip()
     if not line:
         return True
-    if len(line) > _LONG_CHARACTERS or not _FRAME_LINE.fullmatch(line):
+    if len(line) > _LONG_CHARACTERS:
         return False
-    code = _CODE.search(line)
-    if code and output.exit_code is None:
-        output.exit_code = int(code[1])
+    frame = _FRAME_LINE.fullmatch(line)
+    if frame is None:
+        return False
+    if frame.lastindex and output.exit_code is None:
+        output.exit_code = int(frame[frame.lastindex])
         output.is_framed = True
     return True
 
@@ -149,7 +154,8 @@ def _says_failed(value: dict[str, Any]) -> bool:
 
 
 def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[str]:  # noqa: ANN401 - JSON
-    if name.count(".") + name.count("[") > _LEVELS_MAX or value in ("", None):
+    levels_max = 40
+    if name.count(".") + name.count("[") > levels_max or value in ("", None):
         return
     is_printed = name.rpartition(".")[2] in _PRINTED
     if isinstance(value, str) and (is_printed or len(value) > _LONG_CHARACTERS or "\n" in value):
@@ -170,17 +176,17 @@ def _note_member(name: str, value: Any, output: Output) -> None:  # noqa: ANN401
     line = render_value(value)
     if name:
         line = f"{name}: {line}"
-    if "[" not in name and name.count(".") <= 1 and len(line) <= _MEMBER_CHARACTERS:
+    max_characters = 120
+    if "[" not in name and name.count(".") <= 1 and len(line) <= max_characters:
         output.members.append(line)
     else:
         output.data.append(line)
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
-    if len(text) > _JSON_CHARACTERS:
-        return None
+    """None for other texts, and for more than a million characters."""
     text = text.strip()
-    if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
+    if text[1_000_000:] or text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
         return None
     try:
         return json.loads(text)
@@ -189,7 +195,7 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def clean_line(line: str) -> str:
-    """The line as a terminal shows it: without escapes and overwritten text."""
+    """As a terminal shows it: without escapes and overwritten text."""
     if not line.isprintable():
         line = _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])
     return line.rstrip()

@@ -1,13 +1,12 @@
-"""Drafts, and steps that make them shorter. A step is a frozen struct: its fields are its settings, and calling it
-maps a draft to a shorter one.
+"""Drafts, and steps that make them shorter. A step is a frozen struct: its fields are its settings.
 
-Steps need not be trusted. After each one `run()` checks that it touched nothing before or after the middle and nothing
-fixed, made nothing longer, and parted no call from its result. If it did, its work is thrown away, and the report says
-so.
+Steps need not be trusted: the work of one that touched anything outside the middle or fixed, made the draft longer, or
+parted a call from its result, is thrown away, and its report says so.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
+from operator import attrgetter
 from typing import ClassVar, Protocol
 
 from msgspec import Struct
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from proxy.history.chain import remove_wrapping
 from proxy.history.grouping import count_flaws, find_callers
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import NOTE, Message, ToolCall
 
 BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]
@@ -34,7 +33,7 @@ def always_go_on() -> None:
 
 
 class Draft(Struct, frozen=True):
-    """A history on its way to becoming shorter: steps may touch the middle, except the messages that are fixed."""
+    """Steps may touch the middle, except messages that are fixed."""
 
     before: tuple[Message, ...]
     middle: tuple[Message, ...]
@@ -46,7 +45,7 @@ class Draft(Struct, frozen=True):
     origin: tuple[Message, ...] = ()
     window: int | None = None
     goal: int | None = None
-    """Tokens that the whole view should come down to if something is folded: notes take only a share of them."""
+    """Tokens that the view should come down to: notes take only a share of them."""
     wire: str = ""
     forced_tool: str = ""
     bare: bool = False
@@ -65,25 +64,33 @@ class Draft(Struct, frozen=True):
 
     @property
     def stop(self) -> int:
-        """The place in the origin at which the messages before the newest part end."""
+        """The place in the origin at which the newest part begins."""
         if self.after:
             return self.after[0].start
         return len(self.origin)
 
     @property
     def middle_stop(self) -> int:
-        return max((message.stop for message in self.middle), default=0)
+        return max(map(attrgetter("stop"), self.middle), default=0)
 
     def count_all(self, messages: Iterable[Message]) -> int:
         return sum(self.count(message.raw) for message in messages)
 
-    def list_staying(self, kept_ids: Container[int]) -> list[Message]:
-        """The messages between the head and the newest part that a fold leaves, if it keeps these of the middle."""
-        before = [message for message in self.before if message.stop]  # the head has no places
-        return [*before, *(message for message in self.middle if id(message) in kept_ids)]
+    def list_staying(self, kept_ids: Container[int]) -> Iterator[Message]:
+        """The messages between the head and the newest part, if a fold keeps these of the middle."""
+        for message in self.before:
+            if message.stop:  # the head has no places
+                yield message
+        for message in self.middle:
+            if id(message) in kept_ids:
+                yield message
+
+    def find_staying_starts(self, kept_ids: Container[int]) -> set[int]:
+        """Without notes, which stand for other messages."""
+        return {message.start for message in self.list_staying(kept_ids) if message.made != NOTE}
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
-        """Return a budget: *max_bytes*, but no more than this share of the goal."""
+        """*max_bytes*, or less if this share of the goal is less."""
         if self.goal is None:
             return max_bytes
         return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))
@@ -106,7 +113,7 @@ class Draft(Struct, frozen=True):
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":
-        """Return the draft with each free message of the middle changed; one that would not get shorter stays."""
+        """Change each free message of the middle, if it gets shorter."""
         middle = []
         for message, call in self.pair_with_calls():
             new_message = message
@@ -119,7 +126,7 @@ class Draft(Struct, frozen=True):
         return self.with_middle(middle)
 
     def exchange(self, shorter: Mapping[int, Message]) -> "Draft":
-        """Return the draft with some messages of the middle exchanged for those under their id() in *shorter*."""
+        """Exchange messages of the middle for those under their id()."""
         return self.rewrite(lambda message, _: shorter.get(id(message), message))
 
     def with_middle(self, middle: Iterable[Message]) -> "Draft":
@@ -136,25 +143,29 @@ Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
 def find_worth(step: Step) -> Worth | None:
-    """The method `worth` of a step, if it has one: the most tokens that it could clear of a message by itself."""
+    """The method of a step that returns the most tokens that it could clear of a message by itself."""
     # By name: to ask a protocol takes longer than to decide on a request.
     return getattr(step, "worth", None)
 
 
 def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
-    """Return the most tokens that these steps could clear of the free messages; infinite if a step cannot tell."""
-    pairs = [(message, call) for message, call in draft.pair_with_calls() if draft.free(message)]
-    saving = 0.0
+    """The most tokens that these steps could clear; infinite if a step cannot tell."""
+    worths = []
     for step in steps:
         worth = find_worth(step)
         if worth is None:
             return inf
-        saving += sum(worth(message, call, draft.count) for message, call in pairs)
+        worths.append(worth)
+    saving = 0.0
+    for message, call in draft.pair_with_calls():
+        if draft.free(message):
+            for worth in worths:
+                saving += worth(message, call, draft.count)
     return saving
 
 
 def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:
-    """Whether a step's method `spares` spares a new message; *earlier*: the hashes of the contents before it."""
+    """Whether the step surely leaves a new message as it is; *earlier*: the hashes of the contents before it."""
     spares = getattr(step, "spares", None)
     return spares is not None and bool(spares(message, window, earlier))
 
@@ -190,8 +201,9 @@ def _find_breach(before: Draft, after: Draft) -> str:
     if _count_bytes(after.middle) + len(after.tools or b"") > _count_bytes(before.middle) + len(before.tools or b""):
         return "it made the history longer"
     remaining_ids = set(map(id, after.middle))
-    if any(id(message) not in remaining_ids for message in before.middle if not before.may_fold(message)):
-        return "it touched a fixed message"
+    for message in before.middle:
+        if id(message) not in remaining_ids and not before.may_fold(message):
+            return "it touched a fixed message"
     if len(after.middle) != len(before.middle) and count_flaws(after.view).worse_than(count_flaws(before.view)):
         return "it left a call without its result"
     return ""
@@ -215,7 +227,7 @@ def _report(name: str, before: Draft, after: Draft) -> StepReport:
 
 
 def _count_bytes(messages: Iterable[Message]) -> int:
-    """Count the bytes of these messages without cache markers and their wrapping: clients move these."""
+    """Without cache markers and their wrapping: clients move these."""
     total = 0
     for message in messages:
         total += len(message.raw) - len(message.content) + len(remove_wrapping(message.content))

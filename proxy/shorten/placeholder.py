@@ -8,10 +8,10 @@ A template may use `{tool} {argument} {rows} {bytes} {outcome} {status} {first} 
 """
 
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from posixpath import commonprefix
 from typing import Any
 
@@ -38,7 +38,6 @@ from proxy.shorten.output import parse_json, read_output
 
 GAP = "…"
 LABEL_CHARACTERS = 100
-WRAPPED_CHARACTERS = 200
 
 
 def render_call(call: ToolCall) -> str:
@@ -58,35 +57,41 @@ def name_result(call: ToolCall | None) -> str:
 
 
 def choose_argument(call: ToolCall | None) -> str:
-    """The argument by which a person would name the call, else all of them: `order: 1042, amount_cents: 4999`."""
+    """The argument that names the call best, else all of them: `order: 1042, amount_cents: 4999`."""
     if call is None:
         return ""
     arguments = call.named
-    texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value.strip()}
+    texts = _list_texts(arguments)
     pattern = find_value(texts, ("pattern", "query", "regex", "search_term", "glob", "url"))
-    path = find_value(texts, [name for name in PATHS if _may_be_path(name, texts.get(name, ""))])
+    path = find_value(texts, PATHS)
     if path:
         path = _shorten_path(path)
         if pattern:
             return f"{_shorten_middle(pattern)} in {path}"
         return path
-    if any(arguments.get(key) == "" for key in COMMANDS):
+    if "" in map(arguments.get, COMMANDS):
         return ""
     label = pattern
-    if not label and any(isinstance(arguments.get(key), list) for key in COMMANDS):
+    if not label and isinstance(find_value(arguments, COMMANDS), list):
         label = find_command_line(arguments)
     label = label or find_value(texts, (*COMMANDS, "code"))
     if not label and find_kind(call.name, arguments) == "agent":
         label = find_value(texts, ("description", "name", "prompt"))
     label = label or _render_arguments(call)
     if PATCH in label:
-        label = ", ".join(use.path for use in list_patched_files(label)) or label
+        label = ", ".join(map(attrgetter("path"), list_patched_files(label))) or label
     return _shorten_middle(remove_folder_change(label))
 
 
-def _may_be_path(name: str, value: str) -> bool:
-    """Of a journey, too, an argument may be named `destination`."""
-    return name not in ("source", "destination") or not set("/\\.~").isdisjoint(value)
+def _list_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
+    texts = dict[str, str]()
+    for name, value in arguments.items():
+        if isinstance(value, str) and value.strip():
+            # An argument of a journey, too, may be named `destination`.
+            is_place = name in ("source", "destination") and set("/\\.~").isdisjoint(value)
+            if not is_place:
+                texts[name] = value
+    return texts
 
 
 def _render_arguments(call: ToolCall) -> str:
@@ -109,7 +114,7 @@ def _shorten_path(path: str) -> str:
 
 
 def _shorten_middle(text: str) -> str:
-    """The text in one line, cut in its middle between words: half of a secret is recognised by no rule."""
+    """In one line, cut in its middle between words: half of a secret is recognised by no rule."""
     line = " ".join(text[: 40 * LABEL_CHARACTERS].split())
     if len(line) <= LABEL_CHARACTERS:
         return line
@@ -124,10 +129,6 @@ def _shorten_middle(text: str) -> str:
 TEMPLATE = (
     "[Shortened by the context proxy: {tool}({argument}), {rows}, {bytes} bytes{outcome}. {left_out}{way_back}]{lines}"
 )
-OBSERVATION_TEMPLATE = (
-    "Observation: [shortened by the context proxy: {rows}, {bytes} bytes{outcome}. {left_out}{way_back}]{lines}"
-)
-_FIELD = re.compile(r"\{(\w+)\}")
 
 
 def render_placeholder(
@@ -141,9 +142,7 @@ def render_placeholder(
     over: int = 0,
     is_outdated: bool = False,
 ) -> str:
-    """Fill in the template. `handle` recalls the text; with `attachments` a text up to *over* stays; `is_outdated`: the
-    file was changed since.
-    """
+    """`handle` recalls the text; with `attachments` a text up to *over* stays."""
     outcome = outcome or find_outcome(text, call)
     verdicts = [" ".join(outcome.render().split()).rstrip(".")]
     if is_outdated:
@@ -166,7 +165,7 @@ def render_placeholder(
         "argument": choose_argument(call),
         "bytes": f"{size:,}",
         "rows": rows,
-        "outcome": "".join(f", {verdict}" for verdict in verdicts if verdict),
+        "outcome": ", ".join(("", *filter(None, verdicts))),
         "status": outcome.status,
         "first": cut_first_line(text, 120),
         "left_out": left_out,
@@ -177,10 +176,22 @@ def render_placeholder(
         values["tool"] = call.name
     if lines:
         values["lines"] = f"\n{lines}"
-    result = _FIELD.sub(lambda field: values.get(field[1], field[0]), template)
+    result = _fill_in(template, values)
     if handle and "{way_back}" not in template:
         result += f" [Call {handle} for the full text.]"
     return result
+
+
+def _fill_in(template: str, values: Mapping[str, str]) -> str:
+    """Other braces stay as they are."""
+    text, *pieces = template.split("{")
+    for piece in pieces:
+        name, end, rest = piece.partition("}")
+        if end and name in values:
+            text += values[name] + rest
+        else:
+            text += "{" + piece
+    return text
 
 
 def count_things(number: int, name: str) -> str:
@@ -193,9 +204,9 @@ def describe_length(text: str) -> str:
     return count_things(text.count("\n") + 1, "line")
 
 
-def describe_attachments(kinds: Sequence[str]) -> str:
+def _describe_attachments(attachments: Sequence[tuple[str, int]]) -> str:
     counts = Counter[str]()
-    for kind in kinds:
+    for kind, _ in attachments:
         name = "other part"
         # All APIs have a word in common in the types of such parts.
         for mark in ("image", "screenshot", "audio", "file", "document"):
@@ -203,18 +214,20 @@ def describe_attachments(kinds: Sequence[str]) -> str:
                 name = {"screenshot": "image", "audio": "recording", "document": "file"}.get(mark, mark)
                 break
         counts[name] += 1
-    return " and ".join(count_things(number, name) for name, number in counts.items())
+    return " and ".join(map(count_things, counts.values(), counts))
 
 
 def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, int]]) -> tuple[str, int]:
     if not attachments and _has_no_output(text, call):
         return "no output", 0
-    rows = []
+    rows, size = [], len(text.encode("utf-8", "surrogatepass"))
     if text or not attachments:
         rows.append(describe_length(text))
     if attachments:
-        rows.append(describe_attachments([kind for kind, _ in attachments]))
-    return " and ".join(rows), len(text.encode("utf-8", "surrogatepass")) + sum(size for _, size in attachments)
+        rows.append(_describe_attachments(attachments))
+    for _, attachment_bytes in attachments:
+        size += attachment_bytes
+    return " and ".join(rows), size
 
 
 def _has_no_output(text: str, call: ToolCall | None) -> bool:
@@ -225,7 +238,7 @@ def _has_no_output(text: str, call: ToolCall | None) -> bool:
 
 
 def join_lines(lines: Sequence[str], omitted_errors: int = 0) -> str:
-    """The lines, one below the other; a beginning that one has in common with a line above it is written once."""
+    """A beginning that a line has in common with one above it is written once."""
     texts, first = list[str](), ""
     for line in lines:
         common = commonprefix((first, line))
@@ -243,8 +256,10 @@ def join_lines(lines: Sequence[str], omitted_errors: int = 0) -> str:
 def _describe_left_out(text: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
-    texts = {line.strip() for line in lines}
-    number = sum(line.strip() not in texts for line in text.split("\n") if line.strip())
+    texts = {"", *map(str.strip, lines)}
+    number = 0
+    for line in text.split("\n"):
+        number += line.strip() not in texts
     if not number:
         return ""
     if number == 1:
@@ -266,7 +281,7 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: boo
     if kind in ("change", "patch"):
         sentence = "Read the file for its current text."
     elif kind in ("agent", "wait", "plan", "ask") or is_plan_mode(call):
-        # A sub-agent would start its work again, and a process prints only new output.
+        # A sub-agent starts its work again, and a process prints only new output.
         sentence = "Calling the tool again may not return this text."
     elif matches_any(call.name, live_tools):
         sentence = "A new call shows how it looks then, and not this."
@@ -280,7 +295,7 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: boo
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
-    """The text of a message with its output changed; of an answer that is what its client put behind it."""
+    """The output in an answer is what its client put behind it."""
     text = message.text
     start = 0
     if message.role == "assistant":
@@ -289,22 +304,22 @@ def replace_output(message: Message, render: Callable[[str], str]) -> str:
 
 
 def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
-    """The text of a message with its output shortened; of JSON around a long text, that text in its place."""
+    """Of JSON around a long text, that text is shortened in its place."""
     if message.role != "assistant" and message.list_attachments():
         return shorten(message.text)
     return replace_output(message, lambda output: shorten_text(output, shorten))
 
 
 def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
-    value = parse_json(text)
-    sizes = [len(inner) for inner in iterate_strings(value) if len(inner) > WRAPPED_CHARACTERS]
+    value, wrapped_characters = parse_json(text), 200
+    sizes = [len(inner) for inner in iterate_strings(value) if len(inner) > wrapped_characters]
     # Up to three long texts are each shortened in their place; more of them only if they are very long.
     are_few_or_long = not sizes[3:] or sum(sizes) > 1_000 * len(sizes)
     if not sizes or 2 * sum(sizes) < len(text) or not are_few_or_long:
         return shorten(text)
 
     def change(inner: str) -> str:
-        if len(inner) <= WRAPPED_CHARACTERS:
+        if len(inner) <= wrapped_characters:
             return inner
         return min(inner, shorten(inner), key=len)
 

@@ -28,5 +28,3 @@ Reason = Literal[
     "whole-history-asked",
     "path-not-compacted",
 ]
-
-WINDOW_REASONS: tuple[BlockReason, ...] = ("window", "cliff")

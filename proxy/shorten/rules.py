@@ -1,12 +1,7 @@
-"""Rules and facts: the input of `planning.decide()` besides the history itself.
+"""Rules and facts: the input of `planning.decide()` besides the history itself, in tokens unless they say otherwise.
 
-Rules
-    A policy of `proxy.yaml`, compiled. Its fields are the settings of a policy: this is their only declaration.
-    Their defaults did best in replays of recorded conversations.
-Facts
-    Known facts about the request: window, usage, prices, idle time.
-
-Figures are in tokens unless they say otherwise.
+The fields of `Rules` are the settings of a policy of `proxy.yaml`: this is their only declaration. Their defaults did
+best in replays of recorded conversations.
 """
 
 from collections.abc import Callable
@@ -26,9 +21,9 @@ from proxy.shorten.reasons import BlockReason
 from proxy.shorten.summary import Summary, SummaryRules
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
-"""`trigger: auto`. A large window is compacted early, because long requests cost more; of a small one more is used."""
+"""`trigger: auto`. A large window is compacted early, because long requests cost more."""
 CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
-"""`clear_at_least` and `clear_cold_at_least` if they are `auto` and cached tokens cost a tenth of others or less."""
+"""If they are `auto`, and cached tokens cost a tenth of others or less."""
 CLEARED_SHARE = 0.5
 """Clearing is enough if it brings the view down to this share of the limit: a fold would lose more."""
 ENOUGH_SHARE = 0.9
@@ -54,8 +49,6 @@ class Keep(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """A policy, compiled."""
-
     policy: Annotated[str, INTERNAL] = "default"
     version: Annotated[str, INTERNAL] = ""
     """Changes with any value of the policy."""
@@ -90,7 +83,7 @@ class Rules(Struct, frozen=True):
     """Leave conversations of up to this many turns alone if they fit; 0 is no limit. A turn is a user's message and
     everything up to the next one."""
     trusts_usage: Annotated[bool, INTERNAL] = True
-    """If False, sizes are the estimate alone, and not what the upstream has reported."""
+    """If False, sizes are estimates alone."""
     keep_documents: bool = True
     """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole,
     as long as the history fits in some other way."""
@@ -123,10 +116,9 @@ class Rules(Struct, frozen=True):
     new_blocks: Annotated[bool, INTERNAL] = True
     """If False, existing blocks are applied and no new one is made."""
     recall_tool: Annotated[bytes, INTERNAL] = b""
-    """The definition of the tool that reads earlier messages again, in the API of the request; empty if there is none.
-    """
+    """The definition of the tool, in the API of the request; empty if there is none."""
     redact: Annotated[Callable[[bytes], bytes], INTERNAL] = bytes
-    """Removes secrets from the text that is written into a block; by default it removes nothing."""
+    """Removes secrets from the text that is written into a block."""
     go_on: Annotated[GoOn, INTERNAL] = always_go_on
 
     @property
@@ -135,14 +127,13 @@ class Rules(Struct, frozen=True):
 
     @property
     def clear_tokens(self) -> int:
-        """`clear_at_least` as a number, whatever the prices."""
+        """Whatever the prices."""
         if self.clear_at_least == "auto":
             return CLEAR_TOKENS
         return self.clear_at_least
 
     @property
     def clear_cold_tokens(self) -> int:
-        """`clear_cold_at_least` as a number."""
         if self.clear_cold_at_least != "auto":
             return self.clear_cold_at_least
         if self.clear_at_least != "auto":
@@ -150,7 +141,7 @@ class Rules(Struct, frozen=True):
         return CLEAR_COLD_TOKENS
 
     def find_clearing(self, prices: Prices) -> int:
-        """Return `clear_at_least` as a number. `auto` is less if cached tokens are expensive."""
+        """`auto` is less if cached tokens are expensive."""
         if self.clear_at_least != "auto":
             return self.clear_at_least
         share = find_share_worth_clearing(prices)
@@ -164,7 +155,7 @@ class Rules(Struct, frozen=True):
         return f"{name}: {value} ({tokens} here)"
 
     def limits(self, facts: "Facts") -> list[tuple[int, BlockReason]]:
-        """List the sizes over which a block is made, lowest first, each with the reason of the block."""
+        """The sizes over which a block is made, lowest first, each with the reason of the block."""
         limits: list[tuple[int, BlockReason]] = [(edge, "cliff") for edge in facts.prices.cliffs]
         usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         if usable is not None and base is not None:
@@ -182,16 +173,14 @@ class Rules(Struct, frozen=True):
         return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, tokens)))
 
     def find_goal(self, limit: int, reason: str = "") -> int:
-        """Return the size to which a block shortens a history over this limit: at most half of it if a client asks."""
+        """The size to which a block shortens a history over this limit."""
         goal = max(int(limit * self.target), min(8_000, limit // 2))
         if reason == "forced":
             return min(goal, limit // 2)
         return goal
 
     def fit(self, facts: "Facts") -> "Rules":
-        """Bound each amount by its share of the goal, so that 20,000 tokens of the user's words do not fill a window
-        of 8,000. Existing blocks keep their bytes.
-        """
+        """Bound each amount by its share of the goal: 20,000 tokens of the user's words would fill a small window."""
         limits = self.limits(facts)
         if not limits:
             return self
@@ -215,7 +204,7 @@ class Rules(Struct, frozen=True):
         return int(self.working_memory * (facts.nominal_tokens or facts.usable_tokens or 0))
 
     def for_overflow(self) -> "Rules":
-        """Return the rules for a request that the upstream refused as too long: keep little and clip hard."""
+        """For a request that the upstream refused as too long: keep little and clip hard."""
         return replace(
             self,
             always=(*self.always, ClipOutput(over=8_000, share=0.05)),
@@ -236,47 +225,46 @@ def _bound_words(step: Step, tokens: int) -> Step:
 
 
 class Anchor(Struct, frozen=True):
-    """The upstream's own token count of an earlier request of this conversation."""
+    """The upstream's own count of the prompt of an earlier request."""
 
     link: bytes
-    """The chain link of the last message of that request."""
+    """The chain link of its last message."""
     tokens: int
-    """The prompt tokens it reported."""
     view_id: bytes
-    """`Plan.view_id` of that request. The count does not hold for a view that is built on another block."""
+    """`Plan.view_id` of that request. The count does not hold for a view on another block."""
 
 
 class Facts(Struct, frozen=True):
-    """Facts about a request besides its history; None or the default if unknown."""
+    """About a request, besides its history; None or the default if unknown."""
 
     usable_tokens: int | None = None
-    """Window minus reserved output minus margin; None when the window is unknown."""
+    """Window minus reserved output minus margin."""
     nominal_tokens: int | None = None
     """`usable_tokens` without the request's own bound of its answer: equal for all requests to a model."""
     trigger_base_tokens: int | None = None
-    """The tokens of which `Rules.trigger` is a share; None: `usable_tokens`."""
+    """`Rules.trigger` is a share of these; None: of `usable_tokens`."""
     anchor: Anchor | None = None
     idle_seconds: float | None = None
-    """Seconds since the conversation was last forwarded, if known."""
+    """Since the conversation was last forwarded."""
     prices: Prices = field(default_factory=Prices)
     was_forwarded: bool = True
-    """A prefix of this history was forwarded before: only then may a model be asked for a summary."""
+    """A model may be asked for a summary only if a prefix of this history was forwarded before."""
     force: bool = False
     focus: str = ""
-    """The subject that a summary should keep above all, named by the client."""
+    """The client names what a summary should keep above all."""
     insists: bool = False
     """The client asked by name or with a focus: request a summary, however short the history is."""
     answer_has_begun: bool = False
     summary: Summary | None = None
     summary_in_progress_covers: int = 0
-    """The number of messages covered by the summary in progress (0: none)."""
+    """In messages (0: none)."""
     can_summarize: bool = True
     summary_failed: bool = False
-    """A call for a summary has failed: a history that fits stays unchanged until the next call."""
+    """A history that fits stays unchanged until the next call for a summary."""
     useless_blocks: int = 0
-    """The number of blocks in a row after which the upstream's own count was still over the limit."""
+    """Blocks in a row after which the upstream's own count was still over the limit."""
     failed_summary_covers: int = 0
-    """The number of messages that a failed summary would have covered. It is tried again only for many more."""
+    """In messages. A summary is tried again only for many more."""
 
 
 NOTHING_KNOWN = Facts()

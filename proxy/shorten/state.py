@@ -1,11 +1,11 @@
-"""Conversation state: one history with a block in place, and the view of it that is forwarded.
+"""One history with a block in place, and the view of it that is forwarded.
 
-Two ideas make the file (the theory of operation is in `proxy/history/__init__.py`):
+Theory of operation: `proxy/history/__init__.py`.
 
-- *A block is put in place*: `with_block`. `without_block` puts an empty one there, the *opening block*: it covers all
-  that the model has answered, unchanged, and the always-steps begin after it. `with_opening_block` makes that last.
-- *A draft becomes a block*: `draft` and `draft_up_to` cut the view, steps shorten what is before the cut, and
-  `with_draft` closes the result into a new block and puts that in place.
+- *A block is put in place* by `with_block`. `without_block` puts an *opening block* there: it covers all that the model
+  has answered, unchanged, and the always-steps begin after it. `with_opening_block` makes that last.
+- *A draft becomes a block*: `draft` and `draft_up_to` cut the view, steps shorten the middle, and `with_draft` puts a
+  new block of the result in place.
 
             covered          tail
     view    m0 s1            m6 m7   m8 m9 m10
@@ -36,18 +36,13 @@ from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import find_speaker, make_notes
 from proxy.shorten.marked_history import MarkedHistory, build_tail, count_all, leave_out_false_promises, mark_body
 from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth
-from proxy.shorten.reasons import WINDOW_REASONS, BlockReason
+from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.shorten.summary import Summary
 
-_REASONING = StripReasoning(with_calls=True, signed=True)
-
-
-NO_BLOCK = Block(0, ())
-
 
 class ConversationState(MarkedHistory, frozen=True, dict=True):
-    block: Block = NO_BLOCK
+    block: Block = Block(0, ())
     has_block: bool = False
     """The block is, or will be, stored."""
     covered: tuple[Message, ...] = ()
@@ -73,7 +68,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             return bare.without_block()
         marked_state = bare
         if block.text_style and not is_text_style(bare.body):
-            # The observations must be those that were seen when the block was made.
+            # The observations must be those of the time when the block was made.
             marked_state = replace(bare, body=mark_body(request, rules, text_style=True))
         if block.fits(len(marked_state.body), marked_state.find_last_user()) and marked_state.needs_block(block):
             return marked_state.with_block(block, has_block=True)
@@ -91,7 +86,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         if block_view is None:
             block_view = block.apply(self.body)
         tail = build_tail(self, block, block_view)
-        # Under an opening block nothing was folded: what left unrepaired before it was stored stays as it is.
+        # Under an opening block messages were forwarded unrepaired before it was stored.
         if has_block and self.rules.repair and block.reason != "opening":
             tail = _repair_tail(block_view, tail, self.request.wire)
         if block.reasoning_until:
@@ -107,24 +102,21 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
 
     def with_opening_block(self) -> "ConversationState":
-        """Return the same history with its opening block stored: an always-step has acted for the first time."""
+        """Store the opening block: an always-step has acted for the first time."""
         if self.tools == self.request.tools or not self._binds_reasoning(is_refused=self.block.is_reasoning_refused):
             return replace(self, has_block=True)
         # A tool is offered from now on, and tools stand before all messages.
         return self.with_block(replace(self.block, reasoning_until=len(self.body)), has_block=True)
 
     def needs_block(self, block: Block) -> bool:
-        """Whether this block is used: one made for a smaller window is not while the history fits without it."""
+        """A block made for a smaller window is not used while the history fits without it."""
         facts, nominal_tokens = self.facts, self.facts.nominal_tokens
         made_for = block.nominal_tokens
         if made_for is None:
             made_for = block.window
-        if block.reason not in WINDOW_REASONS or nominal_tokens is None or made_for is None:
+        if not block.is_for_window or nominal_tokens is None or made_for is None or nominal_tokens <= made_for * 1.25:
             return True
-        if nominal_tokens <= made_for * 1.25:
-            return True
-        # Ignore this request's `max_tokens`: clients alternate between 8k and 64k, and the block would flap. A request
-        # that reserves more than usual gets a new block, if it needs one.
+        # Ignore this request's `max_tokens`: clients alternate between 8k and 64k, and the block would flap.
         base = None
         if self.rules.trigger_of == "window":
             base = facts.trigger_base_tokens
@@ -136,11 +128,9 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     @property
     def tools(self) -> bytes | None:
-        tools = self.request.tools
-        if self.block.pruned:
-            pruned_names = [name for name in self.block.pruned if name != self.request.forced_tool]
-            tools = remove_pruned_tools(tools, pruned_names)
-        # From the first block on, at the same place ever after: in an upstream's cache the tools come before all else.
+        pruned_names = [name for name in self.block.pruned if name != self.request.forced_tool]
+        tools = remove_pruned_tools(self.request.tools, pruned_names)
+        # From the first block on for ever: in an upstream's cache the tools come before all else.
         if self.rules.recall_tool and (self.has_block or not self.is_untouched):
             return offer_tool(tools, self.rules.recall_tool, RECALL.name)
         return tools
@@ -157,7 +147,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     @property
     def view_id(self) -> bytes:
-        """The identity of the view: link and block, since two blocks at one link may differ."""
+        """Two blocks at one link may differ."""
         if not self.has_block:
             return b""
         return self.link + self.block.digest
@@ -190,15 +180,14 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     @cached_property
     def size(self) -> int:
-        """The tokens of the request: the upstream's count of an earlier one plus the new ones, or our count."""
+        """The upstream's count of an earlier request plus the new messages, or our count."""
         anchor = self.facts.anchor
         if anchor is None or anchor.tokens <= 0 or anchor.view_id != self.view_id:
             return self.count_request()
         uncounted_messages, covers = self.view, 0
         if self.has_block:
             uncounted_messages, covers = self.tail, self.block.covers
-        # The anchor may be older than the last answer: answers since then were cut off, refused, or given through
-        # another replica.
+        # The anchor may be older than the last answer: it was cut off, refused, or given through another replica.
         for place in reversed(range(covers, len(self.chain))):
             if self.chain[place] == anchor.link:
                 newer = takewhile(lambda message: message.start >= place, reversed(uncounted_messages))  # noqa: B023 (used at once)
@@ -218,12 +207,12 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         return limits[0]
 
     def may_reach(self, least: float, steps: Sequence[Step]) -> bool:
-        """Return False if these steps surely clear fewer tokens of the view than *least*."""
-        # First all of the view, with its newest part: if that is too little, no cut has to be found.
+        """False if these steps surely clear fewer tokens of the view than *least*."""
+        # If all of the view, with its newest part, is too little, no cut has to be found.
         return self._bound_reach_before(len(self.view), steps) >= least and self.bound_reach(steps) >= least
 
     def bound_reach(self, steps: Sequence[Step]) -> float:
-        """Return the most tokens that these steps could clear of the view if nothing in it were fixed."""
+        """The most tokens that these steps could clear of the view if nothing in it were fixed."""
         cut = self._find_cut(self.rules.keep)
         if not cut:
             return 0.0
@@ -265,14 +254,15 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         return self._draft_before(self._find_cut(keep), keep)
 
     def draft_up_to(self, covers: int) -> Draft | None:
-        """Return the view, cut where `body[:covers]` ends; None if that is inside a group or inside a note."""
+        """Cut where `body[:covers]` ends; None if that is inside a group or a note."""
         view = self.view
         cut = len(view)
         for place, message in enumerate(view):
             if message.stop > covers:
-                cut = place
-                break
-        if not cut or self._groups.snap(cut) != cut or any(message.start < covers for message in view[cut:]):
+                cut = min(cut, place)
+            if place >= cut and message.start < covers:
+                return None
+        if not cut or self._groups.snap(cut) != cut:
             return None
         return self._draft_before(cut, self.rules.keep)
 
@@ -301,7 +291,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         )
 
     def _find_cut(self, keep: Keep) -> int:
-        """The start of the newest part: it holds the last answer, at least until the client has followed it up."""
+        """The newest part holds the last answer, at least until the client has followed it up."""
         view, groups = self.view, self._groups
         covered_count = 0
         if self.has_block:
@@ -361,8 +351,8 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         return self.with_block(block, has_block=True)
 
     def _close_draft(self, draft: Draft) -> tuple[tuple[Message, ...], int]:
-        # Of the blocks of a history the longest is found, so this one covers all that the one before it does. It also
-        # covers what stood before a late result that the repair has moved to its call.
+        # The longest block of a history is found, so this one covers all that the one before it does, and also what
+        # stood before a late result that the repair has moved.
         stop = draft.middle_stop
         if self.has_block:
             stop = max(stop, self.block.covers)
@@ -376,7 +366,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             parts = repair(parts, self.request.wire)
         parts += self._restore_lost_pins(parts, covers, after)
         if self.has_block and covers == self.block.covers and after:
-            # The block before is stored under this link. This one covers a message more, so that both are there.
+            # The block before is stored under this link: cover a message more, so that both are there.
             parts, covers = (*parts, after[0]), after[0].stop
         return leave_out_false_promises(self, restore_repeated(parts, self.body)), covers
 
@@ -390,7 +380,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         return make_notes(text, find_speaker(reversed(parts)), find_speaker(after), covers, covers)
 
     def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:
-        """Yield the parts without secrets. Only rewritten messages are stored in a block; others are places."""
+        """Only rewritten messages are stored in a block; others are places."""
         for message in parts:
             if not message.literal:
                 yield message
@@ -405,7 +395,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         if not self._binds_reasoning(is_refused=is_refused):
             return self.block.reasoning_until
         if self.facts.answer_has_begun:
-            # The client will send that answer as one message. Its reasoning was written before the block.
+            # The reasoning of that answer, one message, was written before the block.
             return len(self.body) + 1
         return len(self.body)
 
@@ -414,7 +404,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         if not any(message.has_claude_thinking for message in self.body):
             if not self.facts.answer_has_begun:
                 return False
-            # The answer may hold the first thought. Behind chat completions only a model that is known to bind may.
+            # The answer may hold the first thought; in chat completions only of a model that is known to bind it.
             has_budget = has_budget or self.request.wire != "messages"
         binding = find_binding(self.request.model, has_budget=has_budget)
         return binding == "yes" or (binding == "if-refused" and is_refused)
@@ -446,10 +436,11 @@ def _repair_tail(block_view: tuple[Message, ...], tail: tuple[Message, ...], wir
 
 
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
+    strip = StripReasoning(with_calls=True, signed=True).strip
     bare_messages = []
     for message in messages:
         if message.start < until and message.role == "assistant":
-            bare_messages.append(_REASONING.strip(message))
+            bare_messages.append(strip(message))
         else:
             bare_messages.append(message)
     return tuple(bare_messages)

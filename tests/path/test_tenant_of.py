@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.history.identity import Identity
 from proxy.path.request_context import ANONYMOUS, find_tenant
-from proxy.shorten.block import LAST_REQUEST_FORMAT_VERSION, LastRequest
+from proxy.shorten.block import LastRequest, StoredFormat
 from proxy.shorten.economics import Calibration, PriceCliff, Prices, Window, compute_relative_prices
 from proxy.shorten.economics import TokenPrices as Dollars
 from proxy.shorten.rules import Anchor
@@ -134,9 +134,7 @@ def test_the_last_time_is_read_as_it_was_written(last):
 
 def test_one_of_another_format_is_not_known():
     last = LastRequest(Anchor(b"", 1, b""), 1.0, "up/gpt-4", Calibration())
-    other = last.to_bytes().replace(
-        b"[%d," % LAST_REQUEST_FORMAT_VERSION, b"[%d," % (LAST_REQUEST_FORMAT_VERSION + 1), 1
-    )
+    other = last.to_bytes().replace(b"[%d," % StoredFormat.LAST_REQUEST, b"[%d," % (StoredFormat.LAST_REQUEST + 1), 1)
     assert LastRequest.from_bytes(other) is None
 
 

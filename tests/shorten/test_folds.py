@@ -7,7 +7,7 @@ import pytest
 from proxy.designs.one_liners import OneLiners
 from proxy.history.grouping import count_flaws, find_groups, find_turns
 from proxy.history.pins import find_fixed
-from proxy.shorten.drop_middle import CONCLUSIONS, DropMiddle
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import CLOSING, GO_ON, OPENING
 from proxy.shorten.pipeline import Draft, run
 from tests.support.messages import assistant, call, request, system, user
@@ -70,7 +70,7 @@ def test_the_users_words_and_a_short_answer_stay_as_they_were():
 def test_other_text_of_the_assistant_is_listed_in_its_order():
     (note,) = (message for message in fold(*WORK) if message.text.startswith(OPENING))
     text = note.text.split("\n")
-    place = text.index(CONCLUSIONS)
+    place = text.index("What the assistant said, in part:")
     remark, answer = text[place + 1 : place + 3]
     assert remark == "- I read the session first, it holds the clock."
     assert answer.startswith("- The clock was read twice; it is read once now. More of this.")

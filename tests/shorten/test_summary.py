@@ -7,7 +7,7 @@ from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.fold import GO_ON, HEADING, OPENING
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.summary import AS_OF, NOTED, Summarize, Summary, SummaryRules
+from proxy.shorten.summary import NOTED, Summarize, Summary, SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, calls, history, request, user
 
@@ -45,7 +45,7 @@ def test_the_users_words_stay_and_one_note_behind_them_holds_the_account():
     assert (task, word) == (("user", "Mend the tests."), ("user", "Do not touch b.py."))
     assert first == again == on
     assert last[0] == "user"
-    assert last[1].startswith(f"{OPENING}\n{HEADING}\n{AS_OF}\n{TEXT}\n")
+    assert last[1].startswith(f"{OPENING}\n{HEADING}\n(The state at this place; what follows is newer.)\n{TEXT}\n")
 
 
 TALK = (*WORK, *assistant(BIG), *user("And the docs?"), *call("Read", path="b.md", out=BIG))
