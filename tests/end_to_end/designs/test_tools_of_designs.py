@@ -15,10 +15,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG = "\n".join(f"line {number} of the output" for number in range(60))
 
 
-def full(*calls, turns=7, filler=49):
+def full(*calls):
     """A history just over three quarters of 40,000 tokens, whose first turn makes these calls."""
-    bulk = [call("Bash", out=f"{place} {TEXT * 6}", command=f"make {place}") for place in range(filler)]
-    talk = [piece for place in range(turns) for piece in (assistant(f"Done {place}."), user("And then?"))]
+    bulk = [call("Bash", out=f"{place} {TEXT * 6}", command=f"make {place}") for place in range(49)]
+    talk = [piece for place in range(7) for piece in (assistant(f"Done {place}."), user("And then?"))]
     return history(SYSTEM, user("Build it."), *calls, *bulk, *talk)
 
 
