@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
-from tests.end_to_end.agents.errands.model import Manner, call
+from tests.end_to_end.agents.errands.model import Manner
 from tests.end_to_end.agents.errands.plan import BRIEF, Act, Delegate, Read, Step, make_workspace
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.support.completions import Turn, text_turn
+from tests.support.completions import Turn, call_turn, text_turn
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Login shells forget the variable, so it is in their files too.
@@ -33,40 +33,40 @@ def by_functions(step: Step) -> Turn:
     """With the tools of `programs/shop_tools.py`."""
     match step:
         case Read(path):
-            return call("read_file", path=path)
+            return call_turn("read_file", path=path)
         case Act(tool, arguments):
-            return call(tool, **arguments)
+            return call_turn(tool, **arguments)
         case _:
-            return call("run_command", command=command_of(step))
+            return call_turn("run_command", command=command_of(step))
 
 
 def by_claude(step: Step) -> Turn:
     match step:
         case Read(path):
-            return call("Read", file_path=path)
+            return call_turn("Read", file_path=path)
         case Delegate(brief):
-            return call("Agent", description="Look through logs", prompt=brief, subagent_type="general-purpose")
+            return call_turn("Agent", description="Look through logs", prompt=brief, subagent_type="general-purpose")
         case _:
-            return call("Bash", command=command_of(step), description="The next errand")
+            return call_turn("Bash", command=command_of(step), description="The next errand")
 
 
 def by_codex(step: Step) -> Turn:
     match step:
         case Act(tool, arguments) if tool != "push_branch":
-            return call(tool, **arguments)
+            return call_turn(tool, **arguments)
         case Delegate(brief):
-            return call("spawn_agent", message=brief)
+            return call_turn("spawn_agent", message=brief)
         case _:
-            return call("exec_command", cmd=command_of(step), max_output_tokens=10_000)
+            return call_turn("exec_command", cmd=command_of(step), max_output_tokens=10_000)
 
 
 def by_copilot(step: Step) -> Turn:
     match step:
         case Delegate(brief):
             about = {"description": "Look through logs", "agent_type": "general-purpose", "name": "reader"}
-            return call("task", prompt=brief, mode="sync", **about)
+            return call_turn("task", prompt=brief, mode="sync", **about)
         case _:
-            return call("bash", command=command_of(step), description="The next errand")
+            return call_turn("bash", command=command_of(step), description="The next errand")
 
 
 def operator(
@@ -137,7 +137,7 @@ def _copilot(base_url: str) -> Start:
 
 
 def _await_codex(id_: str) -> Turn:
-    return call("wait_agent", targets=[id_], timeout_ms=60_000)
+    return call_turn("wait_agent", targets=[id_], timeout_ms=60_000)
 
 
 OPERATORS = (
@@ -149,7 +149,7 @@ OPERATORS = (
         "inspect_ai",
         program("inspect_task.py", messages=True),
         by_functions,
-        closes=lambda text: call("submit", answer=text),
+        closes=lambda text: call_turn("submit", answer=text),
     ),
     operator("strands", "strands-agents", program("strands_loop.py", messages=True), by_functions),
     operator("google-adk", "google-adk", program("adk_loop.py"), by_functions),
