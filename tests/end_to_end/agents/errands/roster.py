@@ -8,6 +8,7 @@ from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.errands.model import Manner
 from tests.end_to_end.agents.errands.plan import BRIEF, Act, Delegate, Read, Step, make_workspace
 from tests.end_to_end.agents.model import Habits, step_after_the_last
+from tests.end_to_end.agents.roster import claude_code
 from tests.support.completions import Turn, call_turn, text_turn
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -93,16 +94,11 @@ def program(file: str, *, messages: bool = False) -> Callable[[str], Start]:
 
 
 def _claude(base_url: str) -> Start:
-    environment = {
-        "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
-        "ANTHROPIC_API_KEY": KEY,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000",
-        "DISABLE_AUTOUPDATER": "1",
-    }
+    """Started as for the long task, but with its own settings and with sub-agents."""
+    start = claude_code.AGENT.start(base_url)
     return Start(
         ("claude", "--print", BRIEF, "--allowedTools", "Bash,Read,Edit,Agent"),
-        environment,
+        {**start.environment, "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000"},
         SHELL_FILES,
     )
 
