@@ -144,10 +144,6 @@ def part_of(module):
     return whole if whole in LAYER else names[0]
 
 
-def room_of(module):
-    return module.split(".")[1] if "." in module else "__init__"
-
-
 def functions(tree):
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
@@ -188,18 +184,6 @@ def test_no_modules_import_each_other_in_a_circle():
         TopologicalSorter({module: needed - {module} for module, needed in needs.items()}).prepare()
     except CycleError as circle:
         pytest.fail(" -> ".join(circle.args[1]))
-
-
-def test_only_the_lab_imports_the_lab():
-    """A serving process runs without it; `cli` loads its commands by name, and only the one that is called."""
-    wrong = [
-        place_of(path, line)
-        for path, tree in modules().items()
-        if not path.startswith("lab/")
-        for module, line in imported_modules(tree)
-        if room_of(module) == "lab"
-    ]
-    assert wrong == []
 
 
 def test_a_library_is_imported_in_its_place_only():

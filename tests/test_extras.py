@@ -55,39 +55,40 @@ def test_no_text_installs_an_extra_from_an_index_that_does_not_have_the_proxy():
     assert [path.name for path in texts if "compaction-proxy[" in path.read_text(encoding="utf-8")] == []
 
 
+STATE, COLLECTOR = {"state": {"url": "redis://127.0.0.1:1/0"}}, {"otel": {"endpoint": "http://127.0.0.1:4318"}}
+CHECK, SERVE = ("check", "FILE"), ("serve", "--config", "FILE", "--port", "0", "--workers", "2")
+MISSING = [
+    ("redis", STATE, CHECK, "state.url: shared state", "redis"),
+    (
+        "redis",
+        STATE,
+        ("serve", "--config", "FILE", "--port", "0", "--workers", "2"),
+        "state.url: shared state",
+        "redis",
+    ),
+    ("opentelemetry", COLLECTOR, CHECK, "otel.endpoint: OpenTelemetry", "otel"),
+    ("google.protobuf", COLLECTOR, CHECK, "otel.endpoint: OpenTelemetry", "otel"),
+]
+
+
 @pytest.mark.seconds
-@pytest.mark.parametrize("command", [("check", "FILE"), ("serve", "--config", "FILE", "--port", "0", "--workers", "2")])
-def test_a_missing_library_is_named_in_one_line_with_what_to_install(tmp_path, command):
-    config = {"state": {"url": "redis://127.0.0.1:1/0"}}
-    done = run(BLOCKED.format(library="redis"), tmp_path, config, *command)
+@pytest.mark.parametrize(("library", "config", "command", "need", "extra"), MISSING)
+def test_a_missing_library_is_named_in_one_line_with_what_to_install(  # noqa: PLR0917
+    tmp_path, library, config, command, need, extra
+):
+    done = run(BLOCKED.format(library=library), tmp_path, config, *command)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "state.url: shared state needs an optional library: in the checkout, pip install '.[redis]', or" in line
-    assert line.endswith("pipx install --force '.[redis]'")
+    assert f"{need} needs an optional library: in the checkout, pip install '.[{extra}]', or" in line
+    assert line.endswith(f"pipx install --force '.[{extra}]'")
 
 
 @pytest.mark.seconds
-def test_without_shared_state_no_library_for_it_is_needed_or_imported(tmp_path):
-    assert run(BLOCKED.format(library="redis"), tmp_path, {}, "check", "FILE").returncode == 0
-    assert run(LOADED, tmp_path, {}, "check", "FILE").stdout.splitlines()[-1] == "[]"
+@pytest.mark.parametrize("library", ["redis", "opentelemetry"])
+def test_a_library_that_no_setting_asks_for_is_not_needed(tmp_path, library):
+    assert run(BLOCKED.format(library=library), tmp_path, {}, *CHECK).returncode == 0
 
 
-def test_with_shared_state_it_is_imported(tmp_path):
-    config = {"state": {"url": "redis://127.0.0.1:1/0"}}
-    assert run(LOADED, tmp_path, config, "check", "FILE").stdout.splitlines()[-1] == "['redis']"
-
-
-@pytest.mark.seconds
-def test_without_a_collector_no_library_for_it_is_needed_or_imported(tmp_path):
-    assert run(BLOCKED.format(library="opentelemetry"), tmp_path, {}, "check", "FILE").returncode == 0
-    assert run(LOADED, tmp_path, {}, "check", "FILE").stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.seconds
-@pytest.mark.parametrize("library", ["opentelemetry", "google.protobuf"])
-def test_a_collector_without_its_library_is_named_in_one_line(tmp_path, library):
-    config = {"otel": {"endpoint": "http://127.0.0.1:4318"}}
-    done = run(BLOCKED.format(library=library), tmp_path, config, "check", "FILE")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "otel.endpoint: OpenTelemetry needs an optional library: in the checkout, pip install '.[otel]', or" in line
+@pytest.mark.parametrize(("config", "loaded"), [({}, "[]"), (STATE, "['redis']")])
+def test_a_library_is_imported_where_a_setting_asks_for_it(tmp_path, config, loaded):
+    assert run(LOADED, tmp_path, config, *CHECK).stdout.splitlines()[-1] == loaded

@@ -15,7 +15,6 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ import pytest
 from proxy.lab.replay.validity import find_breaches
 from tests.support import http_client
 from tests.support.agent import reading, turns
+from tests.support.compacting_proxy import rows
 from tests.support.messages import body
 from tests.support.proxy_client import ask
 from tests.support.running_proxy import Proxy, _ready, free_port, write_config
@@ -159,9 +159,7 @@ async def survive_kills(points: int, seed: int, place: Path, report=lambda _: No
 
 def assert_nothing_lost(run: KillRun) -> None:
     assert run.wrong == []
-    with sqlite3.connect(run.place / "state" / "promises.sqlite") as db:
-        (key,) = db.execute("select value from secret_1").fetchone()
-    db.close()
+    ((key,),) = rows(run.place / "state", "select value from secret_1")
     reports = [verify(one, key) for one in transcripts(run.place / "state" / "originals")]
     assert [fault for report in reports for fault in report.faults] == []
     assert sum(report.derived for report in reports) > 0

@@ -4,8 +4,6 @@ The store is a real one that checks signatures; before it is a server that cause
 """
 
 import asyncio
-import os
-import signal
 
 import pytest
 
@@ -64,26 +62,6 @@ async def test_an_agents_work_is_in_the_store_when_the_proxy_has_left(start, up,
     assert len(found.messages) == len(WORK) - 1
     assert len(found.answers) == len(steps)
     assert list((proxy.state / "spool").rglob("*.jsonl")) == []
-
-
-async def test_the_spool_of_a_killed_proxy_is_sent_by_the_next_one(start, up, relay, conversations_in_store):
-    relay.now = drop_connection
-    with pytest.raises(AssertionError, match="the proxy ended with -9"):
-        await kill_after_fold(start, up)
-    (state,) = up.left
-    assert list((state / "spool").rglob("*.jsonl"))
-    relay.now = pass_through
-    async with start("--state", str(state), keep="all"):
-        pass
-    assert len(conversations_in_store()["Make the tests pass."].messages) == len(WORK) - 1
-
-
-async def kill_after_fold(start, up):
-    async with start(required=True) as proxy:
-        up.left = [proxy.state]
-        assert "created" in compactions(await Agent(proxy, up, "sk-a").work(WORK))
-        os.kill(proxy.process.pid, signal.SIGKILL)
-        await proxy.process.wait()
 
 
 @pytest.mark.slow

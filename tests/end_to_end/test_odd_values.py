@@ -10,7 +10,7 @@ from tests.support.agent import reading
 from tests.support.messages import assistant, body, user
 from tests.support.proxy_client import ask, log_of, until, whole_log
 from tests.support.scripted_upstream import Upstream, answer, text_turn
-from tests.support.summary_model import BEYOND, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, account, asks_for_summary
+from tests.support.summary_model import BEYOND, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, account, model
 
 BLOCKS, FACTS = "blocks_1", "facts_1"
 LARGE = reading(40, size=4_000)
@@ -107,31 +107,21 @@ def _values(proxy, table, column="value", file="promises.sqlite"):
         store.close()
 
 
-async def test_a_summary_with_half_a_surrogate_pair_is_kept_like_any_other(serve):
-    text = json.dumps(account())[1:-1].encode()
-    found = events_of(text[:40], b"\\ud83d", text[40:])
+SUMMARY = json.dumps(account())[1:-1].encode()
+ODD_SUMMARIES = {
+    "half a surrogate pair": (events_of(SUMMARY[:40], b"\\ud83d", SUMMARY[40:]), True),
+    "no UTF-8": (events_of(SUMMARY + b"\xff\xfe"), False),
+}
 
-    def script(request):
-        return found if asks_for_summary(request) else text_turn("Go on.")
 
+@pytest.mark.parametrize(("summary", "is_made"), ODD_SUMMARIES.values(), ids=ODD_SUMMARIES)
+async def test_a_summary_of_odd_bytes_is_kept_or_comes_to_nothing_and_the_history_is_folded(serve, summary, is_made):
+    script = model(summary)
     async with Upstream(script) as up, serve(None, config=settings(up, **SMALL_WINDOW_SETTINGS)) as proxy:
         assert await turn(proxy, SEEN) == "none"
         await turn(proxy, OVER)
-        assert (await until(lambda: log_of(proxy, "summary-ended")))[0]["outcome"] == "made"
+        (line, *_) = await until(lambda: log_of(proxy, "summary-ended"))
+        assert (line["outcome"] == "made") is is_made
         assert await turn(proxy, BEYOND) == "created"
         assert await turn(proxy, [*BEYOND, *assistant("So."), *user("And?")]) == "applied"
-        await no_fault(proxy)
-
-
-async def test_a_summary_that_is_no_utf_8_comes_to_nothing_and_the_history_is_folded_without_a_model(serve):
-    text = json.dumps(account())[1:-1].encode()
-
-    def script(request):
-        return events_of(text + b"\xff\xfe") if asks_for_summary(request) else text_turn("Go on.")
-
-    async with Upstream(script) as up, serve(None, config=settings(up, **SMALL_WINDOW_SETTINGS)) as proxy:
-        assert await turn(proxy, SEEN) == "none"
-        await turn(proxy, OVER)
-        assert (await until(lambda: log_of(proxy, "summary-ended"), 20))[0]["outcome"] != "made"
-        assert await turn(proxy, BEYOND) == "created"
         await no_fault(proxy)

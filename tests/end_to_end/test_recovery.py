@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from tests.support.agent import Agent, page, reading
+from tests.support.compacting_proxy import metric
 from tests.support.messages import assistant, body, call, history, user
-from tests.support.overflow_replies import FIGURES, OVERFLOWS
+from tests.support.overflow_replies import FIGURES, OVERFLOWS, overflow
 from tests.support.proxy_client import ask, data_of, log_of, streaming, until
-from tests.support.proxy_client import page as own_page
 from tests.support.scripted_upstream import (
     DONE,
     Reply,
@@ -181,8 +181,7 @@ async def test_a_recovery_is_logged_and_counted(stack, send_turn):
     refusals = {"limit": LIMIT, "kind": "input", "helped": True, "request_id": request["request_id"]}
     (line,) = await until(lambda: log_of(proxy, "refused-for-size", **refusals))
     assert line["effect"] == "the second try was accepted"
-    metrics = (await own_page(proxy, "/metrics")).body.data.decode()
-    assert re.search(r'refused_for_size_total\{kind="input",outcome="helped"\} [1-9]', metrics)
+    assert await metric(proxy, "refused_for_size_total", kind="input", outcome="helped") >= 1
 
 
 def is_unaltered(outcome, text: Reply):
@@ -194,10 +193,21 @@ def is_unaltered(outcome, text: Reply):
     )
 
 
-@pytest.mark.parametrize("name", ["openai", "vllm", "gemini", "cerebras-no-body", "openrouter-in-200", "groq-tpm"])
-async def test_a_second_refusal_is_not_tried_again_and_the_first_is_handed_on_unaltered(send_turn, name):
-    first = replace(Provider(name).refusal, headers=(*OVERFLOWS[name].headers, ("x-ray-id", "first")))
-    outcome = await send_turn(in_turn(first, overflow_again(name), text_turn("Too late.")))
+def numbered_refusal(name, number):
+    return replace(Provider(name).refusal, headers=(*OVERFLOWS[name].headers, ("x-ray-id", number)))
+
+
+REFUSING = ("openai", "vllm", "gemini", "cerebras-no-body", "openrouter-in-200", "groq-tpm")
+OTHER_FAULTS = (answer({"error": {"message": "Oops"}}, 500), answer({"error": {"message": "Slow down"}}, 429), cut())
+
+
+@pytest.mark.parametrize(
+    ("name", "second"),
+    [*((name, numbered_refusal(name, "second")) for name in REFUSING), *(("openai", fault) for fault in OTHER_FAULTS)],
+)
+async def test_after_a_failed_second_try_the_first_refusal_is_handed_on_unaltered(send_turn, name, second):
+    first = numbered_refusal(name, "first")
+    outcome = await send_turn(in_turn(first, second, text_turn("Too late.")))
     assert len(outcome.asked) == 2
     assert is_unaltered(outcome, first)
     assert outcome.header("x-compaction") == "none"
@@ -238,20 +248,6 @@ async def test_white_space_before_an_answer_passes_while_it_is_waited_for(stack)
         await line.until(b"\n\n\r\n")
 
 
-def overflow_again(name):
-    return replace(Provider(name).refusal, headers=(*OVERFLOWS[name].headers, ("x-ray-id", "second")))
-
-
-@pytest.mark.parametrize(
-    "second", [answer({"error": {"message": "Oops"}}, 500), answer({"error": {"message": "Slow down"}}, 429), cut()]
-)
-async def test_after_a_failed_second_try_the_first_refusal_is_relayed(send_turn, second):
-    first = Provider("openai").refusal
-    outcome = await send_turn(in_turn(first, second))
-    assert len(outcome.asked) == 2
-    assert is_unaltered(outcome, first)
-
-
 @pytest.mark.parametrize("wish", ["off", "observe", "bypass"])
 async def test_without_compaction_the_upstreams_own_error_is_relayed(send_turn, wish):
     provider = Provider("openai")
@@ -260,17 +256,10 @@ async def test_without_compaction_the_upstreams_own_error_is_relayed(send_turn, 
     assert is_unaltered(outcome, provider.refusal)
 
 
-@pytest.mark.parametrize("name", OTHERS)
-async def test_refusals_that_compaction_cannot_help_are_relayed(send_turn, name):
-    text = OVERFLOWS[name]
-    outcome = await send_turn(answer(text.body, text.status, text.headers))
-    assert len(outcome.asked) == 1
-    assert is_unaltered(outcome, answer(text.body, text.status, text.headers))
-
-
 @pytest.mark.parametrize(
     "said",
     [
+        *map(overflow, OTHERS),
         answer({"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}, 401),
         answer({"error": {"message": "max_tokens must be at least 1"}}, 400),
         answer({"error": {"message": "prompt is too long: 9000 tokens > 8000 maximum. " + "x" * 70_000}}, 400),
@@ -362,19 +351,13 @@ async def test_an_answer_too_long_is_asked_for_shorter_and_the_history_stays(sen
 
 async def test_a_silently_cut_prompt_is_reported_once_in_a_conversation_and_counted(attentive_stack, send_to_attentive):
     _, proxy = attentive_stack
-    before = await cut_silently(proxy)
+    before = await metric(proxy, "prompts_cut_silently_total")
     for messages in (WORK, longer(WORK)):
         await send_to_attentive(text_turn("Go on.").using(prompt=4_096), messages)
     await send_to_attentive(text_turn("Go on.").using(prompt=28_000), reading(30, size=3_000, task="Fits."))
     text = await until(lambda: log_of(proxy, "prompt-cut-silently", tokens_read=4_096))
     assert len(text) == 1
-    assert await cut_silently(proxy) == before + 2
-
-
-async def cut_silently(proxy):
-    metrics = (await own_page(proxy, "/metrics")).body.data.decode()
-    found = re.search(r'prompts_cut_silently_total\{upstream="default"\} (\d+)', metrics)
-    return int(found[1]) if found else 0
+    assert await metric(proxy, "prompts_cut_silently_total") == before + 2
 
 
 @pytest.mark.seconds

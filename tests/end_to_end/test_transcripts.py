@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import sqlite3
 
 import pytest
 import pytest_asyncio
 
+from tests.support import compacting_proxy
 from tests.support.agent import Agent, compactions, reading
-from tests.support.compacting_proxy import metric
+from tests.support.compacting_proxy import metric, rows
 from tests.support.messages import assistant, chat, system, user
 from tests.support.proxy_client import ask, fault_of, log_of, page, streaming, until, whole_log
 from tests.support.running_proxy import Proxy
@@ -29,17 +29,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CANARY = "sk-canary-7d1e5a"
 HELLO = chat(user("Hello there"))
 WORK = reading(16)
-SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
-WIDE = {"window": 1_000_000}  # what is known is not asked for: the upstream hears from agents only
 
 
-def settings(**read_transcripts):
-    return {
-        "upstreams": [WIDE],
-        "policies": {"default": SMALL},
-        "transcripts": read_transcripts,
-        "log": {"format": "json"},
-    }
+def settings(**transcripts):
+    return {**compacting_proxy.settings(), "transcripts": transcripts}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -72,9 +65,7 @@ def read_transcripts(proxy: Proxy):
 
 
 def secret_of(proxy: Proxy) -> bytes:
-    with sqlite3.connect(proxy.state / "promises.sqlite") as db:
-        (key,) = db.execute("select value from secret_1").fetchone()
-    db.close()
+    ((key,),) = rows(proxy.state, "select value from secret_1")
     return key
 
 
@@ -115,12 +106,7 @@ async def test_an_agents_work_is_kept_once_though_it_sends_it_with_every_turn(pr
     assert [json.loads(text.message) for text in path] == WORK[1:]
     assert {"none", "created", "applied"} <= {*compactions(steps)}
     report = verify(found, secret_of(proxy))
-    assert (report.faults, report.derived, duplicates(found), torn(found)) == (
-        (),
-        len(WORK) - 1,
-        0,
-        0,
-    )
+    assert (report.faults, report.derived, duplicates(found), torn(found)) == ((), len(WORK) - 1, 0, 0)
 
 
 @pytest.mark.parametrize("wish", ["bypass", "off", "observe"])
@@ -279,7 +265,7 @@ async def test_originals_are_written_before_anything_is_folded_away_for_the_firs
 async def test_a_policy_can_keep_nothing_of_what_goes_by_it(serve, fresh):
     config = settings(keep="all")
     config["policies"]["private"] = {"transcripts": False}
-    shared = {**WIDE, "base_url": fresh.url}
+    shared = {**compacting_proxy.WIDE, "base_url": fresh.url}
     config["upstreams"] = [{**shared, "name": "private", "models": ["private"], "policy": "private"}, shared]
     async with serve(None, config=config) as running:
         agent = Agent(running, fresh, "sk-a")

@@ -40,43 +40,30 @@ def drop_turns_of(found, *named):
     return [message.text for message in draft.view], {each.step: each.refused for each in reports if each.refused}
 
 
-# --- which could go --------------------------------------------------------------------------------------------------
-
-
 def test_the_task_and_the_newest_turn_are_never_offered():
     assert held_reasons(turns(*WORK)) == [TASK, "", "", NEWEST]
     assert turns(*WORK).offered == (2, 3)
 
 
-def test_a_greeting_before_the_task_stays_with_it():
-    assert held_reasons(turns(assistant("Hello!"), *WORK[1:]))[:3] == [TASK, TASK, ""]
+PINNED = [user("<rule>Never push.</rule>"), assistant("I will not.")]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "reasons"),
+    [
+        ((assistant("Hello!"), *WORK[1:]), [TASK, TASK, "", "", NEWEST]),
+        ((*WORK, user("And"), user("this?")), [TASK, "", "", "", UNANSWERED, NEWEST]),
+        ((*PARSER, *WEATHER, system("Mind the style."), *TESTS, *THANKS), [TASK, FIXED, "", NEWEST]),
+        ((*PARSER, *PINNED, *TESTS, *THANKS), [TASK, FIXED, "", NEWEST]),
+    ],
+    ids=["a greeting before the task", "unanswered", "an instruction in the midst", "a pinned passage"],
+)
+def test_what_holds_a_turn(pieces, reasons):
+    assert held_reasons(turns(*pieces, pins=Pins(tags=("rule",)))) == reasons
 
 
 def test_the_newest_that_a_policy_keeps_are_not_offered():
     assert turns(*WORK, keep=Keep(turns=2)).offered == (2,)
-
-
-def test_an_unanswered_turn_is_not_offered():
-    assert held_reasons(turns(*WORK, user("And"), user("this?"))) == [TASK, "", "", "", UNANSWERED, NEWEST]
-
-
-def test_an_instruction_in_the_midst_holds_its_turn():
-    assert held_reasons(turns(*PARSER, *WEATHER, system("Mind the style."), *TESTS, *THANKS)) == [
-        TASK,
-        FIXED,
-        "",
-        NEWEST,
-    ]
-
-
-def test_a_pinned_passage_holds_its_turn():
-    pinned = [user("<rule>Never push.</rule>"), assistant("I will not.")]
-    assert held_reasons(turns(*PARSER, *pinned, *TESTS, *THANKS, pins=Pins(tags=("rule",)))) == [
-        TASK,
-        FIXED,
-        "",
-        NEWEST,
-    ]
 
 
 def test_observations_begin_no_turn():
@@ -86,9 +73,6 @@ def test_observations_begin_no_turn():
 @pytest.mark.parametrize("pieces", [(system("Be brief."),), (assistant("Hello!"),), (user("Fix it."), user("Now."))])
 def test_where_there_is_little_nothing_is_offered(pieces):
     assert turns(*pieces).offered == ()
-
-
-# --- the question ----------------------------------------------------------------------------------------------------
 
 
 def marks(text):
@@ -123,9 +107,6 @@ def test_nothing_inside_can_close_the_frame(pieces):
     assert text.count(marks(text)) == 3 + 2
 
 
-# --- the answer ------------------------------------------------------------------------------------------------------
-
-
 def test_each_line_of_the_form_is_a_tangent():
     found, ignored = turns(*WORK).parse_answer("3: the tests\n\n  2: the weather: no matter \n")
     assert found == (Tangent(2, "the weather: no matter"), Tangent(3, "the tests"))
@@ -152,9 +133,6 @@ def test_none_is_an_answer(answer):
 
 def test_nothing_that_a_terminal_would_obey_is_left_in_a_reason():
     assert turns(*WORK).parse_answer("2: \x1b[2Jthe\x07 weather\u202e") == ((Tangent(2, "[2Jthe weather"),), ())
-
-
-# --- dropping --------------------------------------------------------------------------------------------------------
 
 
 def test_exactly_the_named_turns_go_and_the_rest_keeps_its_bytes():

@@ -80,8 +80,6 @@ class Conversation:
         if not self.sound and self.chance.random() < 0.1:
             self._write_odd_call()
 
-    # --- who speaks ----------------------------------------------------------------------------------------------
-
     def _work(self):
         """What a model says, and what answers it; whether it is the model's turn again."""
         kind = self.chance.random()
@@ -146,8 +144,6 @@ class Conversation:
             content = [{"type": "text", "text": text}, {"type": "image_url", "image_url": picture}]
         self._write({"role": "user", "content": content})
 
-    # --- what clients get wrong ----------------------------------------------------------------------------------
-
     def _spoil(self, results):
         kind = self.chance.randrange(6)
         if kind == 0:
@@ -177,8 +173,6 @@ class Conversation:
                 )
             )
         )
-
-    # --- messages ------------------------------------------------------------------------------------------------
 
     def _id(self, number):
         if self.repeats_ids:

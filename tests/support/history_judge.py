@@ -81,8 +81,8 @@ def text_of(message):
     return content if isinstance(content, str) else ""
 
 
-def changes(before, after, *, keeps_words=True, pins=False, repairs=False, user_bytes=40_000):
-    """What must not have happened, each as a sentence; `keeps_words`: the policy keeps up to `user_bytes` of users.
+def changes(before, after, *, keeps_words=True, pins=False, repairs=False):
+    """What must not have happened, each as a sentence; `keeps_words`: the policy keeps up to 40,000 bytes of users.
 
     `repairs`: it puts results right behind their calls, which needs another order where something was between them.
     """
@@ -113,7 +113,7 @@ def changes(before, after, *, keeps_words=True, pins=False, repairs=False, user_
     # Where output may look like a user's words the newest of these may be either.
     if users and newest and persons[newest[0]] and users[-1][0] not in standing:
         found.append("the last user message is gone")
-    if keeps_words and sum(len(raw) for raw, _ in users) < user_bytes:
+    if keeps_words and sum(len(raw) for raw, _ in users) < 40_000:
         found += ["a user message is gone" for raw, _ in users if raw not in standing]
     if pins:
         text = "\n".join(text_of(message) for message in left if message.get("role") not in ("tool", "function"))

@@ -15,7 +15,6 @@ from tests.support.redis_server import PATIENCE, RedisServer, running
 from tests.support.running_proxy import free_port
 
 SERVICE = "primary-of-tests"
-FAILOVER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +27,6 @@ class SentinelGroup:
     def url(self) -> str:
         """The first of the two Sentinels does not exist."""
         return f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{self.sentinel.port}/{SERVICE}/0"
-
-    def wait_for_failover(self) -> None:
-        wait_until(lambda: self.replica.info("replication")["role"] == "master", FAILOVER_SECONDS)
 
 
 @contextmanager
@@ -54,8 +50,8 @@ def sentinels(folder: Path, *options: str) -> Iterator[SentinelGroup]:
         yield SentinelGroup(primary, replica, sentinel)
 
 
-def wait_until(is_so, seconds: float = PATIENCE) -> None:
-    within = time.monotonic() + seconds
+def wait_until(is_so) -> None:
+    within = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < within, is_so
         time.sleep(0.02)

@@ -16,15 +16,11 @@ AS_SENT = None
 PLAIN = UpstreamModel(window=1_000_000, habit=FOREVER)
 
 
-def conversation(*pieces, at=(), used=(), name="one", model="", tools=(), **more):
-    """`at`: when each answer came, in seconds; `used`: what the upstream counted for each request."""
+def conversation(*pieces, at=(), name="one", model="", tools=(), **more):
+    """`at`: when each answer came, in seconds."""
     messages = history(*pieces)
     places = [place for place, each in enumerate(messages) if place and each["role"] == "assistant"]
-    found = {
-        place: RecordedUsage(tokens=used[n] if used else None, at=at[n] if at else None)
-        for n, place in enumerate(places)
-        if at or used
-    }
+    found = {place: RecordedUsage(at=time) for place, time in zip(places, at, strict=False)}
     return Conversation(name, "hand", tuple(messages), tuple(tools), model, found, **more)
 
 

@@ -35,9 +35,9 @@ WORK = reading(40, size=2_400)
 SEEN, NEAR, OVER, BEYOND = WORK[:28], WORK[:32], WORK[:38], WORK[:52]
 
 
-def account(*, words="The tests of part_1 pass; part_2 is next.", sections=SECTIONS):
+def account(*, words="The tests of part_1 pass; part_2 is next."):
     """What a good model answers."""
-    return "\n\n".join(f"## {section}\n{words}" for section in sections)
+    return "\n\n".join(f"## {section}\n{words}" for section in SECTIONS)
 
 
 def asks_for_summary(request) -> bool:
@@ -86,16 +86,6 @@ async def summary_ended(proxy, before):
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await metric(proxy, "summaries_total") <= before:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
-
-
-async def fill_window(up, agent, asking=1):
-    """The history grows over the trigger, with time for a summary on the way."""
-    before = await metric(agent.proxy, "summaries_total")
-    await agent.send(SEEN)
-    await agent.send(NEAR)
-    await wait_until_asked(up, asking)
-    await summary_ended(agent.proxy, before)
-    return await agent.send(OVER)
 
 
 def has_summary(step):

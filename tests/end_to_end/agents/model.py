@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.end_to_end.agents.task import PLAN, Action, thought_of
-from tests.support import messages_api, responses_api
+from tests.support import apis, messages_api, responses_api
 from tests.support.scripted_upstream import DONE, Request, Turn, chunk, delta, finish, stream, text_turn
 from tests.support.upstream_replies import Reply, answer
 
 BEFORE_THE_FIRST = -1
-_EXCEEDS = "Your input exceeds the context window of this model. Please adjust your input and try again."
-MESSAGES = "/v1/messages"
-RESPONSES = "/v1/responses"
+APIS = {f"/v1{api.path}": api for api in (apis.MESSAGES, apis.RESPONSES)}
+"""Those beside chat completions."""
 _STEP = re.compile(r"\bStep (\d+)\b")
 _CLOSING = re.compile(r"close with the word ([a-z]+)")
 _HEADING = re.compile(r"^#+ .+$", re.MULTILINE)
@@ -52,10 +51,9 @@ def model(habits: Habits, window: int | None = None) -> Callable[[Request], Repl
 def render(request: Request, turn: Turn, calls: list[dict[str, Any]]) -> Reply:
     """The turn in the API that was asked, streamed or whole; `calls` are its calls with their ids."""
     body = body_of(request)
-    if request.path == MESSAGES:
-        return _answer_messages(turn, calls, body)
-    if request.path == RESPONSES:
-        return _answer_responses(turn, calls, body)
+    if api := APIS.get(request.path):
+        said = (turn.text or "", turn.prompt_tokens, calls, body["model"])
+        return stream(*api.events(*said)) if body.get("stream") else answer(api.whole(*said))
     if body.get("stream"):
         return stream(*_frames(turn, calls, body))
     completion = turn.completion(body["model"])
@@ -80,12 +78,12 @@ def step_of(body: dict[str, Any], habits: Habits) -> int | None:
 
 def is_chat(request: Request) -> bool:
     """A proxy may look around first, for how large a window is."""
-    return request.method == "POST" and request.path in ("/v1/chat/completions", MESSAGES, RESPONSES)
+    return request.method == "POST" and request.path in ("/v1/chat/completions", *APIS)
 
 
 def body_of(request: Request) -> dict[str, Any]:
     """The request as a chat request, whichever API it is for."""
-    readers = {MESSAGES: messages_api.as_chat, RESPONSES: responses_api.as_chat}
+    readers = {"/v1/messages": messages_api.as_chat, "/v1/responses": responses_api.as_chat}
     return readers.get(request.path, dict)(request.json)
 
 
@@ -100,7 +98,7 @@ def answer_of(body: dict[str, Any]) -> int:
 
 def room_wanted(request: Request) -> int:
     """The tokens of answer that must fit beside the prompt: Anthropic's API has shortened the answer instead."""
-    return 0 if request.path in (MESSAGES, RESPONSES) else answer_of(request.json)
+    return 0 if request.path in APIS else answer_of(request.json)
 
 
 def fits(request: Request, window: int | None) -> bool:
@@ -177,30 +175,17 @@ def _pieces(text: str) -> tuple[str, ...]:
     return tuple(_FENCE.split(text)) if _FENCE.search(text) else _halves(text)
 
 
-def _answer_messages(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Reply:
-    found = (turn.text or "", turn.prompt_tokens, calls, body["model"])
-    return (
-        stream(*messages_api.answer_events(*found)) if body.get("stream") else answer(messages_api.answer_text(*found))
-    )
-
-
-def _answer_responses(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Reply:
-    found = (turn.text or "", turn.prompt_tokens, calls, body["model"])
-    events = responses_api.answer_events(*found)
-    return stream(*events) if body.get("stream") else answer(responses_api.answer_whole(*found))
-
-
 def _halves(text: str) -> tuple[str, str]:
     return text[: len(text) // 2], text[len(text) // 2 :]
 
 
 def _too_long(request: Request, window: int | None) -> Reply:
     tokens, wanted = tokens_of(request), room_wanted(request)
-    if request.path == MESSAGES:
-        found = {"type": "invalid_request_error", "message": f"prompt is too long: {tokens} tokens > {window} maximum"}
-        return answer({"type": "error", "error": found}, 400)
-    if request.path == RESPONSES and request.json.get("stream"):
-        return stream(*responses_api.refused_events(_EXCEEDS))
+    api = APIS.get(request.path)
+    if api is apis.MESSAGES:
+        return api.refuse(f"prompt is too long: {tokens} tokens > {window} maximum")
+    if api is apis.RESPONSES and request.json.get("stream"):
+        return stream(*api.refused_events(apis.TOO_LONG, "context_length_exceeded"))
     asked = (
         f"you requested {tokens + wanted} tokens ({tokens} in the messages, {wanted} in the completion). "
         "Please reduce the length of the messages or completion."

@@ -12,9 +12,8 @@ from typing import Any
 from proxy.lab.replay.replay_history import encode
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from tests.end_to_end.agents.agent import Agent, Work
-from tests.end_to_end.agents.model import MESSAGES, RESPONSES, body_of, fits, is_chat, room_wanted, step_of, tokens_of
+from tests.end_to_end.agents.model import APIS, body_of, fits, is_chat, room_wanted, step_of, tokens_of
 from tests.end_to_end.agents.task import SOLVED, WORD
-from tests.support import messages_api, responses_api
 from tests.support.scripted_upstream import Request
 
 # A client may say its last message otherwise when it sends it again: aider's carries a reminder while it is the last.
@@ -141,8 +140,7 @@ def _without_marks(value: Any) -> Any:
 
 
 def find_faults_of_its_api(request: Request) -> list[str]:
-    judges = {MESSAGES: messages_api.find_faults, RESPONSES: responses_api.find_faults}
-    return judges[request.path](request.body) if request.path in judges else []
+    return APIS[request.path].find_faults(request.body) if request.path in APIS else []
 
 
 def _equal(pair: tuple[Any, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.support import messages_api, responses_api
 from tests.support.client_answers import read_completion, read_message, read_response
 from tests.support.completions import Call, Turn
-from tests.support.messages import body
+from tests.support.messages import body, tool
 from tests.support.scripted_upstream import answer, stream
 
 
@@ -61,12 +61,8 @@ def _read_chat(data):
     (choice,) = completion["choices"]
     functions = [call["function"] for call in choice["message"].get("tool_calls", ())]
     calls = [(function["name"], json.loads(function["arguments"])) for function in functions]
-    return Said(
-        choice["message"]["content"] or "",
-        calls,
-        choice["finish_reason"],
-        (completion["usage"] or {}).get("prompt_tokens", 0),
-    )
+    tokens = (completion["usage"] or {}).get("prompt_tokens", 0)
+    return Said(choice["message"]["content"] or "", calls, choice["finish_reason"], tokens)
 
 
 def _request_chat(history, **more):
@@ -75,13 +71,8 @@ def _request_chat(history, **more):
 
 
 def _reply_messages(text, *calls, prompt=100, first=900):
-    given = text, prompt, make_calls(calls, first)
-
-    def script(asked):
-        streams = asked.json.get("stream")
-        return stream(*messages_api.answer_events(*given)) if streams else answer(messages_api.answer_text(*given))
-
-    return script
+    whole = messages_api.answer_text(text, prompt, make_calls(calls, first))
+    return lambda asked: stream(*messages_api.events_of(whole)) if asked.json.get("stream") else answer(whole)
 
 
 def _read_messages(data):
@@ -93,17 +84,12 @@ def _read_messages(data):
 
 
 def _reply_responses(text, *calls, prompt=100, first=900):
-    given = text, prompt, make_calls(calls, first)
+    """An answer repeats the tools of its request."""
+    whole = responses_api.answer_whole(text, prompt, make_calls(calls, first))
 
     def script(asked):
-        tools = asked.json.get("tools")
-        if not asked.json.get("stream"):
-            return answer({**responses_api.answer_whole(*given), "tools": tools})
-        events = [json.loads(each.partition(b"data: ")[2]) for each in responses_api.answer_events(*given)]
-        for event in events:
-            if "response" in event:
-                event["response"]["tools"] = tools
-        return stream(*[responses_api.render(event, number) for number, event in enumerate(events)])
+        own = {**whole, "tools": asked.json.get("tools")}
+        return stream(*responses_api.events_of(own)) if asked.json.get("stream") else answer(own)
 
     return script
 
@@ -116,26 +102,13 @@ def _read_responses(data):
     return Said(text, calls, response["status"], tokens)
 
 
-def _tool_of_chat(name):
-    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
-
-
-def _tool_of_messages(name):
-    return {"name": name, "input_schema": {"type": "object", "properties": {}}}
-
-
-def _tool_of_responses(name):
-    return {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}}
-
-
+PARAMETERS = {"type": "object", "properties": {}}
 APIS = {
-    "chat": Api(
-        "/chat/completions", _request_chat, _tool_of_chat, _reply_chat, dict, _read_chat, lambda _: []
-    ),
+    "chat": Api("/chat/completions", _request_chat, tool, _reply_chat, dict, _read_chat, lambda _: []),
     "messages": Api(
         "/messages",
         messages_api.request,
-        _tool_of_messages,
+        lambda name: {"name": name, "input_schema": PARAMETERS},
         _reply_messages,
         messages_api.as_chat,
         _read_messages,
@@ -144,10 +117,10 @@ APIS = {
     "responses": Api(
         "/responses",
         responses_api.request,
-        _tool_of_responses,
+        lambda name: {"type": "function", "name": name, "parameters": PARAMETERS},
         _reply_responses,
         responses_api.as_chat,
         _read_responses,
         responses_api.find_faults,
     ),
-}  # fmt: skip
+}

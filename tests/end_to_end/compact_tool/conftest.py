@@ -11,14 +11,9 @@ from tests.end_to_end.designs.histories import structured_summary
 from tests.support.proxy_client import ask as post
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Request, Upstream, in_turn
+from tests.support.summary_model import asks_for_summary
 
 TOLD = "The parser was mended, and the tests of the lexer are next. " * 4
-ASKED = "handover of this conversation"
-
-
-def is_question(request: Request) -> bool:
-    """True if this request asks for a summary."""
-    return ASKED.encode() in request.body
 
 
 @dataclass
@@ -43,7 +38,7 @@ class Agent:
         good = self.api.reply(structured_summary(TOLD))
 
         def script(request):
-            reply = (self.summary or good) if is_question(request) else following(request)
+            reply = (self.summary or good) if asks_for_summary(request) else following(request)
             return reply(request) if callable(reply) else reply
 
         self.up.script, before = script, len(self.up.requests)
@@ -52,8 +47,8 @@ class Agent:
         credentials = {"authorization": f"Bearer {self.key}", "x-api-key": self.key, **dict(headers)}
         answer = await post(self.proxy, body, self.api.path, headers=credentials)
         asked = self.up.requests[before:]
-        self.rounds = [request for request in asked if not is_question(request)]
-        self.questions = [request for request in asked if is_question(request)]
+        self.rounds = [request for request in asked if not asks_for_summary(request)]
+        self.questions = [request for request in asked if asks_for_summary(request)]
         assert [fault for request in asked for fault in self.api.find_faults(request.body)] == []
         return answer
 

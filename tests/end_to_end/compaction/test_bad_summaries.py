@@ -8,15 +8,13 @@ import pytest_asyncio
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import metric
 from tests.support.messages import call, history, system, user
-from tests.support.scripted_upstream import answer, call_turn, cut, overflow, text_turn
+from tests.support.scripted_upstream import answer, call_turn, cut, text_turn
 from tests.support.summary_model import (
     NEAR,
     OVER,
     SEEN,
     WORK,
     account,
-    asks_for_summary,
-    fill_window,
     has_summary,
     model,
     summary_calls,
@@ -60,39 +58,6 @@ async def test_an_invalid_summary_is_never_used_and_the_request_continues(stack,
     bodies = [request.body for request in summary_calls(up)]
     assert len(bodies) == len(set(bodies))
     assert len(bodies) <= 3
-
-
-async def test_f2_a_question_that_is_too_long_is_put_smaller_and_never_twice(small_window_stack):
-    """The proxy does not know that the model reads so little; what was refused is retold, at last with less of it."""
-
-    def small(request):
-        if asks_for_summary(request):
-            return text_turn(account()) if b"characters left out" in request.body else overflow("openai")
-        return text_turn("Go on.")
-
-    async with small_window_stack(small) as (up, agent, _):
-        await agent.send(SEEN)
-        await agent.send(NEAR)
-        await wait_until_asked(up, 3)
-        over = await agent.send(OVER)
-    bodies = [request.body for request in summary_calls(up)]
-    assert len(bodies) == len(set(bodies)) == 3
-    assert has_summary(over)
-
-
-async def test_f16_after_a_tool_call_the_question_is_put_as_a_plain_transcript(small_window_stack):
-    def reply_with_tool_call(request):
-        if not asks_for_summary(request):
-            return text_turn("Go on.")
-        return text_turn(account()) if len(request.json["messages"]) == 1 else call_turn("Read", path="x")
-
-    async with small_window_stack(reply_with_tool_call) as (up, agent, _):
-        over = await fill_window(up, agent, asking=2)
-    aligned, plain = summary_calls(up)
-    assert len(aligned.json["messages"]) > 1
-    assert "tools" not in plain.json
-    assert "<transcript>" in plain.json["messages"][0]["content"]
-    assert has_summary(over)
 
 
 async def test_f24_a_secret_is_neither_retold_nor_kept_in_a_summary(small_window_stack):

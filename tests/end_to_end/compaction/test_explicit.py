@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import settings
-from tests.support.messages import assistant, body, call, history, tool, user
+from tests.support.messages import assistant, body, user
 from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import Upstream
 from tests.support.summary_model import ASKED, SMALL_WINDOW_SETTINGS, WINDOW, WORK, account, model, summary_calls
@@ -47,35 +47,11 @@ async def test_a_command_is_answered_by_the_proxy_and_its_block_applies_from_the
     assert len(up.requests) == 3
 
 
-async def test_a_command_is_answered_as_a_stream_where_one_was_asked_for(small_window_stack):
-    _, agent = small_window_stack
-    command = await agent.send([*EARLY, *user("/compact")], stream=True)
-    events = [json.loads(line[6:]) for line in command.answer.body.data.split(b"\n\n") if line.startswith(b"data: {")]
-    assert command.answer.head.first("content-type").startswith("text/event-stream")
-    assert "".join(each["choices"][0]["delta"].get("content", "") for each in events).startswith("Compacted: ")
-    assert events[-1]["choices"][0]["finish_reason"] == "stop"
-    assert command.answer.body.data.endswith(b"data: [DONE]\n\n")
-
-
 async def test_a_command_with_nothing_to_do_says_so(small_window_stack):
     up, agent = small_window_stack
     command = await agent.send([*reading(0), *user("/compact")])
     assert text_of(command.answer).startswith("Nothing to compact")
     assert up.requests == []
-
-
-async def test_a_tool_of_that_name_compacts_once_with_its_focus(small_window_stack):
-    up, agent = small_window_stack
-    work = [*EARLY, *history(call("Compact", focus="the parser", out="ok"))]
-    offered = {"tools": [tool("Compact", focus="string")]}
-    await agent.send(EARLY, **offered)
-    step = await agent.send(work, **offered)
-    again = await agent.send(work, **offered)
-    later = await agent.send([*work, *assistant("Compacted."), *user("Go on.")], **offered)
-    (asked_for,) = summary_calls(up)
-    assert "keep what concerns this: the parser" in asked_for.json["messages"][-1]["content"]
-    assert (step.compaction, step.header("x-compaction-reason")) == ("created", "forced")
-    assert (again.compaction, later.compaction) == ("applied", "applied")
 
 
 @pytest.mark.parametrize("length", [24, 40])

@@ -8,10 +8,10 @@ from tests.support.agent import reading, turns
 from tests.support.apis import KEY, MESSAGES, ApiAgent
 from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill
 from tests.support.compacting_proxy import settings
-from tests.support.messages_api import answer_events, answer_text, find_faults
+from tests.support.messages_api import find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer, stream
+from tests.support.scripted_upstream import answer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 def reply_to(asked):
     if asked.path.endswith("count_tokens"):
         return answer({"input_tokens": len(asked.body) // 4})
-    if asked.json.get("stream"):
-        return stream(*answer_events("All is well.", prompt=len(asked.body) // 4))
-    return answer(answer_text("The user wants the tests to pass. Done: read 5 files.", prompt=len(asked.body) // 4))
+    return MESSAGES.answer(asked)
 
 
 async def test_a_client_that_marks_nothing_gets_marks_where_the_policy_sets_them(serve, fresh):
@@ -39,23 +37,15 @@ async def test_a_client_that_marks_nothing_gets_marks_where_the_policy_sets_them
     assert bill.cost < unmarked / 4
 
 
-async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded(serve, fresh):
-    fresh.script = reply_to
-    async with serve(fresh.url, config=settings()) as proxy:
-        agent = ApiAgent(MESSAGES, proxy, fresh)
-        _, forwarded, _ = await agent.send(reading(24))
-        sent, counted, reply = await agent.send(reading(24), path="/messages/count_tokens")
-    assert reply.status == 200
-    assert json.loads(counted[0])["messages"] == json.loads(forwarded[0])["messages"]
-    assert len(counted[0]) < len(sent)
-
-
-async def test_a_count_of_tokens_says_what_was_done_to_what_it_counts(serve, fresh):
+async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded_and_says_so(serve, fresh):
     fresh.script = reply_to
     history, path = reading(24), "/messages/count_tokens"
     async with serve(fresh.url, config=settings()) as proxy:
         agent, off = ApiAgent(MESSAGES, proxy, fresh), {**KEY, "x-compaction": "off"}
         replies = [await ask(proxy, as_request(history), path, headers=headers) for headers in (KEY, off)]
-        await agent.send(history)
-        replies.append((await agent.send(history, path="/messages/count_tokens"))[2])
-    assert [reply.head.first("x-compaction") for reply in replies] == ["none", "off", "applied"]
+        _, forwarded, _ = await agent.send(history)
+        sent, counted, last = await agent.send(history, path=path)
+    assert [reply.head.first("x-compaction") for reply in (*replies, last)] == ["none", "off", "applied"]
+    assert last.status == 200
+    assert json.loads(counted[0])["messages"] == json.loads(forwarded[0])["messages"]
+    assert len(counted[0]) < len(sent)

@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 import pytest_asyncio
 
-from tests.support import apis, messages_api, responses_api
+from tests.support import apis, responses_api
 from tests.support.agent import reading, turns
 from tests.support.apis import KEY, Api
 from tests.support.compacting_proxy import Stack, settings
@@ -118,36 +118,6 @@ async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(send, 
     assert first == sent
     assert len(second) < len(sent)
     assert api.api.find_faults(second) == []
-
-
-@pytest.mark.seconds
-@pytest.mark.parametrize("max_tokens", [8_000, 12_000])
-async def test_an_answer_with_thinking_that_is_too_long_is_asked_for_with_less_thinking(serve, fresh, max_tokens):
-    """In each turn: of half the window and more for the answer, no limit is learned, and the history stays."""
-    limit = 22_000
-
-    def reply(request):
-        if request.method != "POST":
-            return answer({}, 404)
-        size, most = len(request.body) // 4, request.json["max_tokens"]
-        if most <= request.json["thinking"]["budget_tokens"]:
-            return apis.MESSAGES.refuse("`max_tokens` must be greater than `thinking.budget_tokens`.")
-        if size + most > limit:
-            return apis.MESSAGES.refuse(
-                f"input length and `max_tokens` exceed context limit: {size} + {most} > {limit}"
-            )
-        return apis.MESSAGES.reply(prompt=size)
-
-    fresh.script = reply
-    more = {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": max_tokens - 1}}
-    histories = [reading(files) for files in range(16, 38, 2)]
-    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        answers = [
-            await ask(proxy, messages_api.request(history, model="unheard-of", **more), "/messages", headers=KEY)
-            for history in histories
-        ]
-    assert [each.status for each in answers] == [200] * len(histories)
-    assert "overflow_retry" in [each.head.first("x-compaction-reason") for each in answers]
 
 
 @pytest.mark.parametrize("rejection", HANDED_ON, ids=lambda rejection: rejection[2][:40])

@@ -5,21 +5,15 @@ import json
 import pytest
 
 from tests.support.agent import reading
-from tests.support.apis import RESPONSES, ApiAgent
+from tests.support.apis import RESPONSES, TOO_LONG, ApiAgent
 from tests.support.compacting_proxy import settings
-from tests.support.responses_api import answer_events, answer_whole, refused_events, render
-from tests.support.scripted_upstream import answer, pause, stream
+from tests.support.responses_api import answer_events, refused_events, render
+from tests.support.scripted_upstream import pause, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def reply_to(asked, text="All is well."):
-    size = len(asked.body) // 4
-    return stream(*answer_events(text, size)) if asked.json.get("stream") else answer(answer_whole(text, size))
-
-
 LIMIT = 9_000
-TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
 
 
 def refuse_behind_repeated_instructions(asked):
@@ -47,7 +41,7 @@ def refuse_in_two_packets(_):
     "refuse", [refuse_behind_repeated_instructions, refuse_behind_other_events, refuse_in_two_packets]
 )
 async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fresh, refuse):
-    fresh.script = lambda asked: reply_to(asked) if len(asked.body) // 4 <= 2 * LIMIT else refuse(asked)
+    fresh.script = lambda asked: RESPONSES.answer(asked) if len(asked.body) // 4 <= 2 * LIMIT else refuse(asked)
     instructions = {"role": "system", "content": "You are an agent. " * 2_000}
     async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
         _, forwarded, reply = await ApiAgent(RESPONSES, proxy, fresh, {"stream": True}).send(
@@ -55,4 +49,4 @@ async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fre
         )
     assert len(forwarded) == 2
     assert b"context_length_exceeded" not in reply.body.data
-    assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[-1]) // 4))
+    assert reply.body.data == b"".join(answer_events("Go on.", prompt=len(forwarded[-1]) // 4))

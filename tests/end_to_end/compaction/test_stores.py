@@ -3,27 +3,12 @@
 import json
 
 import pytest
-import pytest_asyncio
 
 from tests.support.agent import Agent, compactions
-from tests.support.compacting_proxy import ASIDE, WORK, Stack, database, metric, settings
+from tests.support.compacting_proxy import ASIDE, WORK, database, metric, settings
 from tests.support.proxy_client import log_of, until
-from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def breakable_stack(serve):
-    """A state directory of which a test may break anything, as long as a proxy can go on in it."""
-    config = settings(default={"clear_at_least": 3_600, "clear_cold_at_least": 3_600})
-    async with Upstream(text_turn("Go on.")) as up, serve(up.url, config=config) as proxy:
-        yield Stack(up, proxy)
-
-
-@pytest.fixture
-def victim(breakable_stack, request):
-    return Agent(breakable_stack.proxy, breakable_stack.up, f"sk-{request.node.name}")
 
 
 def delete_database(file):
@@ -45,17 +30,18 @@ def a_folder(file):
 
 
 @pytest.mark.parametrize("harm", [delete_database, overwrite_database, a_folder])
-async def test_a_store_that_is_lost_costs_a_worker_nothing(victim, harm):
-    faults = await metric(victim.proxy, "store_faults_total")
-    before = await victim.work(WORK)
-    harm(database(victim.proxy.state))
-    after = [await victim.send(WORK), await victim.send(ASIDE)]
-    assert await metric(victim.proxy, "failed_open_total") == 0
-    assert (await metric(victim.proxy, "store_faults_total") > faults) == (harm is not delete_database)
+async def test_a_store_that_is_lost_costs_a_worker_nothing(serve, fresh, harm):
+    config = settings(default={"clear_at_least": 3_600, "clear_cold_at_least": 3_600})
+    async with serve(fresh.url, config=config) as proxy:
+        victim = Agent(proxy, fresh, "sk-a")
+        before = await victim.work(WORK)
+        harm(database(proxy.state))
+        after = [await victim.send(WORK), await victim.send(ASIDE)]
+        assert await metric(proxy, "failed_open_total") == 0
+        assert (await metric(proxy, "store_faults_total") > 0) == (harm is not delete_database)
     assert [step.answer.status for step in before + after] == [200] * len(before + after)
     assert compactions(after) == ["applied", "applied"]
     assert len(after[1].forwarded) < len(after[1].sent)
-    delete_database(database(victim.proxy.state))
 
 
 # The proxy with a bug in it: a decision about a history that holds this word raises.

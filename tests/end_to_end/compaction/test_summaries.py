@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.agent import Agent, compactions
 from tests.support.compacting_proxy import metric
+from tests.support.proxy_client import log_of, until
 from tests.support.scripted_upstream import answer, hang, text_turn, wait_for
 from tests.support.summary_model import (
     BEYOND,
@@ -16,9 +17,7 @@ from tests.support.summary_model import (
     SEEN,
     WORK,
     account,
-    asks_for_summary,
     body_has_summary,
-    fill_window,
     has_summary,
     model,
     summary_calls,
@@ -71,51 +70,30 @@ async def test_the_question_asks_for_one_text_and_nothing_else(small_window_stac
     assert asked_for.json["max_tokens"] == 600
 
 
-async def test_a_streamed_summary_is_asked_for_its_usage_and_the_metrics_have_what_it_cost(small_window_stack):
-    script = model(text_turn(account()).using(9_000, 300), text_turn("Go on."))
+async def test_a_streamed_summary_is_asked_for_its_usage_and_its_cost_is_in_metrics_and_log(small_window_stack):
+    script = model(text_turn(account()).using(9_000, 300, cached=8_000))
     async with small_window_stack(script) as (up, agent, proxy):
         await agent.send(SEEN, stream=True)
         await agent.send(NEAR, stream=True)
         await wait_until_asked(up)
         assert summary_calls(up)[0].json["stream_options"] == {"include_usage": True}
         assert await metric(proxy, "summary_tokens_total", kind="read") == 9_000
+        assert await metric(proxy, "summary_tokens_total", kind="cached") == 8_000
         assert await metric(proxy, "summary_tokens_total", kind="written") == 300
+        (line,) = await until(lambda: log_of(proxy, "summary-ended"))
+    assert (line["outcome"], line["tokens_read"], line["tokens_written"]) == ("made", 9_000, 300)
 
 
 REFUSED_OPTION = {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]}
 
 
-def refuses_option(script, *, only_summaries=False):
+def refuse_option(request):
     """A server that knows no `stream_options`."""
-
-    def reply(request):
-        refuses = b"stream_options" in request.body and (asks_for_summary(request) or not only_summaries)
-        return answer(REFUSED_OPTION, 422) if refuses else script(request)
-
-    return reply
-
-
-@pytest.mark.parametrize(("only_summaries", "calls"), [(False, [False]), (True, [True, False])])
-async def test_a_server_that_refuses_the_usage_option_is_asked_without_and_then_not_again(
-    small_window_stack, only_summaries, calls
-):
-    script = refuses_option(model(), only_summaries=only_summaries)
-    async with small_window_stack(script) as (up, agent, proxy):
-        await agent.send(SEEN, stream=True)
-        near = await agent.send(NEAR, stream=True)
-        await wait_until_asked(up, len(calls))
-        over = await agent.send(OVER, stream=True)
-        following = await agent.send(WORK[:40], stream=True)
-        assert await metric(proxy, "summaries_total", outcome="made") == 1
-        assert await metric(proxy, "refused_for_size_total") == 0
-    assert [b"stream_options" in request.body for request in summary_calls(up)] == calls
-    assert [step.answer.status for step in (near, over, following)] == [200, 200, 200]
-    assert has_summary(over)
-    assert b"stream_options" not in over.forwarded + following.forwarded
+    return answer(REFUSED_OPTION, 422) if b"stream_options" in request.body else text_turn("Go on.")
 
 
 async def test_a_shortened_stream_is_sent_again_without_the_option_that_its_server_refuses(small_window_stack):
-    async with small_window_stack(refuses_option(model()), summary={"enabled": False}) as (up, agent, proxy):
+    async with small_window_stack(refuse_option, summary={"enabled": False}) as (up, agent, proxy):
         await agent.send(SEEN, stream=True)
         over = await agent.send(OVER, stream=True)
         sent = len(up.requests)
@@ -172,12 +150,3 @@ async def test_when_it_must_wait_it_waits_no_longer_than_the_policy_says(small_w
     assert len(up.requests) == 3
     assert not body_has_summary(up.requests[-1])
     assert 0.4 < waited < 60
-
-
-async def test_a_summary_is_in_the_log_and_the_metrics_with_its_cost(small_window_stack):
-    async with small_window_stack(model(text_turn(account()).using(9_000, 300, cached=8_000))) as (up, agent, proxy):
-        await fill_window(up, agent)
-        assert await metric(proxy, "summaries_total", outcome="made") == 1
-        assert await metric(proxy, "summary_tokens_total", kind="cached") == 8_000
-    (line,) = [json.loads(line) for line in proxy.output.splitlines() if '"summary-ended"' in line]
-    assert (line["outcome"], line["tokens_read"], line["tokens_written"]) == ("made", 9_000, 300)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -20,6 +19,7 @@ from tests.support.scripted_upstream import Upstream, text_turn
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEAMS = {"red": {"policy": "bold"}, "blue": {"policy": "bold"}, "green": {"policy": "late"}, "own": {}}
+SECRETS = {"REAL": "sk-real", "GREEN": "sk-green"}
 POLICIES = {"default": SMALL, "bold": SMALL, "late": {"clear_at_least": 500_000}}
 
 
@@ -27,7 +27,7 @@ async def command(proxy, *words):
     """One of the proxy's commands, run beside it on the same state; its two outputs."""
     words += ("--yes",) if words[:2] == ("keys", "revoke") or words[0] == "switch" else ()
     where = ("--config", str(proxy.place / "proxy.yaml"), "--state", str(proxy.state))
-    ended = await run_command(*words, *where, place=proxy.place, REAL="sk-real", GREEN="sk-green")
+    ended = await run_command(*words, *where, place=proxy.place, **SECRETS)
     return ended.code, ended.out, ended.complaint
 
 
@@ -49,13 +49,11 @@ def settings(up, **more):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(serve):
     """A proxy with four teams in front of an upstream with keys of its own."""
-    async with Upstream(text_turn("Go on.")) as up:
-        secrets = {"REAL": "sk-real", "GREEN": "sk-green"}
-        async with serve(None, config=settings(up), environment=secrets) as proxy:
-            keys = {team: team_key(proxy, team) for team in TEAMS}
-            for key in keys.values():
-                await sending(Agent(proxy, up, key), is_admitted)
-            yield up, proxy, keys
+    async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up), environment=SECRETS) as proxy:
+        keys = {team: team_key(proxy, team) for team in TEAMS}
+        for key in keys.values():
+            await sending(Agent(proxy, up, key), is_admitted)
+        yield up, proxy, keys
 
 
 async def sending(agent, holds, within=60.0):
@@ -177,22 +175,13 @@ async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents
     assert f"bold@{version}" in out
 
 
-@asynccontextmanager
-async def of_file(serve):
-    """A proxy by itself, its file and content, and an agent of a team that it admits."""
-    async with Upstream(text_turn("Go on.")) as up:
-        config = settings(up)
-        async with serve(None, config=config, environment={"REAL": "sk-real", "GREEN": "sk-green"}) as proxy:
-            agent = Agent(proxy, up, await new_key(proxy, "green"))
-            await sending(agent, is_admitted)
-            yield proxy, proxy.place / "proxy.yaml", config, agent
-
-
 @pytest.mark.seconds
 async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
     """The beginning of a file may be a valid configuration, or be refused because the teams are still missing."""
-    async with of_file(serve) as (proxy, file, config, agent):
-        whole = yaml.safe_dump(config)
+    async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up), environment=SECRETS) as proxy:
+        agent = Agent(proxy, up, await new_key(proxy, "green"))
+        await sending(agent, is_admitted)
+        file, whole = proxy.place / "proxy.yaml", yaml.safe_dump(settings(up))
         for length in range(0, len(whole), len(whole) // 8):
             file.write_text(whole[:length])
             await asyncio.sleep(0.1)

@@ -4,22 +4,16 @@ The name of the model says by which policy, and before which window. Each test h
 conversations of its own.
 """
 
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 
 from tests.support.agent import Agent
-from tests.support.running_proxy import Proxy
+from tests.support.compacting_proxy import Stack
 from tests.support.scripted_upstream import Upstream, text_turn
 
 WINDOWS = {"j-cli": 400_000, "middleware": 400_000, "jp": 40_000, "blocks": 40_000, "default": 128_000}
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    up: Upstream
-    proxy: Proxy
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -43,3 +37,21 @@ def up(stack):
 @pytest.fixture
 def agent(stack, up, request):
     return Agent(stack.proxy, up, f"sk-{request.node.name}")
+
+
+@pytest.fixture(scope="module")
+def alone(serve):
+    """`async with alone(up, inherit="jp") as agent`: a proxy with one policy, before the window of the one it inherits.
+
+    With `window=0` nobody knows the window.
+    """
+
+    @asynccontextmanager
+    async def start(up, *, window=None, hooks=(), **policy):
+        window = WINDOWS[policy.get("inherit", "default")] if window is None else window
+        upstream = {"base_url": up.url, "policy": "tried", "retries": 0, **({"window": window} if window else {})}
+        config = {"upstreams": [upstream], "policies": {"tried": policy}, "hooks": list(hooks)}
+        async with serve(None, config={**config, "log": {"format": "json", "level": "debug"}}) as proxy:
+            yield Agent(proxy, up, "sk-tried")
+
+    return start

@@ -1,11 +1,11 @@
 """Rows 1 to 3: which old results become placeholders, which never do, and how a history is measured."""
 
-import json
+from functools import partial
 
 import pytest
 
-from tests.support.agent import Agent
-from tests.support.messages import assistant, call, history, system, user
+from tests.end_to_end.designs.histories import SYSTEM, characters, chat_history, find_first_shortened
+from tests.support.messages import assistant, call, history, user
 from tests.support.scripted_upstream import text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -14,7 +14,7 @@ LARGE = "x" * 1_000
 
 
 def working(*calls):
-    return history(system("You are a coding agent."), user("Build it."), *calls)
+    return history(SYSTEM, user("Build it."), *calls)
 
 
 def results(messages):
@@ -49,7 +49,7 @@ async def test_row_1_size_is_that_of_the_text_and_not_of_its_json(agent, text, i
 
 @pytest.mark.parametrize(("keep_recent", "cleared"), [(3, 1), (6, 0)])
 @pytest.mark.parametrize("step", ["clear_results", "clear_observations", "strip_attachments"])
-async def test_row_1_keep_recent_counts_all_messages_of_a_kind_in_every_step(serve, up, step, keep_recent, cleared):
+async def test_row_1_keep_recent_counts_all_messages_of_a_kind_in_every_step(up, alone, step, keep_recent, cleared):
     picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 4_000}}]
     made = {
         "clear_results": [call("Read", out=LARGE, path=f"{place}.py") for place in range(4)],
@@ -68,16 +68,11 @@ async def test_row_1_keep_recent_counts_all_messages_of_a_kind_in_every_step(ser
         "min_groups": 0,
         "keep": {"tokens": 0, "groups": 1},
     }
-    upstream = {"base_url": up.url, "window": 1_000_000, "policy": "few"}
-    async with serve(None, config={"upstreams": [upstream], "policies": {"few": policy}}) as proxy:
-        sent = history(system("You are an agent."), user("Go."), *made, assistant("Well?"), user("More."))
-        forwarded = (await _agent(proxy, up).send(sent)).messages
+    sent = history(SYSTEM, user("Go."), *made, assistant("Well?"), user("More."))
+    async with alone(up, **policy) as agent:
+        forwarded = (await agent.send(sent)).messages
     changed = [one for one, other in zip(sent, forwarded, strict=True) if one != other]
     assert len(changed) == cleared
-
-
-def _agent(proxy, up):
-    return Agent(proxy, up, "sk-few")
 
 
 TODAYS_TOOLS = (
@@ -104,13 +99,12 @@ async def test_row_2_the_reports_of_sub_agents_stay_under_the_design_that_keeps_
     assert results(step.messages)[0] == LARGE
 
 
-async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(serve, up):
+async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(up, alone):
     todos = [call("TodoWrite", out=f"todo {number}: {'x' * 1_200}", todos=[f"item {number}"]) for number in range(8)]
     pieces = [piece for todo in todos for piece in (*bashes(6), todo)]
     policy = {"summary": {"enabled": False}, "when_full": [], "clear_at_least": 1_000_000, "keep": {"tokens": 500}}
-    upstream = {"base_url": up.url, "window": 200_000, "policy": "folding"}
-    async with serve(None, config={"upstreams": [upstream], "policies": {"folding": policy}}) as proxy:
-        step = await _agent(proxy, up).send(working(*pieces), headers={"x-compaction": "force"})
+    async with alone(up, window=200_000, **policy) as agent:
+        step = await agent.send(working(*pieces), headers={"x-compaction": "force"})
     assert step.compaction == "created"
     kept = [result[:6] for result in results(step.messages) if result.startswith("todo")]
     assert 1 <= len(kept) < 8
@@ -118,22 +112,11 @@ async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(ser
 
 
 @pytest.mark.seconds
-async def test_row_3_the_estimate_is_a_quarter_of_the_characters_whatever_usage_says(serve, up):
+async def test_row_3_the_estimate_is_a_quarter_of_the_characters_whatever_usage_says(up, alone):
     policy = {"inherit": "j-cli", "trigger_tokens": 20_000, "summary": {"enabled": False}, "when_full": []}
-    upstream = {"base_url": up.url, "window": 1_000_000, "policy": "chars"}
-    async with serve(None, config={"upstreams": [upstream], "policies": {"chars": policy}}) as proxy:
+    async with alone(up, **policy) as agent:
         for number, ratio in enumerate((6, 4, 3)):
             up.script = lambda request, ratio=ratio: text_turn("Go on.").using(len(request.body.decode()) // ratio)
-            fired = await _fires_at(_agent(proxy, up), f"task {number}", "文 and more text " * 50)
-            assert 20_000 < fired <= 20_400
-
-
-async def _fires_at(agent, task, text):
-    """A quarter of the characters of the first history that is shortened."""
-    for number in range(60, 140):
-        talk = [piece for place in range(number) for piece in (assistant(f"{place} {text}"), user("And?"))]
-        sent = history(system("You are an agent."), user(task), *talk)
-        step = await agent.send(sent)
-        if step.compaction == "created":
-            return len(json.dumps(sent, ensure_ascii=False)) // 4
-    return None
+            make = partial(chat_history, text="文 and more text " * 50, task=f"task {number}")
+            sent = await find_first_shortened(agent, make, range(60, 140))
+            assert 20_000 < characters(sent) / 4 <= 20_400

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,12 @@ from tests.end_to_end.designs.histories import (
     tool_history,
 )
 from tests.support.agent import Agent
+from tests.support.history_judge import breaches
 from tests.support.messages import assistant, call, history, tool, user
 from tests.support.proxy_client import log_of, until
 from tests.support.scripted_upstream import Upstream, answer, in_turn, text_turn
 from tests.support.scripted_upstream import call_turn as called
+from tests.support.summary_model import asks_for_summary, model, summary_calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,42 +30,10 @@ TOLD = "The parser was mended, and the tests of the lexer are next. " * 4
 SMALL = {"trigger_tokens": 60_000}
 
 
-def is_question(request):
-    if not request.path.endswith("/completions"):
-        return False
-    content = json.dumps(request.json["messages"][-1]["content"])
-    return "handover of this conversation" in content
-
-
-def summarizer(summary, turn=None):
-    """Answers requests for a summary with this, and agents with a turn."""
-    turn = turn or text_turn("Go on.")
-
-    def script(request):
-        found = summary if is_question(request) else turn
-        return found(request) if callable(found) else found
-
-    return script
-
-
-def questions(up):
-    return [request for request in up.requests if is_question(request)]
-
-
 def turns_of(up):
-    return [request for request in up.requests if request.path.endswith("/completions") and not is_question(request)]
-
-
-@pytest.fixture(scope="module")
-def alone(serve):
-    @asynccontextmanager
-    async def start(up, *, window=400_000, hooks=(), **policy):
-        upstream = {"base_url": up.url, "policy": "tried", "retries": 0, "window": window}
-        config = {"upstreams": [upstream], "policies": {"tried": policy}, "log": {"format": "json", "level": "debug"}}
-        async with serve(None, config={**config, "hooks": list(hooks)}) as proxy:
-            yield Agent(proxy, up, "sk-tried")
-
-    return start
+    return [
+        request for request in up.requests if request.path.endswith("/completions") and not asks_for_summary(request)
+    ]
 
 
 def read_originals(path):
@@ -77,19 +46,19 @@ GOOD = text_turn(structured_summary(TOLD))
 
 @pytest.mark.seconds
 async def test_row_4_a_history_over_the_threshold_is_summarized_in_the_same_request(up, alone):
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
         sent = await find_first_shortened(agent, chat_history, range(480, 560, 2))
     assert 60_000 < characters(sent) / 4 < 60_600
-    assert len(questions(up)) == 1
+    assert len(summary_calls(up)) == 1
     assert TOLD.strip() in turns_of(up)[-1].body.decode()
 
 
 async def test_row_5_the_call_is_bounded_cut_and_not_streamed(up, alone):
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     async with alone(up, inherit="j-cli", trigger_tokens=120_000) as agent:
         await agent.send(chat_history(1_200), stream=True, tools=[tool("Bash")], model="some-model")
-    (asked,) = questions(up)
+    (asked,) = summary_calls(up)
     assert asked.json["max_tokens"] == 20_000
     assert "stream" not in asked.json
     assert "tools" not in asked.json
@@ -100,17 +69,19 @@ async def test_row_5_the_call_is_bounded_cut_and_not_streamed(up, alone):
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize(("model", "name"), [("gpt-4o", "max_tokens"), ("gpt-5", "max_completion_tokens")])
-async def test_row_5_the_bound_is_within_what_the_model_can_write(up, alone, model, name):
-    up.script = summarizer(GOOD)
+@pytest.mark.parametrize(
+    ("name", "bound"), [("gpt-4o", {"max_tokens": 16_384}), ("gpt-5", {"max_completion_tokens": 20_000})]
+)
+async def test_row_5_the_bound_is_within_what_the_model_can_write(up, alone, name, bound):
+    up.script = model(GOOD)
     async with alone(up, inherit="j-cli", trigger_tokens=120_000) as agent:
-        await agent.send(chat_history(1_200), model=model)
-    (asked,) = questions(up)
-    assert asked.json[name] == {"gpt-4o": 16_384, "gpt-5": 20_000}[model]
+        await agent.send(chat_history(1_200), model=name)
+    (asked,) = summary_calls(up)
+    assert bound.items() <= asked.json.items()
 
 
 async def test_row_6_two_messages_remain_and_the_first_names_the_transcript(up, alone):
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
         sent = chat_history(600)
         await agent.send(sent)
@@ -124,7 +95,7 @@ async def test_row_6_two_messages_remain_and_the_first_names_the_transcript(up, 
 
 
 async def test_row_6_a_custom_sentence_names_folder_and_conversation(up, alone):
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     summary = {"pointer": "Kept: {path} as {conversation}."}
     async with alone(up, inherit="j-cli", summary=summary, **SMALL) as agent:
         step = await agent.send(chat_history(600))
@@ -135,7 +106,7 @@ async def test_row_6_a_custom_sentence_names_folder_and_conversation(up, alone):
 
 
 async def test_row_6_in_a_tool_loop_only_the_task_and_the_newest_call_stay_beside_them(up, alone):
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
         sent = tool_history(500)
         await agent.send(sent)
@@ -162,23 +133,23 @@ FOCUSED = [
 async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(stack, up, policy, make, asking):
     command, headers = asking
     agent = Agent(stack.proxy, up, "sk-focus")
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     sent = make(60, task=f"{policy} {make.__name__} {command}")
     await agent.send(sent, model=policy)
     step = await agent.send([*sent, *(user(command) if command else ())], headers=headers, model=policy)
     later = await agent.send([*sent, *assistant("Done."), *user("Go on.")], model=policy, headers={})
     if (policy, make) == ("jp", tool_history):  # all of it is the newest turn, which this design does not touch
-        assert questions(up) == []
+        assert summary_calls(up) == []
         assert step.header("x-compaction-reason") == "focus-unused"
         return
-    (asked,) = questions(up)
+    (asked,) = summary_calls(up)
     assert "keep what concerns this: the parser" in asked.json["messages"][-1]["content"]
     assert step.compaction == "created"
     assert TOLD.strip() in (later.forwarded if command else turns_of(up)[1].body).decode()
 
 
 async def test_row_7_the_tool_is_offered_where_a_policy_wants_it(up, alone):
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     error = [call("Compact", out="Error: there is no tool Compact.", focus="the parser")]
     async with alone(up, inherit="j-cli", compact_tool=True) as agent:
         sent = tool_history(60)
@@ -189,19 +160,19 @@ async def test_row_7_the_tool_is_offered_where_a_policy_wants_it(up, alone):
     assert [each["function"]["name"] for each in offered] == ["Bash", "Compact"]
     assert list(offered[1]["function"]["parameters"]["properties"]) == ["focus"]
     assert "tools" not in json.loads(talk.forwarded)
-    (asked,) = questions(up)
+    (asked,) = summary_calls(up)
     assert "concerns this: the parser" in asked.json["messages"][-1]["content"]
     assert step.compaction == "created"
 
 
 async def test_row_7_another_focus_asks_again_about_the_whole_history(agent, up):
     answers = [text_turn(structured_summary(f"About {word}: {TOLD}")) for word in ("parsing", "lexing")]
-    up.script = summarizer(in_turn(*answers))
+    up.script = model(in_turn(*answers))
     sent = chat_history(60)
     first, second = [await agent.send([*sent, *user(f"/compact {word}")], model="default") for word in ("a", "b")]
     again = await agent.send([*sent, *user("/compact b")], model="default")
     later = await agent.send([*sent, *assistant("Done."), *user("Go on.")], model="default")
-    _, other = questions(up)
+    _, other = summary_calls(up)
     assert first.compaction == second.compaction == "created"
     assert again.compaction == "applied"
     assert "concerns this: b" in other.json["messages"][-1]["content"]
@@ -211,7 +182,7 @@ async def test_row_7_another_focus_asks_again_about_the_whole_history(agent, up)
 
 
 async def test_row_7_an_unused_focus_is_reported_to_the_client(up, alone):
-    up.script = summarizer(answer({"error": {"message": "no"}}, 500))
+    up.script = model(answer({"error": {"message": "no"}}, 500))
     async with alone(up, inherit="default") as agent:
         sent = tool_history(60)
         command = await agent.send([*sent, *user("/compact the parser")])
@@ -224,18 +195,18 @@ async def test_row_7_an_unused_focus_is_reported_to_the_client(up, alone):
 @pytest.mark.seconds
 @pytest.mark.parametrize("policy", ["j-cli", "middleware", "default"])
 async def test_row_8_after_a_failed_summary_the_history_goes_on_unchanged_while_it_fits(up, alone, policy):
-    up.script = summarizer(answer({"error": {"message": "The server had an error."}}, 500))
+    up.script = model(answer({"error": {"message": "The server had an error."}}, 500))
     early = {"summary": {"prepare": 0.8}}
     when, window, sizes = (early, 30_000, (150, 195, 200)) if policy == "default" else (SMALL, 400_000, (800, 805, 810))
     async with alone(up, window=window, inherit=policy, **when) as agent:
         for size in sizes:
             await agent.send(chat_history(size), max_tokens=500)
-    assert questions(up)
+    assert summary_calls(up)
     assert [request.json["messages"] for request in turns_of(up)] == [chat_history(size) for size in sizes]
 
 
 async def test_row_9_the_log_says_where_an_original_was_saved(up, alone):
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
         await agent.send(chat_history(600))
         await until(lambda: log_of(agent.proxy, "compaction-ended", reason="window"))
@@ -252,44 +223,29 @@ FLAWED = history(
 )  # fmt: skip
 
 
-def is_sound(messages):
-    """Is every call answered right behind it, and nothing else?"""
-    waiting = []
-    for message in messages:
-        if message["role"] == "tool":
-            if message["tool_call_id"] not in waiting:
-                return False
-            waiting.remove(message["tool_call_id"])
-            continue
-        if waiting:
-            return False
-        waiting = [each["id"] for each in message.get("tool_calls") or ()]
-    return not waiting
-
-
 async def test_row_11_a_flawed_history_is_repaired_where_it_is_compacted_and_in_our_own_call(up, alone):
-    up.script = summarizer(text_turn(structured_summary(TOLD)))
+    up.script = model(text_turn(structured_summary(TOLD)))
     calls = [call("Bash", out=f"{place} {TOLD * 2}", command=str(place)) for place in range(200)]
     sent = [*FLAWED, *history(*calls)]
     async with alone(up, inherit="middleware", trigger_tokens=20_000) as agent:
         step = await agent.send(sent)
-    (asked,) = questions(up)
-    assert not is_sound(sent)
-    assert is_sound(asked.json["messages"])
+    (asked,) = summary_calls(up)
+    assert breaches(sent)
+    assert breaches(asked.json["messages"]) == {}
     assert asked.json["messages"][-2] == {"role": "assistant", "content": "Understood."}
     assert step.compaction == "created"
-    assert is_sound(turns_of(up)[-1].json["messages"])
+    assert breaches(turns_of(up)[-1].json["messages"]) == {}
 
 
 async def test_row_11_a_flaw_in_the_part_that_stays_is_repaired_too(up, alone):
-    up.script = summarizer(text_turn(structured_summary(TOLD)))
+    up.script = model(text_turn(structured_summary(TOLD)))
     async with alone(up, inherit="j-cli", repair=True, summary={"enabled": False}) as agent:
         await agent.send([*tool_history(20, text=TOLD * 5), *FLAWED[2:], *assistant("And?"), *user("Go on.")])
-    assert is_sound(turns_of(up)[-1].json["messages"])
+    assert breaches(turns_of(up)[-1].json["messages"]) == {}
 
 
 async def test_row_13_one_message_replaces_the_history_and_the_last_request_stays(up, alone):
-    up.script = summarizer(text_turn(structured_summary(TOLD)))
+    up.script = model(text_turn(structured_summary(TOLD)))
     async with alone(up, inherit="middleware", trigger_tokens=20_000) as agent:
         sent = chat_history(220)
         await agent.send(sent)
@@ -302,7 +258,7 @@ async def test_row_13_one_message_replaces_the_history_and_the_last_request_stay
 
 @pytest.mark.seconds
 async def test_row_20_an_event_reports_the_savings_and_the_turns_of_one_compaction(up, alone):
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
         for number in (600, 1200, 1800):
             await agent.send(chat_history(number))
@@ -319,7 +275,7 @@ async def test_row_20_an_event_reports_the_savings_and_the_turns_of_one_compacti
 async def test_row_19_a_compaction_begins_where_the_last_one_ended(up, alone):
     """With a pair for each: what the first told is forwarded as it was, and the second tells what came after it."""
     accounts = (f"This is account number {number} of what went on." for number in range(9))
-    up.script = summarizer(lambda _: text_turn(structured_summary(next(accounts))))
+    up.script = model(lambda _: text_turn(structured_summary(next(accounts))))
     summary = {"scope": 3, "shape": "pair", "call": "transcript"}
     async with alone(up, inherit="j-cli", summary=summary, **SMALL) as agent:
         await agent.send(chat_history(600))
@@ -332,18 +288,18 @@ async def test_row_19_a_compaction_begins_where_the_last_one_ended(up, alone):
     assert "account number 0" in first
     assert "account number 0" in second
     assert "account number 1" in second
-    asked = questions(up)[1].body.decode()
+    asked = summary_calls(up)[1].body.decode()
     assert "account number 0" in asked
     assert "500 one word" not in asked
     assert "610 one word" in asked
 
 
 async def test_row_23_a_summary_is_asked_of_another_cheaper_model(up, alone):
-    up.script = summarizer(GOOD)
-    async with alone(up, inherit="jp", window=40_000, summary={"model": "small-1"}) as agent:
+    up.script = model(GOOD)
+    async with alone(up, inherit="jp", summary={"model": "small-1"}) as agent:
         sent = await find_first_shortened(agent, chat_history, range(240, 270), model="large-1")
     assert sent is not None
-    assert {request.json["model"] for request in questions(up)} == {"small-1"}
+    assert {request.json["model"] for request in summary_calls(up)} == {"small-1"}
     assert {request.json["model"] for request in turns_of(up)} == {"large-1"}
     assert TOLD.strip() in turns_of(up)[-1].body.decode()
 
@@ -356,7 +312,7 @@ async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_ca
         copied.extend(path.read_text() for path in Path(folder).glob("*.jsonl") if folder)
         return answer(b"")
 
-    up.script = summarizer(GOOD)
+    up.script = model(GOOD)
     async with Upstream(copy_originals) as listener:
         hooks = [{"events": ["compaction-started"], "url": listener.origin}]
         async with alone(up, hooks=hooks, inherit="j-cli", **SMALL) as agent:
@@ -397,7 +353,7 @@ async def test_row_34_what_an_unknown_caller_sent_can_be_read_once_the_upstream_
 @pytest.mark.seconds
 async def test_row_15_folded_messages_are_found_by_operators_and_by_the_model_alike(up, alone):
     find = called("recall_earlier_output", search="Albatross")
-    up.script = summarizer(GOOD, in_turn(find, text_turn("It was there.")))
+    up.script = model(GOOD, in_turn(find, text_turn("It was there.")))
     async with alone(up, inherit="j-cli", recall="on", **SMALL) as agent:
         sent = [*chat_history(600)[:-1], *user("And then?")]
         for place in (9, 300):

@@ -1,7 +1,6 @@
 """Rows 10, 18 and 33: by whose count, and over which share of which window, a history is compacted."""
 
 import json
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -12,26 +11,11 @@ from tests.end_to_end.designs.histories import (
     structured_summary,
     tool_history,
 )
-from tests.support.agent import Agent
 from tests.support.messages import assistant, history, user
 from tests.support.proxy_client import log_of
 from tests.support.scripted_upstream import text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def alone(serve):
-    """`async with alone(up, {...}) as agent`: a proxy with one policy before one window."""
-
-    @asynccontextmanager
-    async def start(up, policy, window=1_000_000):
-        upstream = {"base_url": up.url, "policy": "tried", "retries": 0, **({"window": window} if window else {})}
-        config = {"upstreams": [upstream], "policies": {"tried": policy}, "log": {"format": "json"}}
-        async with serve(None, config=config) as proxy:
-            yield Agent(proxy, up, "sk-tried")
-
-    return start
 
 
 def counting(ratio):
@@ -44,14 +28,14 @@ def counting(ratio):
 async def test_row_10_the_trigger_goes_by_reported_usage_whatever_our_own_count_says(up, alone, characters_a_token):
     up.script = counting(characters_a_token)
     policy = {"inherit": "middleware", "trigger_tokens": 20_000, "summary": {"enabled": False}}
-    async with alone(up, policy) as agent:
+    async with alone(up, **policy) as agent:
         start = int(20_000 * characters_a_token / 630 * 0.8)
         sent = await find_first_shortened(agent, tool_history, range(start, start * 2, 2))
     assert 20_000 <= len(json.dumps(sent)) / characters_a_token < 20_000 * 1.05
 
 
 async def test_row_10_a_trigger_of_zero_is_none(up, alone):
-    async with alone(up, {"inherit": "middleware", "trigger_tokens": 0}, window=200_000) as agent:
+    async with alone(up, inherit="middleware", trigger_tokens=0, window=200_000) as agent:
         assert (await agent.send(chat_history(1_500))).compaction in ("none", None)
 
 
@@ -73,7 +57,7 @@ async def test_row_18_only_conversations_of_more_than_five_turns_are_compacted(a
 
 
 async def test_row_18_an_unknown_window_compacts_nothing_and_warns(up, alone):
-    async with alone(up, {"inherit": "jp"}, window=None) as agent:
+    async with alone(up, inherit="jp", window=0) as agent:
         again = [await agent.send(chat_history(size), model="nobody-knows-1") for size in (300, 301)][-1]
     assert json.loads(up.requests[-1].body)["messages"] == chat_history(301)
     assert again.header("x-compaction-reason") == "window-unknown"
@@ -84,15 +68,15 @@ async def test_row_18_an_unknown_window_compacts_nothing_and_warns(up, alone):
 
 @pytest.mark.seconds
 async def test_row_33_ninety_percent_of_the_window_less_five_of_headroom(up, alone):
-    up.script = lambda request: text_turn("Go on.").using(int(len(request.body) / 4), completion=0)
-    async with alone(up, {"inherit": "blocks"}, window=100_000) as agent:
+    up.script = counting(4)
+    async with alone(up, inherit="blocks", window=100_000) as agent:
         sent = await find_first_shortened(agent, tool_history, range(500, 760, 2), max_tokens=2_000)
     assert 85_000 < len(json.dumps(sent)) / 4 < 87_000
 
 
 async def test_row_33_a_request_that_would_not_fit_is_compacted_below_that(up, alone):
     """Of a small window the answer takes more than a tenth."""
-    up.script = lambda request: text_turn("Go on.").using(int(len(request.body) / 4), completion=0)
-    async with alone(up, {"inherit": "blocks"}, window=40_000) as agent:
+    up.script = counting(4)
+    async with alone(up, inherit="blocks", window=40_000) as agent:
         sent = await find_first_shortened(agent, tool_history, range(160, 300, 2))
     assert 28_000 < len(json.dumps(sent)) / 4 < 29_500

@@ -26,11 +26,8 @@ class Model:
     """`seen`: per conversation (its task), the last messages forwarded."""
 
     url: str = ""
-    requests: int = 0
-    tokens: int = 0
     rewrites: int = 0
     went_on: int = 0
-    summaries: int = 0
     invalid: Counter[str] = field(default_factory=Counter)
     seen: dict[str, list[str]] = field(default_factory=dict)
 
@@ -76,8 +73,6 @@ class Model:
         return response
 
     def _record(self, messages: list[dict[str, object]]) -> None:
-        self.requests += 1
-        self.tokens += sum(len(str(message.get("content") or "")) for message in messages) // USAGE_BYTES
         self.invalid += find_breaches(messages)
         task = next(str(message["content"]) for message in messages if message["role"] == "user")
         shown = [json.dumps(message) for message in messages]

@@ -29,7 +29,6 @@ class Replica:
     environment: dict[str, str]
     port: int = field(default_factory=free_port)
     process: asyncio.subprocess.Process | None = None
-    starts: int = 0
 
     @property
     def origin(self) -> str:
@@ -58,7 +57,6 @@ class Replica:
             self.process = await asyncio.create_subprocess_exec(
                 *command, env=self.environment, cwd=ROOT, stdout=log, stderr=log
             )
-        self.starts += 1
         async with asyncio.timeout(PATIENCE):
             while not await self.is_ready():
                 assert self.process.returncode is None, (self.place / "log").read_text()[-3000:]

@@ -93,18 +93,8 @@ def report(found: Findings) -> str:
     tally = found.tally
     kinds = Counter(sentence for sentence, _ in found.faults)
     windows = f"{', '.join(f'{window:,}' for window in WINDOWS[:-1])} and {WINDOWS[-1]:,}"
-    played = [
-        (name, f"{tally[key]:,}")
-        for name, key in (
-            ("histories", "histories"),
-            ("forwarded with other messages than they came with", "rewritten"),
-            ("in which a new block was made", "created"),
-            ("sent once more", "repeated"),
-            ("summaries asked for", "summaries"),
-            ("restarts of both workers", "restarts"),
-            ("refused by the upstream: what must stay is too long, or nothing may be shortened", "refused"),
-        )
-    ]
+    rows = (*PLAYED[:-1], ("restarts of both workers", "restarts"), PLAYED[-1])
+    played = [(name, f"{tally[key]:,}") for name, key in rows]
     checks = [
         (name, f"{sum(times for kind, times in kinds.items() if kind.startswith(starts)):,}") for name, starts in CHECKS
     ]

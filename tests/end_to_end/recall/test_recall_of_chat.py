@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from proxy.path.rounds import RECALLS_MAX, ROUNDS_MAX
+from proxy.path.rounds import RECALLS_MAX
 from tests.support.agent import Agent, reading, turns
 from tests.support.client_answers import read_completion
 from tests.support.messages import assistant, tool, user
@@ -71,50 +71,12 @@ async def test_a_recall_is_answered_within_the_request_and_the_client_sees_one_m
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (1900, 15, 1915)
 
 
-@each_way
-async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
-    mixed = call_turn("Read", path="a.py") + recalls(messages="3") + call_turn("Read", path="b.py")
-    step, (asked, again) = await ask(mixed, text_turn("And this.") + call_turn("Read", path="c.py"), streams=streams)
-    words, *results = again["messages"][len(asked["messages"]) :]
-    assert [call["id"] for call in words["tool_calls"]] == [result["tool_call_id"] for result in results]
-    assert results[1]["content"] == WORK[3]["content"]
-    assert results[0]["content"] == results[2]["content"]
-    assert "its result comes with the next message" in results[0]["content"]
-    text, made, ended, _ = client_view(step.answer)
-    assert [json.loads(arguments)["path"] for _, arguments in made] == ["a.py", "b.py", "c.py"]
-    assert (text, ended) == ("And this.", "tool_calls")
-
-
-@each_way
-async def test_an_answer_without_a_recall_keeps_its_bytes(ask, streams):
-    turn = text_turn("Let me look.") + call_turn("Read", path="a.py") + call_turn("Read", path="b.py")
-    step, (asked,) = await ask(turn, streams=streams)
-    assert TOOL in json.dumps(asked["tools"])
-    whole = json.dumps(turn.completion("gpt-4o"), separators=(",", ":"), ensure_ascii=False).encode()
-    expected = b"".join(turn.frames(usage=True, model="gpt-4o")) if streams else whole
-    assert step.answer.body.data.replace(b'": ', b'":').replace(b", ", b",") == expected.replace(b'": ', b'":').replace(
-        b", ", b","
-    )
-
-
 async def test_the_log_says_what_was_recalled(ask, stack):
     step, _ = await ask(recalls(messages="3") + recalls(search="part_0_"), text_turn("So."), streams=False)
     await until(lambda: log_of(stack.proxy, "recall-answered", conversation=step.header("x-compaction-conversation")))
     (line,) = log_of(stack.proxy, "recall-answered", conversation=step.header("x-compaction-conversation"))
     assert (line["number"], line["calls"]) == (1, 2)
     assert line["returned_bytes"] > len(WORK[3]["content"])
-
-
-@each_way
-async def test_recalls_end_after_a_bounded_number_of_rounds(ask, streams):
-    step, asked = await ask(recalls(messages="3") + text_turn("Again."), streams=streams)
-    assert len(asked) == 1 + ROUNDS_MAX
-    assert all(TOOL in json.dumps(request["tools"]) for request in asked[:-1])
-    assert [each["function"]["name"] for each in asked[-1]["tools"]] == ["Read"]
-    text, made, ended, usage = client_view(step.answer)
-    assert (made, ended) == ([], "stop")
-    assert text.count("Again.") == len(asked)
-    assert usage["prompt_tokens"] == 100 * len(asked)
 
 
 async def test_a_later_round_that_breaks_off_is_not_taken_for_an_end(ask):

@@ -89,13 +89,3 @@ async def test_unsaved_reasoning_is_not_sent_back(ask, streams):
     call, _ = again["input"][len(asked["input"]) :]
     assert call["type"] == "function_call"
     assert "id" not in call
-
-
-@each_way
-async def test_an_answer_without_a_recall_differs_only_in_the_tools_that_it_repeats(ask, streams):
-    answer, _ = await ask(
-        items_reply(reasoning_item(1), words("Let me look."), calls("Read", 1, path="a.py")), streams=streams
-    )
-    response = put_together(answer)
-    assert [item["id"] for item in response["output"]] == ["rs_1", "msg_1", "fc_1"]
-    assert response["tools"] == TOOLS

@@ -49,31 +49,20 @@ class Line:
 
 
 @pytest.fixture
-def nginx_before_proxy(serve, tmp_path):
-    """client -> nginx -> proxy -> upstream"""
+def chain(serve, tmp_path):
+    """`async with chain("in front", script) as line`: client -> nginx -> proxy -> upstream; "behind": nginx follows."""
 
     @asynccontextmanager
-    async def open_chain(script, *more):
+    async def open_chain(place, script, *more):
         async with AsyncExitStack() as stack:
             up = await stack.enter_async_context(Upstream(script))
-            proxy = await stack.enter_async_context(serve(up.url, config=QUICK))
-            front = await stack.enter_async_context(nginx(passing(proxy.origin, *more), tmp_path))
-            yield Line(front.origin, up)
-
-    return open_chain
-
-
-@pytest.fixture
-def nginx_behind_proxy(serve, tmp_path):
-    """client -> proxy -> nginx -> upstream"""
-
-    @asynccontextmanager
-    async def open_chain(script, *more):
-        async with AsyncExitStack() as stack:
-            up = await stack.enter_async_context(Upstream(script))
-            back = await stack.enter_async_context(nginx(passing(up.origin, *more), tmp_path))
-            proxy = await stack.enter_async_context(serve(back.url, config=QUICK))
-            yield Line(proxy.origin, up)
+            if place == "in front":
+                proxy = await stack.enter_async_context(serve(up.url, config=QUICK))
+                first = await stack.enter_async_context(nginx(passing(proxy.origin, *more), tmp_path))
+            else:
+                back = await stack.enter_async_context(nginx(passing(up.origin, *more), tmp_path))
+                first = await stack.enter_async_context(serve(back.url, config=QUICK))
+            yield Line(first.origin, up)
 
     return open_chain
 
@@ -94,53 +83,53 @@ async def arrivals(line: Line) -> list[bytes]:
     return found
 
 
-def came_one_by_one(pieces) -> bool:
+@pytest.mark.parametrize(
+    ("place", "framing", "more"),
+    [
+        ("in front", "chunked", ()),
+        ("in front", "chunked", (location("nginx in front"),)),
+        ("behind", "chunked", ()),
+        ("behind", "close", (location("nginx behind"),)),
+    ],
+    ids=["in front", "in front, as the recipe says", "behind", "behind, as the recipe says"],
+)
+async def test_it_passes_each_event_on_as_it_comes(chain, place, framing, more):
     """On a busy machine two may come together; of what is held back, all of it does."""
-    return sum(b"word" in piece for piece in pieces) > SAID / 2
-
-
-async def test_in_front_it_passes_each_event_on_as_it_comes(nginx_before_proxy):
-    async with nginx_before_proxy(stream(*SLOWLY, finish(), DONE)) as line:
+    async with chain(place, stream(*SLOWLY, finish(), DONE, framing=framing), *more) as line:
         pieces = await arrivals(line)
-    assert came_one_by_one(pieces)
+    assert sum(b"word" in piece for piece in pieces) > SAID / 2
 
 
-async def test_in_front_it_passes_each_event_on_as_the_recipe_says(nginx_before_proxy):
-    async with nginx_before_proxy(stream(*SLOWLY, finish(), DONE), location("nginx in front")) as line:
-        pieces = await arrivals(line)
-    assert came_one_by_one(pieces)
-
-
-async def test_in_front_it_passes_heartbeats_on(nginx_before_proxy):
+async def test_in_front_it_passes_heartbeats_on(chain):
     """However short it waits: its default is a minute, a model may think for longer."""
     silent = stream(delta(content="word"), pause(2), finish(), DONE)
-    async with nginx_before_proxy(silent, "proxy_read_timeout 1s;") as line:
+    async with chain("in front", silent, "proxy_read_timeout 1s;") as line:
         pieces = await arrivals(line)
     assert sum(b": keep-alive" in piece for piece in pieces) > 3
     assert data_of(b"".join(pieces))[-1] == "[DONE]"
 
 
-async def test_in_front_it_makes_no_broken_stream_a_good_one(nginx_before_proxy):
+async def test_in_front_it_makes_no_broken_stream_a_good_one(chain):
     """By HTTP/1.0 an end is an end: that the answer broke off is in the last event."""
-    async with nginx_before_proxy(stream(delta(content="word"), cut())) as line:
+    async with chain("in front", stream(delta(content="word"), cut())) as line:
         reply = await ask(line, chat(stream=True))
     assert reply.body.data.endswith(b"\n\n")
     assert data_of(reply.body.data)[-1]["error"]["code"] == "upstream_broke"
 
 
-async def test_in_front_it_passes_on_that_a_client_has_left(nginx_before_proxy):
-    async with nginx_before_proxy(hang()) as line, streaming(line) as client:
+async def test_in_front_it_passes_on_that_a_client_has_left(chain):
+    async with chain("in front", hang()) as line, streaming(line) as client:
         asked = await line.up.wait_for_request()
         left_at = client.leave()
         await asked.end()
     assert asked.departure.at - left_at < PROMPTLY_SECONDS
 
 
-async def test_in_front_it_refuses_a_long_history_unless_it_is_configured_not_to(nginx_before_proxy):
+async def test_in_front_it_refuses_a_long_history_unless_it_is_configured_not_to(chain):
     long = chat(messages=[{"role": "user", "content": MEGABYTE * 2}])
-    async with nginx_before_proxy(text_turn("Hello.")) as line:
+    async with chain("in front", text_turn("Hello.")) as line:
         assert (await ask(line, long)).status == 413
-    async with nginx_before_proxy(text_turn("Hello."), location("nginx in front")) as line:
+    async with chain("in front", text_turn("Hello."), location("nginx in front")) as line:
         assert (await ask(line, long)).status == 200
         assert line.up.requests[-1].body == long
 
@@ -158,12 +147,6 @@ async def test_in_front_it_may_name_a_team_if_it_is_trusted(serve, tmp_path):
     assert [request.header("x-team") for request in up.requests] == [None]
 
 
-async def test_behind_it_passes_each_event_on_as_it_comes(nginx_behind_proxy):
-    async with nginx_behind_proxy(stream(*SLOWLY, finish(), DONE)) as line:
-        pieces = await arrivals(line)
-    assert came_one_by_one(pieces)
-
-
 async def test_behind_it_holds_a_stream_back_that_ends_with_its_connection_and_doctor_finds_out(
     tmp_path, capsys, monkeypatch
 ):
@@ -177,15 +160,9 @@ async def test_behind_it_holds_a_stream_back_that_ends_with_its_connection_and_d
     assert "a proxy on the way buffers it" in capsys.readouterr().out
 
 
-async def test_behind_it_holds_nothing_back_as_the_recipe_says(nginx_behind_proxy):
-    async with nginx_behind_proxy(stream(*SLOWLY, finish(), DONE, framing="close"), location("nginx behind")) as line:
-        pieces = await arrivals(line)
-    assert came_one_by_one(pieces)
-
-
 @pytest.mark.parametrize("end", [cut(), close()], ids=["reset", "closed"])
-async def test_behind_it_makes_no_broken_stream_a_good_one(nginx_behind_proxy, end):
-    async with nginx_behind_proxy(stream(delta(content="word"), end)) as line:
+async def test_behind_it_makes_no_broken_stream_a_good_one(chain, end):
+    async with chain("behind", stream(delta(content="word"), end)) as line:
         reply = await ask(line, chat(stream=True))
     assert not reply.body.whole
     assert data_of(reply.body.data)[-1]["error"]["code"] == "upstream_broke"

@@ -51,11 +51,6 @@ def told_facts(body: Mapping[str, Any]) -> list[str]:
     return [fact.name for fact in FACTS if any(is_told(fact, text) for text in said)]
 
 
-def missed_facts(body: Mapping[str, Any]) -> list[str]:
-    told = told_facts(body)
-    return [fact.name for fact in FACTS if fact.name not in told]
-
-
 def is_told(fact: Fact, text: str) -> bool:
     first, *others = fact.words
     for place in re.finditer(first, text):

@@ -3,7 +3,6 @@
 Its sub-agents report after one look.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -96,7 +95,3 @@ def _find_tool(call: Call, body: Mapping[str, Any]) -> dict[str, Any]:
         if name.endswith(f"__{call.name}"):
             return {**function, "name": name}
     return function
-
-
-def call(tool: str, /, **arguments: Any) -> Turn:
-    return Turn(tool_calls=(Call(tool, json.dumps(arguments)),))

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
-from tests.end_to_end.agents.errands.model import Manner, call
+from tests.end_to_end.agents.errands.model import Manner
 from tests.end_to_end.agents.errands.plan import BRIEF, Act, Delegate, Read, Step, make_workspace
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.support.completions import Turn, text_turn
+from tests.end_to_end.agents.roster import claude_code
+from tests.support.completions import Turn, call_turn, text_turn
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Login shells forget the variable, so it is in their files too.
@@ -33,40 +34,40 @@ def by_functions(step: Step) -> Turn:
     """With the tools of `programs/shop_tools.py`."""
     match step:
         case Read(path):
-            return call("read_file", path=path)
+            return call_turn("read_file", path=path)
         case Act(tool, arguments):
-            return call(tool, **arguments)
+            return call_turn(tool, **arguments)
         case _:
-            return call("run_command", command=command_of(step))
+            return call_turn("run_command", command=command_of(step))
 
 
 def by_claude(step: Step) -> Turn:
     match step:
         case Read(path):
-            return call("Read", file_path=path)
+            return call_turn("Read", file_path=path)
         case Delegate(brief):
-            return call("Agent", description="Look through logs", prompt=brief, subagent_type="general-purpose")
+            return call_turn("Agent", description="Look through logs", prompt=brief, subagent_type="general-purpose")
         case _:
-            return call("Bash", command=command_of(step), description="The next errand")
+            return call_turn("Bash", command=command_of(step), description="The next errand")
 
 
 def by_codex(step: Step) -> Turn:
     match step:
         case Act(tool, arguments) if tool != "push_branch":
-            return call(tool, **arguments)
+            return call_turn(tool, **arguments)
         case Delegate(brief):
-            return call("spawn_agent", message=brief)
+            return call_turn("spawn_agent", message=brief)
         case _:
-            return call("exec_command", cmd=command_of(step), max_output_tokens=10_000)
+            return call_turn("exec_command", cmd=command_of(step), max_output_tokens=10_000)
 
 
 def by_copilot(step: Step) -> Turn:
     match step:
         case Delegate(brief):
             about = {"description": "Look through logs", "agent_type": "general-purpose", "name": "reader"}
-            return call("task", prompt=brief, mode="sync", **about)
+            return call_turn("task", prompt=brief, mode="sync", **about)
         case _:
-            return call("bash", command=command_of(step), description="The next errand")
+            return call_turn("bash", command=command_of(step), description="The next errand")
 
 
 def operator(
@@ -93,16 +94,11 @@ def program(file: str, *, messages: bool = False) -> Callable[[str], Start]:
 
 
 def _claude(base_url: str) -> Start:
-    environment = {
-        "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
-        "ANTHROPIC_API_KEY": KEY,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000",
-        "DISABLE_AUTOUPDATER": "1",
-    }
+    """Started as for the long task, but with its own settings and with sub-agents."""
+    start = claude_code.AGENT.start(base_url)
     return Start(
         ("claude", "--print", BRIEF, "--allowedTools", "Bash,Read,Edit,Agent"),
-        environment,
+        {**start.environment, "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000"},
         SHELL_FILES,
     )
 
@@ -137,7 +133,7 @@ def _copilot(base_url: str) -> Start:
 
 
 def _await_codex(id_: str) -> Turn:
-    return call("wait_agent", targets=[id_], timeout_ms=60_000)
+    return call_turn("wait_agent", targets=[id_], timeout_ms=60_000)
 
 
 OPERATORS = (
@@ -149,7 +145,7 @@ OPERATORS = (
         "inspect_ai",
         program("inspect_task.py", messages=True),
         by_functions,
-        closes=lambda text: call("submit", answer=text),
+        closes=lambda text: call_turn("submit", answer=text),
     ),
     operator("strands", "strands-agents", program("strands_loop.py", messages=True), by_functions),
     operator("google-adk", "google-adk", program("adk_loop.py"), by_functions),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.end_to_end.agents.errands.facts import FACTS, Fact, is_told, missed_facts, told_facts
+from tests.end_to_end.agents.errands.facts import FACTS, Fact, is_told, told_facts
 from tests.end_to_end.agents.errands.plan import BRIEF, DAY, RULES, STEPS, thought_of
 
 LENGTH = 60
@@ -34,4 +34,3 @@ def test_words_far_apart_tell_nothing():
     near = {"role": "user", "content": "dep_7741 was rolled back"}
     assert told_facts({"messages": [far]}) == []
     assert told_facts({"messages": [near]}) == ["the first deploy was rolled back"]
-    assert len(missed_facts({"messages": [near]})) == len(FACTS) - 1
