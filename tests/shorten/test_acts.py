@@ -141,6 +141,6 @@ def test_a_handle_is_named_once_also_by_a_template_without_a_place_for_it():
     ],
 )
 def test_the_files_of_a_command_and_whether_it_does_nothing_else(command, uses, is_complete, is_text):
-    found_uses, found_complete = list_file_uses(bash(command))
-    assert {use.path: use.change for use in found_uses} == uses
-    assert (found_complete, is_file_text(bash(command))) == (is_complete, is_text)
+    file_uses, does_nothing_else = list_file_uses(bash(command))
+    assert {use.path: use.change for use in file_uses} == uses
+    assert (does_nothing_else, is_file_text(bash(command))) == (is_complete, is_text)

@@ -149,7 +149,7 @@ READY, MAKING, FAILED = (
 
 
 @pytest.mark.parametrize(
-    ("place", "key", "value", "known"),
+    ("column", "key", "value", "fields"),
     [
         (0, BLOCK_KEY, BLOCK.to_bytes(), {"block": BLOCK}),
         (0, OBSERVED_KEY, b"{}", {"observed": True}),
@@ -167,13 +167,13 @@ READY, MAKING, FAILED = (
         (3, KEYS[1], b'[2, "ready", "", 0]', {}),
     ],
 )
-def test_each_stored_value_is_read_by_itself_and_garbage_is_unknown(place, key, value, known):
+def test_each_stored_value_is_read_by_itself_and_garbage_is_unknown(column, key, value, fields):
     values = [None] * 4
-    values[place] = Found(key, value)
-    if place == 0:  # a new block takes the place of these bytes, whatever they are
-        known |= {"block_key": key, "block_bytes": value}
+    values[column] = Found(key, value)
+    if column == 0:  # a new block takes the place of these bytes, whatever they are
+        fields = fields | {"block_key": key, "block_bytes": value}
     memory = Memory.read(values, LookUp(summaries=KEYS), US, PRIOR, Block.from_bytes)
-    assert memory == replace(Memory(calibration=PRIOR), **known)
+    assert memory == replace(Memory(calibration=PRIOR), **fields)
 
 
 def test_a_store_that_does_not_answer_is_no_memory():
