@@ -130,7 +130,7 @@ def _one_turn(conversations: int, number: int, turns: int) -> Iterator[bytes]:
 
 LONG = Effort(
     kinds=(OURS, BARE, NGINX, LITELLM, CLIFF),
-    rounds=7,
+    rounds=3,
     small=800,
     medium=300,
     large=80,
