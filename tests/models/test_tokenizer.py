@@ -234,7 +234,3 @@ def test_models_that_share_a_tokenizer_share_a_family():
     assert model_family("qwen3-coder-30b") == model_family("Qwen/Qwen3-32B") == "qwen-3"
     assert model_family("gpt-5.5") != model_family("gpt-4o")
     assert model_family("~") == "-"
-
-
-def test_a_calibration_comes_back_from_its_bytes():
-    assert Calibration.from_bytes(Calibration(1.31, 4).to_bytes()) == Calibration(1.31, 4)

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.models.windows import PROBES, find_bundled_window, resolve_window
 from proxy.shorten import economics
@@ -13,52 +11,8 @@ from proxy.shorten.economics import (
     PriceCliff,
     TokenPrices,
     Window,
-    decode_window,
-    encode_window,
-    make_learned_window,
-    make_window_keys,
 )
 from tests import ROOT
-
-
-def test_a_total_leaves_room_for_the_answer_and_a_margin_and_an_input_limit_for_the_margin():
-    assert Window(total=200_000).usable_tokens(wanted=40_000) == 152_000
-    assert Window(input=272_000).usable_tokens(wanted=128_000) == 258_400
-
-
-def test_of_both_limits_the_tighter_counts():
-    gpt_5 = Window(total=400_000, input=272_000, output=128_000)
-    assert gpt_5.usable_tokens() == 258_400
-    assert gpt_5.usable_tokens(wanted=200_000) == 190_000
-
-
-def test_without_a_requested_answer_length_a_reasonable_one_is_reserved():
-    assert Window(total=1_000_000, output=128_000).answer_tokens() == economics.MOST_ANSWER_TOKENS
-    assert Window(total=1_000_000, output=4_096).answer_tokens() == 4_096
-    assert Window(total=1_000_000).answer_tokens() == economics.DEFAULT_ANSWER_TOKENS
-
-
-def test_small_windows_reserve_in_proportion():
-    assert Window(total=8_192, output=8_192).usable_tokens() == int((8_192 - 2_048) * 0.95)
-
-
-@given(total=st.integers(1, 2_000_000), output=st.integers(1, 400_000), wanted=st.integers(0, 4_000_000))
-def test_f22_the_room_is_never_negative_and_never_more_than_fits(total, output, wanted):
-    room = Window(total=total, output=output).usable_tokens(wanted)
-    assert 1 <= room <= total
-    if wanted <= total * 7 // 8:
-        assert room == 1 or room + wanted <= total
-
-
-def test_f22_a_full_window_and_the_answer_asked_for_fit_together():
-    window = Window(total=196_608)
-    assert window.usable_tokens(wanted=32_000) + 32_000 < 196_608
-
-
-def test_the_room_of_an_unknown_window_is_unknown():
-    assert UNKNOWN.usable_tokens() is None
-    assert not UNKNOWN.is_known
-
 
 CONFIG = Window(total=64_000, origin="config")
 LEARNED = Window(total=131_072, origin="learned")
@@ -84,36 +38,6 @@ def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
     priced = Window(prices=TokenPrices(1.0, 0.1, None, 2.0), origin="config")
     window = resolve_window("gpt-5.5", priced)
     assert (window.origin, window.total, window.prices.input) == ("bundled", 1_050_000, 1.0)
-
-
-def test_the_limit_of_an_overflow_is_a_window():
-    assert make_learned_window(131_072) == Window(total=131_072, origin="learned")
-    assert make_learned_window(272_000, "input") == Window(input=272_000, origin="learned")
-
-
-@pytest.mark.parametrize("limit", [None, 0, 400, 2_047, 10_000_001])
-def test_a_number_that_cannot_be_a_window_is_not_learned(limit):
-    assert make_learned_window(limit) is None
-
-
-def test_a_known_window_survives_serialization():
-    for found in (Window(total=32_768, input=30_000, output=2_048, origin="live"), make_learned_window(131_072)):
-        assert decode_window(encode_window(found)) == found
-    with pytest.raises(ValueError, match="another version"):
-        decode_window(encode_window(found).replace(b"3", b"2", 1))
-
-
-def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
-    scopes = [
-        ("t", "up", "m", "c"),
-        ("u", "up", "m", "c"),
-        ("t", "vp", "m", "c"),
-        ("t", "up", "n", "c"),
-        ("t", "up", "m", "d"),
-    ]
-    keys = {key for scope in scopes for key in make_window_keys(*scope)}
-    assert len(keys) == 2 * 5
-    assert all(key.startswith("team-a/") for key in make_window_keys("team-a", "up", "m", "c"))
 
 
 TOP = {"context_length": 262_144, "max_completion_tokens": 65_536}

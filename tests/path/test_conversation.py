@@ -24,6 +24,7 @@ from proxy.path.actions import (
     ProbeWindow,
     RecountByProbe,
     Refusal,
+    ReportRefusal,
     Rewrite,
     Send,
     ShareProbedWindow,
@@ -542,6 +543,53 @@ def test_nothing_is_tried_as_it_came_where_that_is_what_was_sent_or_does_not_fit
     driver = Driver()
     made = prepared(messages, driver, **context)
     assert made.refuse() is None
+
+
+REFUSED = Refusal("signature")
+SIGNED = [{"role": "assistant", "content": "Yes.", "reasoning_details": [{"type": "reasoning.text", "signature": "c"}]}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "context", "outcome"),
+    [
+        ([*WORK, *SIGNED, *user("Go on.")], {}, ("created", "reasoning-removed", False)),
+        ([*WORK, *SIGNED, *user("Go on.")], {"mode": "off"}, ("off", "reasoning-removed", True)),
+        ([*user("Hello."), *SIGNED, *user("Go on.")], {}, ("created", "reasoning-removed", False)),
+        ([*WORK, *SIGNED, *user("Go on.")], {"mode": "observe"}, None),
+        (WORK, {}, None),
+        (WORK, {"mode": "off"}, None),
+    ],
+)
+def test_reasoning_whose_signature_is_refused_goes_for_good_or_for_once(messages, context, outcome):
+    driver = Driver()
+    made = prepared(messages, driver, **context)
+    before = made.decision
+    retried = made.refuse(REFUSED)
+    if outcome is None:
+        assert retried is None
+        assert driver.actions_of(ReportRefusal) == [
+            ReportRefusal(Refusal("signature"), was_retried=False, helped=False)
+        ]
+        return
+    assert (retried.outcome, retried.reason, retried.removes_reasoning) == outcome
+    if before.outcome == retried.outcome == "created":
+        assert (retried.tokens_before, retried.plan.reports[0]) == (before.tokens_before, before.plan.reports[0])
+    made.accept()
+    assert driver.actions_of(ReportRefusal) == [ReportRefusal(REFUSED, was_retried=True, helped=True)]
+    if before.outcome == "created":
+        later = decide([*messages, *SIGNED, *user("And now?")], Driver(driver.stored), **context)
+        assert (later.outcome, later.plan.view[: len(messages) - 1]) == ("applied", retried.plan.view[:-1])
+
+
+def test_a_request_whose_usage_option_is_refused_goes_out_without_it():
+    driver = Driver()
+    made = prepared(WORK, driver, may_ask_usage=True)
+    assert made.decision.asks_usage
+    assert made.refuse(Refusal("usage-option")) == replace(made.decision, asks_usage=False)
+    made.accept()
+    assert driver.actions_of(NoteAccepted) == [NoteAccepted(refused_usage_option=True)]
+    plain = prepared(WORK, Driver())
+    assert plain.refuse(Refusal("usage-option")) is None
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
 from proxy.path.actions import Refusal
-from proxy.path.remedies import Cure, find_cure, limit_of, plan_without_reasoning
+from proxy.path.remedies import Cure, find_cure, find_cures, limit_of, plan_without_reasoning
 from proxy.shorten.economics import Window
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
@@ -90,6 +90,36 @@ def test_where_thinking_leaves_no_room_for_an_answer_the_history_is_shortened():
     assert find_cure(Refusal("output", answer_room=1_500), 9_000, 1, 8_000, least_thinking=1_024) is None
     enough = Refusal("output", 32_768, 29_768, answer_room=3_000)
     assert find_cure(enough, 29_768, 1, 8_000, least_thinking=1_024) == Cure(most_answer_tokens=2_984)
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted", "least_thinking", "answers"),
+    [
+        (16_000, 12_000, 976, [8_000, 4_000, 2_000]),
+        (16_000, 12_000, 977, [8_000, 4_000]),
+        (8_192, 12_000, 0, [4_096, 2_048, 1_024]),
+        (8_191, 12_000, 0, [4_095, 2_047]),
+        (16_000, 8_001, 0, [8_000, 4_000, 2_000]),
+        *((16_000, 8_000, 0, [None]), (16_000, None, 0, [None])),
+    ],
+)
+def test_of_a_window_that_the_answer_fills_half_a_quarter_and_an_eighth_are_left_for_it(
+    limit, wanted, least_thinking, answers
+):
+    cures = [*find_cures(Refusal("input", limit), 20_000, 1, wanted, least_thinking)]
+    assert [cure.most_answer_tokens for cure in cures] == answers
+    for cure in cures:
+        room = limit - (cure.most_answer_tokens or wanted or limit // 4)
+        assert (cure.most_tokens, cure.window_tokens) == (room, int(room * 0.85))
+
+
+def test_each_bound_of_a_cure_holds_at_its_edge():
+    assert [find_cure(Refusal("input"), size, 1, None) is None for size in (1_499, 1_500)] == [True, False]
+    rooms = [find_cure(Refusal("output", answer_room=room), 9_000, 1, None) for room in (1_007, 1_008)]
+    assert rooms == [None, Cure(most_answer_tokens=1_008)]
+    assert find_cure(Refusal("output", answer_room=9_000), 9_000, 1, 9_001) == Cure(most_answer_tokens=9_000)
+    assert find_cure(Refusal("tpm-hard", 25_000, 34_000), 20_000, 1, 4_000).ratio == 1.5
+    assert [limit_of(Refusal("output", 32_768), wanted) is None for wanted in (16_384, 16_385)] == [False, True]
 
 
 @pytest.mark.parametrize(

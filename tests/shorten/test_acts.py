@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.history.messages import ToolCall
-from proxy.shorten.acts import ACTING_PROGRAMS, acts_on_world
+from proxy.shorten.acts import ACTING_PROGRAMS, acts_on_world, is_file_text, list_file_uses
 from proxy.shorten.placeholder import TEMPLATE, render_placeholder
 
 OUTPUT = "\n".join(f"step {number} is done" for number in range(100))
@@ -108,3 +108,39 @@ def test_what_acted_keeps_its_last_lines_and_ids_although_its_program_mostly_rea
     assert "charge_card(order: 1042, amount_cents: 4999)" in charged
     assert "ch_19f3" in charged
     assert "succeeded" in charged
+
+
+def test_a_handle_is_named_once_also_by_a_template_without_a_place_for_it():
+    for template in (TEMPLATE, "{tool}"):
+        assert render_placeholder(template, OUTPUT, bash("make"), "recall(3)").count("Call recall(3) for the full") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "uses", "is_complete", "is_text"),
+    [
+        ("cat -n a.py b.py", {"a.py": "", "b.py": ""}, True, True),
+        ("cd src && head -5 a.py | tail -1", {"src/a.py": ""}, True, True),
+        ("cd src && cd && cat ../a.py ~/b.py", {"../a.py": "", "~/b.py": ""}, True, True),
+        ("pwd; echo x; cat a.py", {"a.py": ""}, True, True),
+        ("cat a.log", {"a.log": ""}, True, False),
+        ("cat a.py && make", {"a.py": ""}, False, False),
+        ("make", {}, False, False),
+        ("echo x", {}, False, False),
+        ("sed -n 1,40p a.py", {"a.py": ""}, True, True),
+        ("sed -i s/a/b/ a.py b.py", {"a.py": "edited", "b.py": "edited"}, True, False),
+        ("echo x > a.py", {"a.py": "written"}, True, False),
+        ("make 1> a.txt 2> b.txt >&2", {"a.txt": "written"}, True, False),
+        ("mv -f a.py b.py", {"b.py": "moved here"}, True, False),
+        ("cp a.py b.py", {"b.py": "copied"}, True, False),
+        ("git mv a.py b.py && git rm c.py", {"b.py": "moved here", "c.py": "deleted"}, True, False),
+        ("git checkout -- a.py && git checkout main", {"a.py": "restored"}, False, False),
+        ("cat $X https://a.org/b 1,2 /dev/null 'a*'", {}, False, False),
+        ("cat > a.py <<'E'\nrm b.py\nE\ncat c.py", {"a.py": "written", "c.py": ""}, True, False),
+        ("apply_patch <<E\n*** Begin Patch\n*** Delete File: a.py\nE", {"a.py": "deleted"}, True, False),
+        ("cd x; apply_patch <<E\n*** Begin Patch\n*** Add File: a.py\nE", {"a.py": "edited"}, False, False),
+    ],
+)
+def test_the_files_of_a_command_and_whether_it_does_nothing_else(command, uses, is_complete, is_text):
+    file_uses, does_nothing_else = list_file_uses(bash(command))
+    assert {use.path: use.change for use in file_uses} == uses
+    assert (does_nothing_else, is_file_text(bash(command))) == (is_complete, is_text)

@@ -8,11 +8,15 @@ from msgspec.structs import replace
 from proxy.designs.strategies import DedupOld
 from proxy.history.calls import list_tool_names, remove_pruned_tools
 from proxy.history.chain import compute_chain
+from proxy.history.identity import Identity
 from proxy.history.messages import find_last_user, make_literal
-from proxy.shorten.block import Block, Part, close
+from proxy.shorten.block import Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, close
 from proxy.shorten.clear_results import ClipOutput
-from proxy.shorten.rules import Rules
+from proxy.shorten.economics import Calibration, encode_window, make_learned_window
+from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.state import ConversationState
+from proxy.shorten.summary import Summary
+from proxy.store.contract import Found
 from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
 BODY = request(user("a"), call("Read", out="b"), assistant("c"), user("d"), assistant("e")).body
@@ -42,8 +46,17 @@ def test_results_stay_behind_a_block_that_ends_with_their_calls_where_histories_
 def test_a_block_survives_being_written_down():
     block = Block(4, close((BODY[0], NOTE)), (ClipOutput(over=9), DedupOld()), 1_000, "stride", "default", ("Never",))
     assert Block.from_bytes(block.to_bytes()) == block
-    sized = replace(block, nominal_tokens=2_000)
-    assert Block.from_bytes(sized.to_bytes()) == sized
+    rest = Block(
+        *(0, ()),
+        summary=Summary(0, "Half a pair: \ud83d."),
+        head="h",
+        focus="docs",
+        reasoning_until=3,
+        is_reasoning_refused=True,
+        text_style=True,
+        nominal_tokens=2_000,
+    )
+    assert Block.from_bytes(rest.to_bytes()) == rest
 
 
 @pytest.mark.parametrize(
@@ -58,6 +71,11 @@ def test_a_block_survives_being_written_down():
         {"parts": [[0, 7]]},
         {"parts": [[3, 1]]},
         {"summary": [99, "Told."]},
+        {"summary": [6, 3]},
+        {"covers": True, "parts": []},
+        {"focus": 3},
+        {"pruned": ["Read", 3]},
+        {"reasoning_until": "6"},
     ],
     ids=str,
 )
@@ -66,6 +84,11 @@ def test_a_damaged_block_is_none(damage):
     assert Block.from_bytes(json.dumps(block).encode()) is not None
     block |= damage
     assert Block.from_bytes(json.dumps(block).encode()) is None
+
+
+def test_a_block_of_the_least_and_of_the_whole_extent_is_sound():
+    for block in (Block(0, (Part(0, 0),)), Block(6, (Part(6, 6),), summary=Summary(6, ""), window=0)):
+        assert Block.from_bytes(block.to_bytes()) == block
 
 
 def test_a_block_of_another_format_is_none():
@@ -107,3 +130,52 @@ def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():
     assert remove_pruned_tools(None, ("old",)) is None
     assert list_tool_names(None) == []
     assert list_tool_names(b'[{"type": "function", "function": 3}, {"name": 3}]') == ["", ""]
+
+
+LINKS = [bytes([number]) * 8 for number in range(4)]
+US = Identity(TENANT, LINKS, "openai/gpt-4", "head")
+PRIOR, LEARNED = Calibration(1.2), Calibration(1.5, 3)
+LAST = LastRequest(Anchor(LINKS[2], 900, b"view"), 5.5, US.counter, LEARNED, 1, 4, refused_views=2)
+OTHER = replace(LAST, counter="another")
+KEYS = US.summary_keys()
+(BLOCK_KEY, _), (OBSERVED_KEY, _) = (US.block_keys(LINKS[2], is_observed=space) for space in (False, True))
+BLOCK = Block(2, close(BODY[:2]))
+WINDOW = make_learned_window(8_000)
+READY, MAKING, FAILED = (
+    SummaryCandidate("ready", "Told.", covers=3),
+    SummaryCandidate("making", "worker", covers=0),
+    SummaryCandidate("failed", failures=2, covers=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "key", "value", "fields"),
+    [
+        (0, BLOCK_KEY, BLOCK.to_bytes(), {"block": BLOCK}),
+        (0, OBSERVED_KEY, b"{}", {"observed": True}),
+        (1, US.anchor_key(LINKS[2]), LAST.to_bytes(), {"last": LAST, "calibration": LEARNED}),
+        (1, US.anchor_key(LINKS[2]), OTHER.to_bytes(), {"last": OTHER}),
+        (1, US.anchor_key(LINKS[2]), b"[4]", {}),
+        (1, US.scale_key, LEARNED.to_bytes(), {"calibration": LEARNED}),
+        (1, US.scale_key, b"[4]", {}),
+        (2, "window", encode_window(WINDOW), {"window": WINDOW}),
+        (2, "window", b"[4]", {}),
+        (3, KEYS[0], READY.to_bytes(), {"candidate": READY}),
+        (3, KEYS[-1], MAKING.to_bytes(), {"candidate": MAKING}),
+        (3, KEYS[1], FAILED.to_bytes(), {"candidate": FAILED}),
+        (3, KEYS[1], b'[1, "lost", "", 0]', {}),
+        (3, KEYS[1], b'[2, "ready", "", 0]', {}),
+    ],
+)
+def test_each_stored_value_is_read_by_itself_and_garbage_is_unknown(column, key, value, fields):
+    values = [None] * 4
+    values[column] = Found(key, value)
+    if column == 0:  # a new block takes the place of these bytes, whatever they are
+        fields = fields | {"block_key": key, "block_bytes": value}
+    memory = Memory.read(values, LookUp(summaries=KEYS), US, PRIOR, Block.from_bytes)
+    assert memory == replace(Memory(calibration=PRIOR), **fields)
+
+
+def test_a_store_that_does_not_answer_is_no_memory():
+    memory = Memory.read(None, LookUp(), US, PRIOR, Block.from_bytes)
+    assert memory == Memory(calibration=PRIOR, answered=False)

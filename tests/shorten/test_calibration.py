@@ -21,3 +21,7 @@ def test_small_prompts_and_implausible_counts_change_nothing(counted, reported):
 def test_the_bounds_themselves_are_plausible(reported):
     assert UNCALIBRATED.learn(10_000, reported).observations == 1
     assert UNCALIBRATED.learn(10_000, reported).calibrate(100) == reported // 100
+
+
+def test_a_calibration_comes_back_from_its_bytes():
+    assert Calibration.from_bytes(Calibration(1.31, 4).to_bytes()) == Calibration(1.31, 4)

@@ -68,6 +68,11 @@ def test_a_skill_is_known_by_its_first_lines_also_behind_line_numbers():
             [("WebFetch", {"url": "https://github.com/acme/shop/issues/12"})],
             [("WebFetch", {"url": "https://github.com/acme/shop/issues/13"})],
         ),
+        (
+            "Do https://acme.org/plan.",
+            [("Bash", {"command": "cd /w; curl -s https://acme.org/plan"})],
+            [("Bash", {"command": "open https://acme.org/plan"})],
+        ),
         ("Fix issue #12.", [("Bash", {"command": "gh issue view 12 --json body"})], [("Bash", {"command": "ls -12"})]),
         (
             "Answer #12",

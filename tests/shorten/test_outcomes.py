@@ -159,6 +159,23 @@ def test_a_line_that_denies_a_failure_tells_of_none(text):
     assert list_error_lines(f"ready\n{text}\nready", RUN) == ([], 0)
 
 
+def test_a_line_that_denies_one_failure_and_tells_of_another_stays():
+    line = "0 errors while reading, but could not write a.py"
+    assert list_error_lines(f"ready\n{line}\nready", RUN) == ([line], 0)
+
+
+def test_of_warnings_the_first_ten_stay_and_none_is_a_failure():
+    warnings = [f"warning: v{number} is unused" for number in range(MINOR_LINES_MAX + 2)]
+    outcome = find_outcome("\n".join([*warnings, "ready", "set", "go"]), RUN)
+    assert (outcome.status, outcome.lines) == ("no verdict", (*warnings[:MINOR_LINES_MAX], "ready", "set", "go"))
+
+
+def test_a_command_line_of_more_than_4_000_characters_is_not_taken_for_a_read():
+    for length, lines in ((4_000, ()), (4_001, ("ValueError: x",))):
+        asked = ToolCall("c", "Bash", json.dumps({"command": "cat a.log".ljust(length, "g")}))
+        assert find_outcome("ValueError: x", asked).lines == lines
+
+
 def test_a_letter_that_is_two_in_lower_case_moves_no_line():
     assert list_error_lines("İ İ İ\nFATAL: out of space\nİ", RUN) == (["FATAL: out of space"], 0)
 
@@ -280,6 +297,8 @@ NOT_DONE = [
     '{"success": false, "error": "disk full"}',
     '{"status": "error", "message": "no such branch"}',
     '{"ok": false}',
+    '{"isError": true, "text": "no"}',
+    '{"is_error": true, "text": "no"}',
     '{"error": {"message": "quota exceeded"}}',
 ]
 
