@@ -21,15 +21,15 @@ _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])"
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
     """The most trusted source first. Limits come from one source."""
-    resolved = Window(ends_only=_ENDS_ONLY.search(plain_name(model)) is not None)
+    window = Window(ends_only=_ENDS_ONLY.search(plain_name(model)) is not None)
     for source in filter(None, (*windows, find_bundled_window(model))):
-        if source.is_known and not resolved.is_known:
-            resolved = replace(resolved, total=source.total, input=source.input, origin=source.origin)
-        if source.output and not resolved.output:
-            resolved = replace(resolved, output=source.output)
-        if source.prices and not resolved.prices:
-            resolved = replace(resolved, prices=source.prices, cliffs=source.cliffs)
-    return resolved
+        if source.is_known and not window.is_known:
+            window = replace(window, total=source.total, input=source.input, origin=source.origin)
+        if source.output and not window.output:
+            window = replace(window, output=source.output)
+        if source.prices and not window.prices:
+            window = replace(window, prices=source.prices, cliffs=source.cliffs)
+    return window
 
 
 def find_bundled_window(model: str) -> Window | None:
