@@ -93,7 +93,6 @@ def list_requests(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
-    """Return totals and moments of the requests that pass a filter, and its choices."""
     log = context.activity_log
     team = request.visitor.team
     step = choose_step(request.query.hours * HOUR_SECONDS)

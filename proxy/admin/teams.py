@@ -124,7 +124,6 @@ async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def _check_team(request: AdminRequest, team: str) -> None:
-    """Refuse another team, or all teams, to a key of one."""
     visitor = request.visitor
     if not visitor.may_see(team):
         raise OtherTeam(f"the key of {visitor.who} opens the pages of team {visitor.team} only")

@@ -74,7 +74,6 @@ class Series(Struct, frozen=True):
         return family
 
 
-_REFUSAL_OUTCOMES = {True: "helped", False: "handed-on"}
 _WIRES = {
     "/v1/chat/completions": "chat",
     "/v1/chat/completions/compact": "chat",
@@ -202,6 +201,7 @@ class Metrics(Collector):
         self._tracked.append((series, read, 0.0))
 
     def _handlers(self) -> dict[type, Callable[[Any], None]]:
+        outcomes = {True: "helped", False: "handed-on"}
         # By type and not by `match`: this runs for every event.
         return {
             events.LoopLagged: lambda event: self.loop_lag.observe(event.seconds),
@@ -211,8 +211,8 @@ class Metrics(Collector):
             events.ConfigReloaded: lambda event: self.reloads.add("refused" if event.refused_because else "applied"),
             events.InternalFault: lambda event: self.faults.add(event.kind, by=event.times),
             events.FailedOpen: lambda event: self.failed_open.add(event.kind),
-            events.SizeRefused: lambda event: self.refused.add(event.kind, _REFUSAL_OUTCOMES[event.helped]),
-            events.ViewRefused: lambda event: self.views_refused.add(event.upstream, _REFUSAL_OUTCOMES[event.helped]),
+            events.SizeRefused: lambda event: self.refused.add(event.kind, outcomes[event.helped]),
+            events.ViewRefused: lambda event: self.views_refused.add(event.upstream, outcomes[event.helped]),
             events.PromptTruncated: lambda event: self.cut.add(event.upstream),
             events.StoreFailed: lambda _: self.store_faults.add(),
             events.HookFailed: lambda _: self.hook_faults.add(),

@@ -74,9 +74,5 @@ def test_wrong_keys_and_repetitions_make_no_incident():
 def test_a_log_line_holds_the_named_fields_of_its_event_only():
     """An event may get fields that no log should hold."""
     assert set(make_line(events.BreakerOpened("c", "default"))[2]) == {"conversation", "policy", "effect"}
-    assert set(make_line(events.FailedOpen("cp-1", "KeyError", "a.py:1"))[2]) == {
-        "request_id",
-        "kind",
-        "where",
-        "effect",
-    }
+    fields = make_line(events.FailedOpen("cp-1", "KeyError", "a.py:1"))[2]
+    assert set(fields) == {"request_id", "kind", "where", "effect"}
