@@ -92,8 +92,6 @@ class MessageLine(msgspec.Struct, frozen=True):
     under: tuple[str, ...] = ()
     altered: tuple[str, ...] = ()
     tenant: str = ""
-    policy: str = ""
-    wire: str = ""
 
 
 class HeadLine(msgspec.Struct, frozen=True):
@@ -113,7 +111,6 @@ class AnswerLine(msgspec.Struct, frozen=True):
     usage: Mapping[str, Any] = {}
     error: Any = None
     cut: bool = False
-    altered: tuple[str, ...] = ()
 
 
 def render_answer_lines(to: str, answer: Answer, seen_at: str, redaction: Redaction) -> bytes:

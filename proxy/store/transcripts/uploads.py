@@ -2,8 +2,7 @@
 
 1. Once a second, close files of the spool that are old or large enough.
 2. Send closed files, and delete each once the store has confirmed it. Sending one twice changes nothing.
-3. While the store fails, try again after longer and longer pauses. If too much waits, nothing more may be written
-   (`SpoolFull`).
+3. While the store fails, try again after longer and longer pauses. If too much waits, nothing more is written.
 
 Of all processes that share a spool, one at a time sends the files of all.
 """
@@ -29,10 +28,6 @@ LOOK_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
-
-
-class SpoolFull(OSError):
-    """Too much waits for the object store."""
 
 
 class RareReports:
@@ -118,7 +113,7 @@ class Uploads:
     def check_room(self) -> None:
         if self.waiting_bytes >= self._settings.spool_bytes:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
-            raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
+            raise OSError(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
     def close(self, seconds: float = 5.0) -> bool:
         """Send for at most this long. False: something waits for the next process."""
