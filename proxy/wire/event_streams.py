@@ -176,8 +176,8 @@ class StreamOpening:
         if not data:
             return
         # A refusal may still follow these. They repeat the request, so they are not parsed.
-        for taken in (b'"response.created"', b'"response.in_progress"', b'"response.queued"'):
-            if not self._first_decides and data.startswith((b'{"type":' + taken, b'{"type": ' + taken)):
+        for event_type in (b'"response.created"', b'"response.in_progress"', b'"response.queued"'):
+            if not self._first_decides and data.startswith((b'{"type":' + event_type, b'{"type": ' + event_type)):
                 return
         event = read_object(data)
         if event is None:
