@@ -250,16 +250,26 @@ def write_list(request: PiecedRequest, view: Sequence[Message], prefix_size: int
         return islice(map(writer.add, body[start:]), len(steps) - start, None)
 
     steps: Sequence[WriteStep] = columns.write_messages(len(body), write_new)
-    writer = _start_writer(request, head)
-    for message in body[_find_checkpoint(steps) :]:
-        writer.add(message)
+    prefix_blocks = 0
+    prefix = view[request.head_size : prefix_size]
+    if prefix:
+        for written_message in _join_steps(request, head, prefix, steps[: len(prefix)]):
+            prefix_blocks += len(written_message.blocks)
+    for written_message in mark_fold(request, _join_steps(request, head, body, steps), prefix_blocks):
+        yield written_message.raw
+
+
+def _join_steps(
+    request: PiecedRequest, head: Sequence[Message], body: Sequence[Message], steps: Sequence[WriteStep]
+) -> list[WrittenMessage]:
+    """Their messages, and the one that is open at the end of the body."""
     messages: list[WrittenMessage] = []
     for step in steps:
         messages += step.complete
-    messages += writer.close()
-    prefix_blocks = _count_blocks(request, head, view[request.head_size : prefix_size])
-    for written_message in mark_fold(request, messages, prefix_blocks):
-        yield written_message.raw
+    writer = _start_writer(request, head)
+    for message in body[_find_checkpoint(steps) :]:
+        writer.add(message)
+    return messages + writer.close()
 
 
 def _start_writer(request: PiecedRequest, head: Sequence[Message]) -> "_Writer":
@@ -267,17 +277,6 @@ def _start_writer(request: PiecedRequest, head: Sequence[Message]) -> "_Writer":
     for message in head:
         writer.add(message)
     return writer
-
-
-def _count_blocks(request: PiecedRequest, head: Sequence[Message], messages: Sequence[Message]) -> int:
-    if not messages:
-        return 0
-    writer = _start_writer(request, head)
-    written_messages: list[WrittenMessage] = []
-    for message in messages:
-        written_messages += writer.add(message).complete
-    written_messages += writer.close()
-    return sum(len(message.blocks) for message in written_messages)
 
 
 def _find_checkpoint(steps: Sequence[WriteStep]) -> int:
