@@ -314,12 +314,10 @@ class Client:
         base = self.settings.base_url
         if at_server_root:
             url = URL(base).origin().with_path(call.path)
-        elif not call.query:
-            url = _build_plain_url(base, call.path, self._query, model)
-        elif self._query:
-            url = _build_url(base, call.path, f"{call.query}&{self._query}", model)
+        elif call.query:
+            url = _build_url(base, call.path, "&".join(filter(None, (call.query, self._query))), model)
         else:
-            url = _build_url(base, call.path, call.query, model)
+            url = _build_plain_url(base, call.path, self._query, model)
         return await self._send_with_retries(call.method, url, self._build_headers(call), call.body)
 
     def _build_headers(self, call: Call) -> CIMultiDict[str]:

@@ -6,7 +6,7 @@ A network cuts a stream anywhere, so a part of a line is held until its end has 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from proxy.wire.json_body import as_object, as_text, read_json, read_object, write_json
@@ -104,15 +104,8 @@ def find_data(line: bytes) -> bytes | None:
     return line[5:].removeprefix(b" ")
 
 
-def iterate_data(lines: bytes) -> Iterator[bytes]:
-    for line in lines.splitlines():
-        data = find_data(line)
-        if data is not None:
-            yield data
-
-
 def read_event(event: bytes) -> dict[str, Any] | None:
-    data = b"\n".join(iterate_data(event))
+    data = b"\n".join(filter(None, map(find_data, event.splitlines())))
     if not data.startswith(b"{"):
         return None
     return read_object(data)
@@ -183,8 +176,8 @@ class StreamOpening:
         if not data:
             return
         # A refusal may still follow these. They repeat the request, so they are not parsed.
-        for taken in (b'"response.created"', b'"response.in_progress"', b'"response.queued"'):
-            if not self._first_decides and data.startswith((b'{"type":' + taken, b'{"type": ' + taken)):
+        for event_type in (b'"response.created"', b'"response.in_progress"', b'"response.queued"'):
+            if not self._first_decides and data.startswith((b'{"type":' + event_type, b'{"type": ' + event_type)):
                 return
         event = read_object(data)
         if event is None:

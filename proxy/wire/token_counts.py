@@ -64,18 +64,13 @@ def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
     if last:
         names.reverse()
     for name in names[:16]:  # each costs up to 16 KiB of parsing, in the event loop
-        usage = _read_object_at(text, name.end())
-        if usage is not None:
-            return usage
+        value = text[name.end() : name.end() + 16 * 1024].decode(errors="replace")
+        try:
+            usage: dict[str, Any] = json.JSONDecoder().raw_decode(value)[0]
+        except (ValueError, RecursionError):
+            continue
+        return usage
     return None
-
-
-def _read_object_at(text: bytes, start: int) -> dict[str, Any] | None:
-    try:
-        value, _ = json.JSONDecoder().raw_decode(text[start : start + 16 * 1024].decode(errors="replace"))
-    except (ValueError, RecursionError):
-        return None
-    return as_object(value)
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage:

@@ -115,13 +115,8 @@ def _write_call(call: ToolCall, caller: bytes) -> bytes:
     return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}%b}' % fields
 
 
-def write_blocks(raw: bytes) -> tuple[bytes, ...]:
-    return tuple(_iterate_blocks(read_message(json.loads(raw), raw)))
-
-
-def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
+def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[bytes]:
     """Changed words come first. Members that the chat message does not hold (a cache mark, unknown keys) stay."""
-    message = read_message(json.loads(raw), raw)
     calls = {call.id: call for call in message.calls}
     words = list(_iterate_blocks(replace(message, calls=())))
     are_own = set(own_blocks).issuperset(words)
@@ -132,18 +127,13 @@ def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
         block = decode_block(own_block)
         if block.type == "tool_use":
             call = calls.get(as_text(block.id))
-            if call is not None:
-                blocks.append(_change_input(own_block, call))
+            if call is not None and bytes(block.input).decode() == call.arguments:
+                blocks.append(own_block)
+            elif call is not None:
+                blocks.append(splice.set_members(own_block, {"input": _write_input(call)}))
         elif are_own and own_block in words:
             blocks.append(own_block)
-    return tuple(blocks)
-
-
-def _change_input(block: bytes, call: ToolCall) -> bytes:
-    member = splice.find_member(block, "input")
-    if member is None or block[member.start : member.stop].decode() == call.arguments:
-        return block
-    return splice.replace_bytes(block, member.start, member.stop, _write_input(call))
+    return blocks
 
 
 def _iterate_blocks(message: Message) -> Iterator[bytes]:
@@ -260,16 +250,26 @@ def write_list(request: PiecedRequest, view: Sequence[Message], prefix_size: int
         return islice(map(writer.add, body[start:]), len(steps) - start, None)
 
     steps: Sequence[WriteStep] = columns.write_messages(len(body), write_new)
-    writer = _start_writer(request, head)
-    for message in body[_find_checkpoint(steps) :]:
-        writer.add(message)
+    prefix_blocks = 0
+    prefix = view[request.head_size : prefix_size]
+    if prefix:
+        for written_message in _join_steps(request, head, prefix, steps[: len(prefix)]):
+            prefix_blocks += len(written_message.blocks)
+    for written_message in mark_fold(request, _join_steps(request, head, body, steps), prefix_blocks):
+        yield written_message.raw
+
+
+def _join_steps(
+    request: PiecedRequest, head: Sequence[Message], body: Sequence[Message], steps: Sequence[WriteStep]
+) -> list[WrittenMessage]:
+    """Their messages, and the one that is open at the end of the body."""
     messages: list[WrittenMessage] = []
     for step in steps:
         messages += step.complete
-    messages += writer.close()
-    prefix_blocks = _count_blocks(request, head, view[request.head_size : prefix_size])
-    for written_message in mark_fold(request, messages, prefix_blocks):
-        yield written_message.raw
+    writer = _start_writer(request, head)
+    for message in body[_find_checkpoint(steps) :]:
+        writer.add(message)
+    return messages + writer.close()
 
 
 def _start_writer(request: PiecedRequest, head: Sequence[Message]) -> "_Writer":
@@ -277,16 +277,6 @@ def _start_writer(request: PiecedRequest, head: Sequence[Message]) -> "_Writer":
     for message in head:
         writer.add(message)
     return writer
-
-
-def _count_blocks(request: PiecedRequest, head: Sequence[Message], messages: Sequence[Message]) -> int:
-    if not messages:
-        return 0
-    writer = _start_writer(request, head)
-    written_messages: list[WrittenMessage] = []
-    for message in messages:
-        written_messages += writer.add(message).complete
-    return sum(len(message.blocks) for message in (*written_messages, *writer.close()))
 
 
 def _find_checkpoint(steps: Sequence[WriteStep]) -> int:
@@ -327,7 +317,11 @@ class _Writer:
             role = "user"
         step = WriteStep()
         if not self._blocks or role != self._role or not self._continues(role, container, message):
-            step = WriteStep((*self._complete(), *self._take_system_messages(role)), role == "assistant")
+            complete = self._complete()
+            if role == "assistant":
+                complete += self._system_messages
+                self._system_messages = []
+            step = WriteStep(complete, role == "assistant")
             self._role, self._container, self._is_touched = role, container, False
             self._changed_blocks = self._shortened_blocks = 0
         self._blocks += blocks
@@ -341,9 +335,8 @@ class _Writer:
         self._last_container = container
         return step
 
-    def close(self) -> Iterator[WrittenMessage]:
-        yield from self._complete()
-        yield from self._system_messages
+    def close(self) -> list[WrittenMessage]:
+        return self._complete() + self._system_messages
 
     def _continues(self, role: str, container: int | None, message: Message) -> bool:
         if container is not None and container == self._last_container:
@@ -353,16 +346,10 @@ class _Writer:
         is_parted = container is not None and self._last_container is not None and container == self._last_container + 1
         return role == "user" and not is_parted
 
-    def _take_system_messages(self, role: str) -> Sequence[WrittenMessage]:
-        if role != "assistant":
-            return ()
-        system_messages, self._system_messages = self._system_messages, []
-        return system_messages
-
-    def _complete(self) -> Sequence[WrittenMessage]:
+    def _complete(self) -> list[WrittenMessage]:
         blocks, self._blocks = self._blocks, []
         if not blocks:
-            return ()
+            return []
         container = self._container
         if container is None or self._is_touched or len(blocks) != self._request.count_blocks(container):
             raw = write_message(self._role, blocks)
@@ -371,16 +358,15 @@ class _Writer:
         written_message = WrittenMessage(raw, self._role, blocks, self._changed_blocks, self._shortened_blocks)
         if self._role == "system":
             self._system_messages.append(written_message)
-            return ()
-        return (written_message,)
+            return []
+        return [written_message]
 
 
 def _find_blocks(piece: Piece | None, message: Message, *, is_unchanged: bool) -> Sequence[bytes]:
-    """Of a changed message, only the bytes are up to date."""
-    if piece is None:
-        return write_blocks(message.raw)
-    if is_unchanged:
+    if piece is not None and is_unchanged:
         return piece.blocks
-    if message.role == "assistant" and piece.blocks:
-        return change_answer(piece.blocks, message.raw)
-    return write_blocks(message.raw)
+    # Of a changed message, only the bytes are up to date.
+    changed_message = read_message(json.loads(message.raw), message.raw)
+    if piece is not None and message.role == "assistant" and piece.blocks:
+        return _change_answer(piece.blocks, changed_message)
+    return list(_iterate_blocks(changed_message))

@@ -166,7 +166,10 @@ class MessagesAnswers(AnswerFormat):
                 message = as_object(event.get("message"))
                 return {"model": message.get("model"), "usage": message.get("usage"), "choices": []}
             case "content_block_start":
-                return _read_block_start(event)
+                block = as_object(event.get("content_block"))
+                if block.get("type") == "tool_use":
+                    return make_chunk({"tool_calls": [{"index": event.get("index"), **_make_call(block, "")}]})
+                return make_chunk({"content": [{"index": event.get("index"), **block}]})
             case "content_block_delta":
                 return _read_block_delta(event)
             case "message_delta":
@@ -223,13 +226,6 @@ class MessagesAnswers(AnswerFormat):
         message = json.loads(raw)
         message["content"] = [block for block in message["content"] if block.get("type") not in REASONING]
         return replace(answer, elements=(write_json(message),))
-
-
-def _read_block_start(event: Mapping[str, Any]) -> dict[str, Any]:
-    block = as_object(event.get("content_block"))
-    if block.get("type") == "tool_use":
-        return make_chunk({"tool_calls": [{"index": event.get("index"), **_make_call(block, "")}]})
-    return make_chunk({"content": [{"index": event.get("index"), **block}]})
 
 
 def _read_block_delta(event: Mapping[str, Any]) -> dict[str, Any]:

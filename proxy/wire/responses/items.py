@@ -283,15 +283,10 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
         return list(_change_response(piece, changed_message))
     if piece is not None and message.role in ("system", "developer") and message.content[:1] == b"[":
         return piece.blocks
-    return _write_new_items(changed_message)
-
-
-def _write_new_items(message: Message) -> Sequence[bytes]:
-    if message.is_result:
-        return [_write_output(message)]
-    if message.role == "assistant" and not message.text.strip():
-        return []
-    return [_write_text(message)]
+    if changed_message.is_result:
+        return [_write_output(changed_message)]
+    is_empty = message.role == "assistant" and not changed_message.text.strip()
+    return [] if is_empty else [_write_text(changed_message)]
 
 
 def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
@@ -334,17 +329,12 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
             if item.id is not None or raw in message.content:
                 yield raw
         elif item.type in CALLS:
-            if call is not None:
-                yield _change_call(raw, CALLS[item.type], as_text(item.input) or as_text(item.arguments), call)
+            if call is not None and call.arguments == (as_text(item.input) or as_text(item.arguments)):
+                yield raw
+            elif call is not None:
+                yield splice.set_members(raw, {CALLS[item.type]: splice.quote(call.arguments)})
         elif item.type not in ACTIONS or call is not None:
             yield raw
-
-
-def _change_call(raw: bytes, member: str, arguments: str, call: ToolCall) -> bytes:
-    place = splice.find_member(raw, member)
-    if place is None or call.arguments == arguments:
-        return raw
-    return splice.replace_bytes(raw, place.start, place.stop, splice.quote(call.arguments))
 
 
 def _write_text(message: Message) -> bytes:
