@@ -162,21 +162,25 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
     if count > 1:
         comma = source[request.find_end(1) : offsets[1]]
     pieces: list[bytes | memoryview] = [source[: offsets[0]]]
-    number = 0
-    while number < len(view):
-        first = number
-        if view[number].stop:
-            first = request.head_size + view[number].start
-        length, longest = 0, min(len(view) - number, count - first)
-        while length < longest and view[number + length] is messages[first + length]:
-            length += 1
+    start = stop = 0  # of the neighbours so far
+    for number, message in enumerate(view):
+        if start < stop < count and message is messages[stop]:
+            stop += 1
+            continue
+        if start < stop:
+            pieces.append(source[offsets[start] : request.find_end(stop)])
         if number:
             pieces.append(comma)
-        if length:
-            pieces.append(source[offsets[first] : request.find_end(first + length)])
+        start = number
+        if message.stop:
+            start = request.head_size + message.start
+        stop = start
+        if start < count and message is messages[start]:
+            stop += 1
         else:
-            pieces.append(view[number].raw)
-        number += max(length, 1)
+            pieces.append(message.raw)
+    if start < stop:
+        pieces.append(source[offsets[start] : request.find_end(stop)])
     pieces.append(source[request.find_end(count) :])
     return b"".join(pieces)
 
