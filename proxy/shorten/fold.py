@@ -75,7 +75,6 @@ _CLOSERS, _OPENERS = _compile_frame_marks()
 def make_notes(
     text: str, before: Message | None, after: Message | None, start: int, stop: int, *, answer: str = ""
 ) -> tuple[Message, ...]:
-    """The messages that say `text`, and the assistant's `answer`, if any, in place of `body[start:stop]`."""
     notes = [make_note("user", frame_background(text), start, stop)]
     if is_models_turn(before):
         notes.insert(0, make_note("assistant", GO_ON, start, start))
@@ -152,11 +151,7 @@ def count_words(messages: Iterable[Message]) -> int:
 
 
 def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
-    newest_words = 0
-    for message in reversed(draft.origin):
-        if is_of_user(message):
-            newest_words = message.start
-            break
+    newest_words = next((message.start for message in reversed(draft.origin) if is_of_user(message)), 0)
     words = []
     for message in draft.middle:
         # With the user's next words a client repeats the reminders that still hold.
@@ -247,18 +242,12 @@ def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint
 def _find_kinds(
     draft: Draft, members: Sequence[Message], exempt: tuple[str, ...], hints: tuple[Hint, ...]
 ) -> Iterator[str]:
-    for message in members:
-        if is_document(message, draft):
-            yield "document"
-            break
     calls = members[0].calls
-    are_hinted, are_exempt = False, bool(calls)
-    for call in calls:
-        are_hinted = are_hinted or find_modes(call.name, hints)[1] == "keep"
-        are_exempt = are_exempt and matches_any(call.name, exempt)
-    if are_hinted:
+    if any(is_document(message, draft) for message in members):
+        yield "document"
+    if any(find_modes(call.name, hints)[1] == "keep" for call in calls):
         yield "hinted"
-    if are_exempt:
+    if calls and all(matches_any(call.name, exempt) for call in calls):
         yield "exempt"
 
 
@@ -344,7 +333,7 @@ def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
 
 
 def _needs_turns(draft: Draft) -> bool:
-    """Whether the assistant must speak between two messages of the user: not if the upstream took such before."""
+    """Not if the upstream took two messages of the user in a row before."""
     if draft.wire == "messages":
         return False
     for message, next_message in pairwise(draft.origin[: find_last_assistant(draft.origin) or 0]):
@@ -354,7 +343,6 @@ def _needs_turns(draft: Draft) -> bool:
 
 
 def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:
-    """Drop separators in the assistant's voice, unless they follow a result."""
     previous = next(reversed(before), None)
     for message in middle:
         is_separator = message.made == NOTE and message.role == "assistant" and message.text == GO_ON

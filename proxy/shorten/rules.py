@@ -154,7 +154,7 @@ class Rules(Struct, frozen=True):
         return f"{name}: {value} ({tokens} here)"
 
     def limits(self, facts: "Facts") -> list[tuple[int, str]]:
-        """The sizes over which a block is made, lowest first, each with the reason of the block."""
+        """Lowest first, each with the reason of a block."""
         limits = [(edge, "cliff") for edge in facts.prices.cliffs]
         usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         if usable is not None and base is not None:
@@ -172,7 +172,6 @@ class Rules(Struct, frozen=True):
         return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, tokens)))
 
     def find_goal(self, limit: int, reason: str = "") -> int:
-        """The size to which a block shortens a history over this limit."""
         goal = max(int(limit * self.target), min(8_000, limit // 2))
         if reason == "forced":
             return min(goal, limit // 2)
@@ -203,7 +202,7 @@ class Rules(Struct, frozen=True):
         return int(self.working_memory * (facts.nominal_tokens or facts.usable_tokens or 0))
 
     def for_overflow(self) -> "Rules":
-        """For a request that the upstream refused as too long: keep little and clip hard."""
+        """For a request that was refused as too long: keep little and clip hard."""
         return replace(
             self,
             always=(*self.always, ClipOutput(over=8_000, share=0.05)),

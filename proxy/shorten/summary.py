@@ -168,7 +168,6 @@ def _holds_heading(lines: Sequence[str], heading: str) -> bool:
 
 
 def _uses_other_script(text: str, words: str) -> bool:
-    """Such as Chinese or Russian, though the user writes in Latin letters."""
     user_total, user_foreign = _count_letters(words)
     total, foreign = _count_letters(text)
     # Less than half a sentence says nothing about the language.
@@ -176,7 +175,6 @@ def _uses_other_script(text: str, words: str) -> bool:
 
 
 def _count_letters(text: str) -> tuple[int, int]:
-    """The number of all letters, and of those that are not Latin."""
     total = foreign = 0
     for letter in text:
         if letter.isalpha():
@@ -239,8 +237,7 @@ class SummaryRules(Struct, frozen=True):
     """Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` the id
     of the conversation; without originals the sentence is left out."""
     hints: Annotated[tuple[Hint, ...], INTERNAL] = ()
-    """What the policy says of results by tool: the newest of those to keep stay with their calls, up to half of the
-    target."""
+    """By tool, results whose newest stay with their calls, up to half of the target; see `Hint`."""
 
     @property
     def instruction(self) -> str:
