@@ -229,10 +229,7 @@ def _enter_use(use: FileUse) -> Entry:
 
 def _render_command(call: ToolCall) -> str:
     command = remove_folder_change(find_command_line(call.named))[:1_000]
-    lines = list[str]()
-    for line in map(str.strip, command.split("\n")):
-        if not line.startswith("#"):
-            lines.append(line)
+    lines = [line for line in map(str.strip, command.split("\n")) if not line.startswith("#")]
     return cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
 
 
@@ -245,11 +242,8 @@ def _describe_act(outcome: ResultOutcome, result: str) -> str:
     ending = _describe_ending(outcome, result)
     if len(result) <= EXCERPT_CHARACTERS:
         return ending
-    text = ending
-    for line in outcome.lines[-3:]:
-        if line.strip() not in ending:
-            text += f"; {' '.join(line.split())}"
-    return text
+    last_lines = [" ".join(line.split()) for line in outcome.lines[-3:] if line.strip() not in ending]
+    return "; ".join((ending, *last_lines))
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
@@ -287,10 +281,7 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
     heading = section.title
     if remarks:
         heading += f" ({', '.join(remarks)})"
-    heading += ":"
-    for number in sorted(rows, reverse=not section.is_newest_first):
-        heading += rows[number]
-    return heading
+    return f"{heading}:" + "".join(rows[number] for number in sorted(rows, reverse=not section.is_newest_first))
 
 
 def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:

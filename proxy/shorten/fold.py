@@ -43,7 +43,6 @@ LOST_WORDS = "Older messages of the user that are left out here, for there is no
 
 
 def _compile_frame_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Expressions for text that closes a frame, and for text that opens one."""
     # Each letter with those of other alphabets that a model reads as the same.
     letters = (
         "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
@@ -207,13 +206,10 @@ def is_document(message: Message, draft: Draft) -> bool:
     return not message.literal and message.start in draft.documents
 
 
-def find_lost_documents(draft: Draft, kept_ids: set[int]) -> set[int]:
+def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
     """The starts of the documents before the newest part that this fold or an earlier one takes."""
-    lost_starts = set(draft.documents)
-    for message in draft.list_staying(kept_ids):
-        if not message.literal:
-            lost_starts.discard(message.start)
-    return lost_starts.difference(range(draft.stop, len(draft.origin)))
+    whole_starts = {message.start for message in draft.list_staying(kept_ids) if not message.literal}
+    return draft.documents.difference(whole_starts, range(draft.stop, len(draft.origin)))
 
 
 def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:

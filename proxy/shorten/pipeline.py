@@ -90,7 +90,6 @@ class Draft(Struct, frozen=True):
         return {message.start for message in self.list_staying(kept_ids) if message.made != NOTE}
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
-        """*max_bytes*, or less if this share of the goal is less."""
         if self.goal is None:
             return max_bytes
         return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))

@@ -257,9 +257,7 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     texts = {"", *map(str.strip, lines)}
-    number = 0
-    for line in text.split("\n"):
-        number += line.strip() not in texts
+    number = sum(line.strip() not in texts for line in text.split("\n"))
     if not number:
         return ""
     if number == 1:
