@@ -113,7 +113,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Block | None":
-        """None for another format, garbage, and a step that only a later release has."""
+        """None for garbage, another format, and a step of a later release."""
         try:
             value = json.loads(data)
             if value["format"] != StoredFormat.BLOCK:

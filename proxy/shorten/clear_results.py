@@ -74,7 +74,7 @@ class ClipOutput(Struct, frozen=True):
             way_back = f"{render_handle(message.start, message.stop)} returns it"
         cut = partial(self._cut, call=call, way_back=way_back)
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
-        # JSON with many texts has a note for each. Of an answer only the output after its words may be shortened.
+        # JSON with many texts has a note for each. Of an answer only the output may be shortened.
         is_answer = message.role == "assistant"
         if not is_answer and not self.lines and len(shorter) > limit + 1_000:
             shorter = cut(text, limit)

@@ -178,7 +178,7 @@ def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
         members = draft.middle[group.start : group.stop]
         continues = any(map(attrgetter("continues"), members))
         for message in members:
-            # What the provider's tools began must go on, and an observation needs the words that asked for it.
+            # What the provider's tools began goes on, and an observation needs the words that asked for it.
             needs_group = message.is_observation or (continues and (message.is_result or message.role == "assistant"))
             if needs_group and id(message) in fixed_ids:
                 fixed_ids.update(map(id, members))
@@ -265,7 +265,7 @@ def _list_answers(draft: Draft) -> set[int]:
 
 
 def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = "") -> Draft:
-    """Replace the last stretch by one note, earlier ones by separators; the draft itself if that is not shorter."""
+    """One note replaces the last stretch, separators the earlier ones; nothing if that is not shorter."""
     middle = list[Message]()
     place = 0
     bounds = {len(draft.middle), *map(attrgetter("start"), find_groups(draft.middle))}

@@ -142,7 +142,7 @@ Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
 def find_worth(step: Step) -> Worth | None:
-    """The method of a step that returns the most tokens that it could clear of a message by itself."""
+    """The most tokens that the step could clear of a message by itself."""
     # By name: to ask a protocol takes longer than to decide on a request.
     return getattr(step, "worth", None)
 
