@@ -34,7 +34,7 @@ class OneLiners(Struct, frozen=True):
     """Earlier turns have lines as long as their messages, the newest turn first, have no more tokens in all (0: any
     number)."""
     hints: tuple[Hint, ...] = ()
-    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+    """By tool, results whose newest stay with their calls, up to half of the target; see `Hint`."""
 
     def __call__(self, draft: Draft) -> Draft:
         kept_ids = find_kept_words(draft, 0, hints=self.hints)
@@ -55,7 +55,7 @@ class OneLiners(Struct, frozen=True):
         return oldest
 
     def _render(self, draft: Draft, kept_ids: set[int]) -> str:
-        """A line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
+        """An agent that works alone has one turn of the user and hundreds of its own."""
         loops = list(map(attrgetter("start"), find_turns(draft.origin)))
         oldest = self._find_oldest(draft)
         first = find_unsummarized_start(draft, kept_ids)

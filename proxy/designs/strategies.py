@@ -122,7 +122,7 @@ class _LaterCalls:
         self._ranges = dict[str, deque[tuple[float, float]]]()
 
     def cover(self, call: ToolCall) -> bool:
-        """Whether a later call covers this one, which is then one of them."""
+        """Whether a later call covers this one."""
         arguments = call.named
         exact = json.dumps((call.name, arguments or call.arguments), sort_keys=True)
         is_covered = exact in self._same

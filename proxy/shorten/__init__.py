@@ -23,8 +23,8 @@ attempts        ways to bring a full view down to its target, without a model
     stride:  [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full
     fold:    [user, call, result]   drop_middle     -> [user, note]                   fold
 
-1. *Always* steps run on every request, over the messages that no block covers. Their result depends on a message and
-   those before it: each is forwarded with the same bytes again.
+1. *Always* steps run on every request, over the messages that no block covers. Their result for a message depends on no
+   later one, so its bytes stay the same.
 2. *When-full* steps run when a block is made, over everything older than the kept messages.
 3. *Fold* steps run if the history is still over its target.
 

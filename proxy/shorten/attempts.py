@@ -35,7 +35,6 @@ class Attempt(Struct, frozen=True):
 
 
 def find_best_attempt(state: ConversationState, limit: int, reason: BlockReason) -> Attempt:
-    """The first attempt that reaches the target, else the best."""
     goal = state.rules.find_goal(limit, reason)
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, goal, reason, attempts):

@@ -114,7 +114,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Block | None":
-        """None for another format, garbage, and a step that only a later release has."""
+        """None for garbage, another format, and a step of a later release."""
         try:
             value = json.loads(data)
             if value["format"] != StoredFormat.BLOCK:
@@ -166,12 +166,10 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
 
     def bound_to(self, head: str) -> "Block":
         """The block as it is stored: what a model wrote is bound to the head that it had read."""
-        is_bound = self.summary is not None
-        for part in self.parts:
-            is_bound = is_bound or (part.made == NOTE and NOTES_HEADING.encode() in part.literal)
-        if is_bound:
-            return replace(self, head=head)
-        return self
+        has_notes = any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
+        if self.summary is None and not has_notes:
+            return self
+        return replace(self, head=head)
 
     def serves(self, head: str) -> bool:
         return self.head in ("", head)
@@ -319,7 +317,7 @@ NO_CANDIDATE = SummaryCandidate("failed")
 
 
 class LookUp(Struct, frozen=True):
-    """Look these keys up in one round trip. Result: `FoundValues`, None if the store did not answer."""
+    """In one round trip. Result: `FoundValues`, None if the store did not answer."""
 
     blocks: Sequence[str] = ()
     facts: Sequence[str] = ()
@@ -330,7 +328,7 @@ class LookUp(Struct, frozen=True):
 class Memory(Struct, frozen=True):
     block: Block | None = None
     block_key: str = ""
-    """Where the block was found with its bytes: a deeper block at the same key replaces them."""
+    """A deeper block at the same key replaces the bytes."""
     block_bytes: bytes | None = None
     observed: bool = False
     last: LastRequest | None = None

@@ -74,7 +74,7 @@ class ClipOutput(Struct, frozen=True):
             way_back = f"{render_handle(message.start, message.stop)} returns it"
         cut = partial(self._cut, call=call, way_back=way_back)
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
-        # JSON with many texts has a note for each. Of an answer only the output after its words may be shortened.
+        # JSON with many texts has a note for each. Of an answer only the output may be shortened.
         is_answer = message.role == "assistant"
         if not is_answer and not self.lines and len(shorter) > limit + 1_000:
             shorter = cut(text, limit)
@@ -231,7 +231,13 @@ class ClearResults(Struct, frozen=True):
         return count(message.raw) * max(0.0, 1 - 300 / max(1, len(message.content)))
 
     def __call__(self, draft: Draft) -> Draft:
-        return self.clear(self._list_old(draft), draft, self.name)
+        answers = [answer for answer in draft.pair_with_calls() if self._is_selected(answer[0])]
+        newest = sum(map(self._is_selected, draft.after))
+        old_answers = list[Answer]()
+        for message, call in answers[: count_old(len(answers), self.keep_recent - newest)]:
+            if is_clearable(message, draft, self.over) and not self._is_exempt(call):
+                old_answers.append((message, call))
+        return self.clear(old_answers, draft, self.name)
 
     def clear(self, answers: Sequence[Answer], draft: Draft, made: str) -> Draft:
         if not answers:
@@ -270,15 +276,6 @@ class ClearResults(Struct, frozen=True):
             )
 
         return message.with_text(placeholder.replace_output(message, render), made)
-
-    def _list_old(self, draft: Draft) -> list[Answer]:
-        answers = [answer for answer in draft.pair_with_calls() if self._is_selected(answer[0])]
-        newest = sum(map(self._is_selected, draft.after))
-        old_answers = list[Answer]()
-        for message, call in answers[: count_old(len(answers), self.keep_recent - newest)]:
-            if is_clearable(message, draft, self.over) and not self._is_exempt(call):
-                old_answers.append((message, call))
-        return old_answers
 
     def _is_exempt(self, call: ToolCall | None) -> bool:
         if call is None:

@@ -11,7 +11,7 @@ A ledger is made from the client's own messages, never from an earlier one: it d
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from operator import attrgetter
 from typing import ClassVar
@@ -110,21 +110,20 @@ class Ledger(Struct):
         """At most *budget* bytes. Sections leave what they do not need of their shares to the others."""
         for path in self.pages[Section.CHANGED]:
             self.pages[Section.READ].pop(path, None)
-        weights = 0
-        needs = dict[Section, float]()
-        for section in Section:
-            entries = self.pages[section].values()
-            if entries:
-                weights += section.weight
-                needs[section] = _count_characters(entries) / section.weight
+        sections = [section for section in Section if self.pages[section]]
+        weights = sum(section.weight for section in sections)
         texts = dict.fromkeys(Section, "")
-        for section in sorted(needs, key=needs.__getitem__):
+        for section in sorted(sections, key=self._measure_need):
             newest_first = [*reversed(self.pages[section].values())]
             texts[section] = _render_section(section, newest_first, budget * section.weight // weights - 1)
             weights -= section.weight
             if texts[section]:
                 budget -= _count_bytes(texts[section]) + 1
         return "\n".join(filter(None, texts.values()))
+
+    def _measure_need(self, section: Section) -> float:
+        entries = self.pages[section].values()
+        return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries) / section.weight
 
 
 def write_ledger(
@@ -230,10 +229,7 @@ def _enter_use(use: FileUse) -> Entry:
 
 def _render_command(call: ToolCall) -> str:
     command = remove_folder_change(find_command_line(call.named))[:1_000]
-    lines = list[str]()
-    for line in map(str.strip, command.split("\n")):
-        if not line.startswith("#"):
-            lines.append(line)
+    lines = [line for line in map(str.strip, command.split("\n")) if not line.startswith("#")]
     return cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
 
 
@@ -246,11 +242,8 @@ def _describe_act(outcome: ResultOutcome, result: str) -> str:
     ending = _describe_ending(outcome, result)
     if len(result) <= EXCERPT_CHARACTERS:
         return ending
-    text = ending
-    for line in outcome.lines[-3:]:
-        if line.strip() not in ending:
-            text += f"; {' '.join(line.split())}"
-    return text
+    last_lines = [" ".join(line.split()) for line in outcome.lines[-3:] if line.strip() not in ending]
+    return "; ".join((ending, *last_lines))
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
@@ -288,14 +281,11 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
     heading = section.title
     if remarks:
         heading += f" ({', '.join(remarks)})"
-    heading += ":"
-    for number in sorted(rows, reverse=not section.is_newest_first):
-        heading += rows[number]
-    return heading
+    return f"{heading}:" + "".join(rows[number] for number in sorted(rows, reverse=not section.is_newest_first))
 
 
 def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:
-    """By number: failures first, then the newest, as long as there is room."""
+    """Failures first, then the newest."""
     rows = dict[int, str]()
     for number in sorted(range(len(entries)), key=lambda number: not entries[number].has_failed):
         row = entries[number].render(characters)
@@ -304,10 +294,6 @@ def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[i
             break
         rows[number] = row
     return rows
-
-
-def _count_characters(entries: Iterable[Entry]) -> int:
-    return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries)
 
 
 def _count_bytes(text: str) -> int:
@@ -327,7 +313,7 @@ class DropMiddle(Struct, frozen=True):
     exempt: tuple[str, ...] = STATEFUL
     """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""
     hints: tuple[Hint, ...] = ()
-    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+    """By tool, results whose newest stay with their calls, up to half of the target; see `Hint`."""
 
     def __call__(self, draft: Draft) -> Draft:
         kept_ids = find_kept_words(draft, self.user_tokens, exempt=self.exempt, keeps_answers=True, hints=self.hints)

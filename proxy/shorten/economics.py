@@ -1,7 +1,7 @@
 """Windows and prices of models, calibrated counts, and after how many requests a rewrite has paid for itself.
 
-An edit of an old message makes all after it new to the upstream's cache: rewrites are rare and deep, and best made
-while the cache is cold. A *total* window is shared by prompt and answer, an *input* limit is for the prompt alone.
+All after a rewritten message is new to the upstream's cache: rewrites are rare and deep, best while it is cold. A
+*total* window is shared by prompt and answer, an *input* limit is for the prompt alone.
 """
 
 import json

@@ -43,7 +43,6 @@ LOST_WORDS = "Older messages of the user that are left out here, for there is no
 
 
 def _compile_frame_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Expressions for text that closes a frame, and for text that opens one."""
     # Each letter with those of other alphabets that a model reads as the same.
     letters = (
         "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
@@ -75,7 +74,6 @@ _CLOSERS, _OPENERS = _compile_frame_marks()
 def make_notes(
     text: str, before: Message | None, after: Message | None, start: int, stop: int, *, answer: str = ""
 ) -> tuple[Message, ...]:
-    """The messages that say `text`, and the assistant's `answer`, if any, in place of `body[start:stop]`."""
     notes = [make_note("user", frame_background(text), start, stop)]
     if is_models_turn(before):
         notes.insert(0, make_note("assistant", GO_ON, start, start))
@@ -152,11 +150,7 @@ def count_words(messages: Iterable[Message]) -> int:
 
 
 def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
-    newest_words = 0
-    for message in reversed(draft.origin):
-        if is_of_user(message):
-            newest_words = message.start
-            break
+    newest_words = next((message.start for message in reversed(draft.origin) if is_of_user(message)), 0)
     words = []
     for message in draft.middle:
         # With the user's next words a client repeats the reminders that still hold.
@@ -184,7 +178,7 @@ def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
         members = draft.middle[group.start : group.stop]
         continues = any(map(attrgetter("continues"), members))
         for message in members:
-            # What the provider's tools began must go on, and an observation needs the words that asked for it.
+            # What the provider's tools began goes on, and an observation needs the words that asked for it.
             needs_group = message.is_observation or (continues and (message.is_result or message.role == "assistant"))
             if needs_group and id(message) in fixed_ids:
                 fixed_ids.update(map(id, members))
@@ -212,13 +206,10 @@ def is_document(message: Message, draft: Draft) -> bool:
     return not message.literal and message.start in draft.documents
 
 
-def find_lost_documents(draft: Draft, kept_ids: set[int]) -> set[int]:
+def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
     """The starts of the documents before the newest part that this fold or an earlier one takes."""
-    lost_starts = set(draft.documents)
-    for message in draft.list_staying(kept_ids):
-        if not message.literal:
-            lost_starts.discard(message.start)
-    return lost_starts.difference(range(draft.stop, len(draft.origin)))
+    whole_starts = {message.start for message in draft.list_staying(kept_ids) if not message.literal}
+    return draft.documents.difference(whole_starts, range(draft.stop, len(draft.origin)))
 
 
 def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:
@@ -247,18 +238,12 @@ def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint
 def _find_kinds(
     draft: Draft, members: Sequence[Message], exempt: tuple[str, ...], hints: tuple[Hint, ...]
 ) -> Iterator[str]:
-    for message in members:
-        if is_document(message, draft):
-            yield "document"
-            break
     calls = members[0].calls
-    are_hinted, are_exempt = False, bool(calls)
-    for call in calls:
-        are_hinted = are_hinted or find_modes(call.name, hints)[1] == "keep"
-        are_exempt = are_exempt and matches_any(call.name, exempt)
-    if are_hinted:
+    if any(is_document(message, draft) for message in members):
+        yield "document"
+    if any(find_modes(call.name, hints)[1] == "keep" for call in calls):
         yield "hinted"
-    if are_exempt:
+    if calls and all(matches_any(call.name, exempt) for call in calls):
         yield "exempt"
 
 
@@ -280,7 +265,7 @@ def _list_answers(draft: Draft) -> set[int]:
 
 
 def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = "") -> Draft:
-    """Replace the last stretch by one note, earlier ones by separators; the draft itself if that is not shorter."""
+    """One note replaces the last stretch, separators the earlier ones; nothing if that is not shorter."""
     middle = list[Message]()
     place = 0
     bounds = {len(draft.middle), *map(attrgetter("start"), find_groups(draft.middle))}
@@ -344,7 +329,7 @@ def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
 
 
 def _needs_turns(draft: Draft) -> bool:
-    """Whether the assistant must speak between two messages of the user: not if the upstream took such before."""
+    """Not if the upstream took two messages of the user in a row before."""
     if draft.wire == "messages":
         return False
     for message, next_message in pairwise(draft.origin[: find_last_assistant(draft.origin) or 0]):
@@ -354,7 +339,6 @@ def _needs_turns(draft: Draft) -> bool:
 
 
 def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:
-    """Drop separators in the assistant's voice, unless they follow a result."""
     previous = next(reversed(before), None)
     for message in middle:
         is_separator = message.made == NOTE and message.role == "assistant" and message.text == GO_ON

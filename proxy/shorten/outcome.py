@@ -1,8 +1,8 @@
 """Outcomes of results: how a call ended, and the lines that tell it.
 
 A call failed if its exit code, its API, or the first words of its tool say so. Lines with a word of failure stay, each
-with an indented line below it, which says why; so do end states (`229 passed`) and the last lines of a command. Files,
-searches and reports of sub-agents quote errors of others: there only the first words of the tool count.
+with an indented line below it, which says why; so do end states (`229 passed`) and last lines. Files, searches and
+reports of sub-agents quote errors of others: there only the first words of the tool count.
 """
 
 import re
@@ -154,7 +154,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
 
 
 def _read_report(text: str) -> ResultOutcome:
-    """The end of a sub-agent's report has its conclusion, and the id under which it can be resumed."""
+    """Its end has the conclusion, and the id under which the sub-agent can be resumed."""
     lines = text.split("\n")
     shown_lines = _cut_lines(lines, reversed(_find_end_lines(lines, text_start=0)))
     return ResultOutcome(last_line=cut_line(" ".join(shown_lines), LINE_CHARACTERS), lines=tuple(shown_lines))
@@ -295,7 +295,7 @@ def _find_end_states(lines: Sequence[str]) -> list[int]:
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
-    """The numbers of the last three lines with letters, the last one first."""
+    """The last three lines with letters, the last one first."""
     numbers = list[int]()
     for number in reversed(range(max(text_start, len(lines) - 12), len(lines))):
         if any(map(str.isalpha, lines[number][:LINE_CHARACTERS])):

@@ -100,7 +100,6 @@ def _read_text(text: str, output: Output, depth: int) -> list[str]:
 
 
 def _remove_frames(text: str, output: Output) -> list[str]:
-    """Frames are among the first eight lines and the last eight."""
     lines = text.split("\n")
     start, stop = 0, len(lines)
     while start < min(stop, 8) and _is_frame(lines[start], output):
@@ -184,7 +183,7 @@ def _note_member(name: str, value: Any, output: Output) -> None:  # noqa: ANN401
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
-    """None for other texts, and for more than a million characters."""
+    """None also for more than a million characters."""
     text = text.strip()
     if text[1_000_000:] or text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
         return None

@@ -90,7 +90,6 @@ class Draft(Struct, frozen=True):
         return {message.start for message in self.list_staying(kept_ids) if message.made != NOTE}
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
-        """*max_bytes*, or less if this share of the goal is less."""
         if self.goal is None:
             return max_bytes
         return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))
@@ -143,7 +142,7 @@ Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
 def find_worth(step: Step) -> Worth | None:
-    """The method of a step that returns the most tokens that it could clear of a message by itself."""
+    """The most tokens that the step could clear of a message by itself."""
     # By name: to ask a protocol takes longer than to decide on a request.
     return getattr(step, "worth", None)
 

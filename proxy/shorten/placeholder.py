@@ -257,9 +257,7 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     texts = {"", *map(str.strip, lines)}
-    number = 0
-    for line in text.split("\n"):
-        number += line.strip() not in texts
+    number = sum(line.strip() not in texts for line in text.split("\n"))
     if not number:
         return ""
     if number == 1:
@@ -313,7 +311,7 @@ def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
 def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
     value, wrapped_characters = parse_json(text), 200
     sizes = [len(inner) for inner in iterate_strings(value) if len(inner) > wrapped_characters]
-    # Up to three long texts are each shortened in their place; more of them only if they are very long.
+    # Up to three long texts are shortened in their place, more only if they are very long.
     are_few_or_long = not sizes[3:] or sum(sizes) > 1_000 * len(sizes)
     if not sizes or 2 * sum(sizes) < len(text) or not are_few_or_long:
         return shorten(text)

@@ -23,11 +23,11 @@ from proxy.shorten.summary import Summary, SummaryRules
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
 """`trigger: auto`. A large window is compacted early, because long requests cost more."""
 CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
-"""If they are `auto`, and cached tokens cost a tenth of others or less."""
+"""`clear_at_least` and `clear_cold_at_least`, if they are `auto`."""
 CLEARED_SHARE = 0.5
 """Clearing is enough if it brings the view down to this share of the limit: a fold would lose more."""
 ENOUGH_SHARE = 0.9
-"""A view of this share of the limit is good enough if no block reaches the goal."""
+"""A view of this share of the limit will do if no block reaches the goal."""
 AMOUNT_MAX = 10**12
 
 
@@ -155,25 +155,22 @@ class Rules(Struct, frozen=True):
         return f"{name}: {value} ({tokens} here)"
 
     def limits(self, facts: "Facts") -> list[tuple[int, BlockReason]]:
-        """The sizes over which a block is made, lowest first, each with the reason of the block."""
+        """Lowest first, each with the reason of a block."""
         limits: list[tuple[int, BlockReason]] = [(edge, "cliff") for edge in facts.prices.cliffs]
         usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         if usable is not None and base is not None:
             limit = usable  # a larger request would be refused, whatever the policy says
             if self.trigger != 0:
-                limit = min(limit, int(base * self._find_trigger(base)))
+                trigger = self.trigger
+                if trigger == "auto":
+                    trigger = max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, base)))
+                limit = min(limit, int(base * trigger))
             limits.append((limit, "window"))
         if self.trigger_tokens:
             limits.append((self.trigger_tokens, "window"))
         return sorted(limits)
 
-    def _find_trigger(self, tokens: int) -> float:
-        if self.trigger != "auto":
-            return self.trigger
-        return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, tokens)))
-
     def find_goal(self, limit: int, reason: str = "") -> int:
-        """The size to which a block shortens a history over this limit."""
         goal = max(int(limit * self.target), min(8_000, limit // 2))
         if reason == "forced":
             return min(goal, limit // 2)
@@ -193,18 +190,16 @@ class Rules(Struct, frozen=True):
             max_tokens=min(self.summary.max_tokens, max(1, goal // 3)),
         )
         newest_tokens = min(self.keep.tokens, goal // 2)
-        memory_tokens = min(self._find_working_memory(facts), int(limit * ENOUGH_SHARE))
+        memory_tokens = self.working_memory
+        if memory_tokens <= 1:
+            memory_tokens *= facts.nominal_tokens or facts.usable_tokens or 0
+        memory_tokens = min(int(memory_tokens), int(limit * ENOUGH_SHARE))
         keep = replace(self.keep, tokens=max(newest_tokens, memory_tokens))
         fold = tuple(_bound_words(step, words) for step in self.fold)
         return replace(self, summary=summary, keep=keep, fold=fold)
 
-    def _find_working_memory(self, facts: "Facts") -> int:
-        if self.working_memory > 1:
-            return int(self.working_memory)
-        return int(self.working_memory * (facts.nominal_tokens or facts.usable_tokens or 0))
-
     def for_overflow(self) -> "Rules":
-        """For a request that the upstream refused as too long: keep little and clip hard."""
+        """For a request that was refused as too long: keep little and clip hard."""
         return replace(
             self,
             always=(*self.always, ClipOutput(over=8_000, share=0.05)),

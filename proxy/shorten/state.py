@@ -4,8 +4,7 @@ Theory of operation: `proxy/history/__init__.py`.
 
 - *A block is put in place* by `with_block`. `without_block` puts an *opening block* there: it covers all that the model
   has answered, unchanged, and the always-steps begin after it. `with_opening_block` makes that last.
-- *A draft becomes a block*: `draft` and `draft_up_to` cut the view, steps shorten the middle, and `with_draft` puts a
-  new block of the result in place.
+- *A draft becomes a block*: `draft` and `draft_up_to` cut the view, steps shorten the middle, `with_draft` closes it.
 
             covered          tail
     view    m0 s1            m6 m7   m8 m9 m10
@@ -74,8 +73,6 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             return marked_state.with_block(block, has_block=True)
         return bare.without_block()
 
-    # A block in place
-
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
         block_view = None
         lasting_block = None
@@ -88,7 +85,10 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         tail = build_tail(self, block, block_view)
         # Under an opening block messages were forwarded unrepaired before it was stored.
         if has_block and self.rules.repair and block.reason != "opening":
-            tail = _repair_tail(block_view, tail, self.request.wire)
+            callers = block_view[-1:]
+            if callers and not callers[0].calls:
+                callers = ()
+            tail = repair(callers + tail, self.request.wire)[len(callers) :]
         if block.reasoning_until:
             block_view = _strip_reasoning(block_view, block.reasoning_until)
             tail = _strip_reasoning(tail, block.reasoning_until)
@@ -152,8 +152,6 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             return b""
         return self.link + self.block.digest
 
-    # Summaries
-
     @property
     def newer_summary(self) -> Summary | None:
         summary = self.facts.summary
@@ -175,8 +173,6 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         if self.block.summary is None:
             return 0
         return self.block.summary.covers
-
-    # Sizes
 
     @cached_property
     def size(self) -> int:
@@ -247,8 +243,6 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         if tools:
             tokens += self.count(tools)
         return tokens
-
-    # A draft, and the block that it makes
 
     def draft(self, keep: Keep) -> Draft:
         return self._draft_before(self._find_cut(keep), keep)
@@ -427,12 +421,6 @@ def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) 
         policy=rules.label,
         text_style=is_text_style(body),
     )
-
-
-def _repair_tail(block_view: tuple[Message, ...], tail: tuple[Message, ...], wire: str) -> tuple[Message, ...]:
-    if block_view and block_view[-1].calls:
-        return repair((block_view[-1], *tail), wire)[1:]
-    return repair(tail, wire)
 
 
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:

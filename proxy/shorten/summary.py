@@ -1,8 +1,7 @@
 """Summaries: a model's account of the old part of a history, put in its place as background.
 
-The user's own messages stay, and a ledger lists the deeds that the model may have forgotten. A summary covers a prefix
-of the history and is stored under the chain link of its end, so it can be prepared before it is needed. An answer that
-is no summary must never be stored: it would replace a history that is gone by then.
+The user's own messages stay, and a ledger lists the deeds. A summary is stored under the chain link of its last
+message, so it can be prepared before it is needed. An answer that is no summary must never be stored.
 """
 
 import re
@@ -20,10 +19,10 @@ from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (
     HEADING,
     LOST_WORDS,
+    count_words,
     find_kept_words,
     find_lost_documents,
     fold_stretches,
-    is_of_user,
 )
 from proxy.shorten.pipeline import Count, Draft
 
@@ -168,7 +167,6 @@ def _holds_heading(lines: Sequence[str], heading: str) -> bool:
 
 
 def _uses_other_script(text: str, words: str) -> bool:
-    """Such as Chinese or Russian, though the user writes in Latin letters."""
     user_total, user_foreign = _count_letters(words)
     total, foreign = _count_letters(text)
     # Less than half a sentence says nothing about the language.
@@ -176,7 +174,6 @@ def _uses_other_script(text: str, words: str) -> bool:
 
 
 def _count_letters(text: str) -> tuple[int, int]:
-    """The number of all letters, and of those that are not Latin."""
     total = foreign = 0
     for letter in text:
         if letter.isalpha():
@@ -239,8 +236,7 @@ class SummaryRules(Struct, frozen=True):
     """Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` the id
     of the conversation; without originals the sentence is left out."""
     hints: Annotated[tuple[Hint, ...], INTERNAL] = ()
-    """What the policy says of results by tool: the newest of those to keep stay with their calls, up to half of the
-    target."""
+    """By tool, results whose newest stay with their calls, up to half of the target; see `Hint`."""
 
     @property
     def instruction(self) -> str:
@@ -278,7 +274,8 @@ class Summarize(Struct, frozen=True):
     def _write_account(self, draft: Draft, kept_ids: set[int]) -> str:
         """The ledger has the user's words if these go."""
         covered_messages = draft.origin[: draft.middle_stop]
-        lost_count = _count_lost_user_messages(draft, kept_ids)
+        kept_starts = draft.find_staying_starts(kept_ids)
+        lost_count = count_words(message for message in covered_messages if message.start not in kept_starts)
         ledger = write_ledger(
             covered_messages,
             draft.bytes_within(LEDGER_SHARE, self.rules.ledger),
@@ -300,11 +297,3 @@ def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
     if rules.shape == "notes":
         user_tokens = rules.user_tokens
     return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)
-
-
-def _count_lost_user_messages(draft: Draft, kept_ids: set[int]) -> int:
-    kept_starts = draft.find_staying_starts(kept_ids)
-    count = 0
-    for message in draft.origin[: draft.middle_stop]:
-        count += message.start not in kept_starts and is_of_user(message)
-    return count
