@@ -137,7 +137,8 @@ class RequestDriver:
             is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
             driving = self._drive(self._life, opening, is_heavy=is_heavy)
             self._is_accepted = opening is not None and opening.is_good
-            if self._is_accepted and (self._has_new_block or needs_thread(self._new_work)):
+            is_long = self._has_new_block or (self._new_work > 0 and needs_thread(self._new_work))
+            if self._is_accepted and is_long:
                 self._acceptance = asyncio.create_task(driving)
                 action = await asyncio.shield(self._acceptance)
             else:
