@@ -19,7 +19,6 @@ from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, 
 from proxy.path.answers import LocalAnswer, report_compaction
 from proxy.path.conversation import Conversation, Decision
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
-from proxy.path.planning import Plan
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import LOOK_UP_MIN_TOKENS, give_up_summary, remember
@@ -93,8 +92,9 @@ class RequestDriver:
         self._forwarding: Forwarding | None = None
         self._sent_body: object = None
         self._instead: Forwarding | None = None
+        self._is_accepted = False
         self._acceptance: asyncio.Task[Send | Deliver | Finished] | None = None
-        """The way of an accepted request to its `Deliver`: it goes on if the client leaves."""
+        """Longer work on an accepted request: it goes on if the client leaves."""
 
     @cached_property
     def _new_work(self) -> int:
@@ -111,10 +111,10 @@ class RequestDriver:
         return forwarding.conversation.identity
 
     @property
-    def _plan(self) -> Plan | None:
-        if self._forwarding is None:
-            return None
-        return self._forwarding.decision.plan
+    def _has_new_block(self) -> bool:
+        if self._forwarding is None or self._forwarding.decision.plan is None:
+            return False
+        return self._forwarding.decision.plan.block is not None
 
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
@@ -136,7 +136,9 @@ class RequestDriver:
         while True:
             is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
             driving = self._drive(self._life, opening, is_heavy=is_heavy)
-            if opening is not None and opening.is_good and self._plan is not None:
+            self._is_accepted = opening is not None and opening.is_good
+            is_long = self._has_new_block or (self._new_work > 0 and needs_thread(self._new_work))
+            if self._is_accepted and is_long:
                 self._acceptance = asyncio.create_task(driving)
                 action = await asyncio.shield(self._acceptance)
             else:
@@ -157,14 +159,15 @@ class RequestDriver:
 
     def _needs_whole_history(self, opening: Opening) -> bool:
         if opening.is_good:
-            return self._plan is not None and self._plan.block is not None
+            return self._has_new_block
         return opening.refusal is not None or opening.is_invalid
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:
         acceptance = self._acceptance
-        if acceptance is None or (acceptance.done() and acceptance.exception() is not None):
-            return  # the generator has failed
-        await acceptance
+        if acceptance is not None:
+            if acceptance.done() and acceptance.exception() is not None:
+                return
+            await acceptance
         usage = read_usage(tail.usage())
         forwarded_tokens = self._find_forwarded_tokens()
         delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens, self._instead)
@@ -201,7 +204,7 @@ class RequestDriver:
         try:
             following: Action | Finished = await self._run_apart(work, partial(advance_actions, life, result))
         except asyncio.CancelledError:
-            self.performer.has_left = self._acceptance is None  # the thread stops
+            self.performer.has_left = not self._is_accepted  # the thread stops
             raise
         return following
 

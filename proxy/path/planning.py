@@ -77,17 +77,20 @@ def choose_without_model(plan: Plan | NeedSummary) -> Plan:
     return plan
 
 
-def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
-    """`count_error`: how many times our count the upstream's may be."""
-    limits = rules.limits(facts)
-    soon = 1.0
+def find_threshold(rules: Rules, facts: Facts, *, count_error: float = 1.0) -> float:
+    """A smaller history needs no look-up. `count_error`: how many times our count the upstream's may be."""
+    if facts.force:
+        return 0
+    threshold, limits = rules.find_clearing(facts.prices), rules.limits(facts)
+    if not limits:
+        return threshold
+    limit: float = limits[0][0]
     if rules.summary.enabled:
         # A model is asked only about a prefix that was forwarded before: a history is looked at one request earlier.
-        soon = rules.summary.prepare * 0.9
-    # Only a history that is followed has a count by the upstream, and that may be far over ours.
-    error = count_error if rules.trusts_usage else 1.0
-    thresholds = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
-    return not facts.force and size < min(thresholds)
+        limit *= rules.summary.prepare * 0.9
+    if rules.trusts_usage:
+        limit /= count_error
+    return min(threshold, limit)
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:

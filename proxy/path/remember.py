@@ -100,12 +100,13 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
     facts = conversation.gather_request_facts(conversation.narrow(context.local_window))
     if observations.was_asked(context.request):
         facts = replace(facts, force=True)
-    if planning.is_below_threshold(guess, rules, facts, count_error=COUNT_ERROR_RATIO):
+    threshold = planning.find_threshold(rules, facts, count_error=COUNT_ERROR_RATIO)
+    if guess < threshold:
         return None
     size = yield from _count_request(context)
-    if planning.is_below_threshold(size, rules, facts, count_error=COUNT_ERROR_RATIO):
+    if size < threshold:
         return None
-    if not planning.is_below_threshold(size, rules, facts):
+    if size >= planning.find_threshold(rules, facts):
         yield ProbeWindow()
     return size
 
@@ -445,9 +446,7 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
 
 
 def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[None]:
-    conversation, plan = forwarding.conversation, forwarding.decision.plan
-    if conversation is None or plan is None:
-        return
+    conversation, plan = get_plan(forwarding)
     facts = conversation.gather_facts(can_summarize=True)
     size = _find_size(conversation, plan, last.anchor.tokens)
     if not planning.is_near_limit(size, conversation.rules, facts):

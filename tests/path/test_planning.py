@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from proxy.designs.one_liners import OneLiners
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
-from proxy.path.planning import USELESS_BLOCKS_MAX, is_below_threshold
+from proxy.path.planning import USELESS_BLOCKS_MAX, find_threshold
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.economics import Prices
 from proxy.shorten.fold import OPENING
@@ -302,16 +302,16 @@ def test_tools_and_head_are_counted():
 
 @pytest.mark.parametrize(("size", "is_quiet"), [(1_999, True), (2_000, False)])
 def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
-    assert is_below_threshold(size, RULES, Facts()) == is_quiet
-    assert not is_below_threshold(size, RULES, Facts(force=True))
-    assert not is_below_threshold(size, RULES, Facts(usable_tokens=1_000))
+    assert (size < find_threshold(RULES, Facts())) == is_quiet
+    assert find_threshold(RULES, Facts(force=True)) == 0
+    assert size >= find_threshold(RULES, Facts(usable_tokens=1_000))
     asking = replace(RULES, clear_at_least=10**6, trigger_tokens=2_100, summary=SummaryRules(prepare=0.8))
-    assert not is_below_threshold(size, asking, Facts())
+    assert size >= find_threshold(asking, Facts())
     # The upstream may count twice as many tokens, unless only the estimate counts.
     alone = replace(asking, summary=ALONE)
-    assert is_below_threshold(size, alone, Facts())
-    assert not is_below_threshold(size, alone, Facts(), count_error=2.0)
-    assert is_below_threshold(size, replace(alone, trusts_usage=False), Facts(), count_error=2.0)
+    assert size < find_threshold(alone, Facts())
+    assert size >= find_threshold(alone, Facts(), count_error=2.0)
+    assert size < find_threshold(replace(alone, trusts_usage=False), Facts(), count_error=2.0)
 
 
 # --- asked for -------------------------------------------------------------------------------------------------------
