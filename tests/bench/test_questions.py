@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from tests import ROOT
 from tests.support.messages import assistant, call, request, user
 
@@ -48,21 +50,17 @@ def test_the_file_of_questions_is_well_formed():
         assert all(len(each) >= 2 for each in words)
 
 
-def test_a_view_that_says_what_failed_answers():
-    verdict = judge(FAILED_RUN, WHOLE, shorten("[Shortened: make test, failed]\nFAILED test_login: KeyError"))
-    assert verdict.is_answered
-    assert verdict.is_shortened
-    assert not verdict.is_false
-
-
-def test_a_view_that_only_says_that_it_failed_misses_the_answer():
-    verdict = judge(FAILED_RUN, WHOLE, shorten("[Shortened: make test, 1 failed: test_login]"))
-    assert not verdict.is_answered
-    assert not verdict.is_false
-
-
-def test_a_view_that_tells_the_opposite_is_false():
-    assert judge(FAILED_RUN, WHOLE, shorten("[Shortened: make test, passed]")).is_false
+@pytest.mark.parametrize(
+    ("text", "is_answered", "is_false"),
+    [
+        ("[Shortened: make test, failed]\nFAILED test_login: KeyError", True, False),
+        ("[Shortened: make test, 1 failed: test_login]", False, False),
+        ("[Shortened: make test, passed]", False, True),
+    ],
+)
+def test_a_view_answers_by_what_it_says_and_is_false_by_the_opposite(text, is_answered, is_false):
+    verdict = judge(FAILED_RUN, WHOLE, shorten(text))
+    assert (verdict.is_answered, verdict.is_shortened, verdict.is_false) == (is_answered, True, is_false)
 
 
 def test_the_same_words_in_another_result_do_not_answer():

@@ -11,8 +11,7 @@ from proxy.store.transcripts.archive import Archive, read_transcript
 from tests.support.agent import Agent, compactions, reading
 from tests.support.object_store.faulty_relay import drop_connection, pass_through
 from tests.support.proxy_client import fault_of
-from tests.support.scripted_upstream import Upstream, text_turn
-from tests.support.transcripts import texts
+from tests.support.scripted_upstream import text_turn
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
@@ -21,14 +20,9 @@ SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
 
 
 @pytest.fixture
-async def up():
-    async with Upstream(text_turn("Go on.")) as upstream:
-        yield upstream
-
-
-@pytest.fixture
 def start(serve, up, bucket, s3, relay):
     """`async with start(keep="all") as proxy:` keeps in the bucket of this test; credentials come as AWS has them."""
+    up.script = text_turn("Go on.")
 
     def begin(*arguments, environment=None, **told):
         config = {
@@ -43,22 +37,11 @@ def start(serve, up, bucket, s3, relay):
     return begin
 
 
-@pytest.fixture
-def conversations_in_store(bucket, tmp_path):
-    """What is in the store alone, by the first words of each conversation."""
-
-    def look():
-        found = [read_transcript(one) for one in Archive(tmp_path / "nothing", bucket).find()]
-        return {texts(one.path(one.leaves()[0]))[0]: one for one in found}
-
-    return look
-
-
-async def test_an_agents_work_is_in_the_store_when_the_proxy_has_left(start, up, conversations_in_store):
+async def test_an_agents_work_is_in_the_store_when_the_proxy_has_left(start, up, bucket, tmp_path):
     async with start("--workers", "2", keep="all") as proxy:
         steps = await Agent(proxy, up, "sk-a").work(WORK)
     assert {"created", "applied"} <= {*compactions(steps)}
-    found = conversations_in_store()["Make the tests pass."]
+    (found,) = [read_transcript(one) for one in Archive(tmp_path / "nothing", bucket).find()]  # in the store alone
     assert len(found.messages) == len(WORK) - 1
     assert len(found.answers) == len(steps)
     assert list((proxy.state / "spool").rglob("*.jsonl")) == []

@@ -70,8 +70,6 @@ class Provider:
         return round(characters * self._unit)
 
     def __call__(self, request):
-        if request.method != "POST":
-            return NOT_FOUND
         self.chats.append(request)
         asked = request.json.get("max_completion_tokens") or request.json.get("max_tokens") or 0
         return self.answered if self.weight(request) + asked <= self.limit else self.refusal

@@ -103,17 +103,12 @@ def replica_set(shared_replicas, up, redis):
     return shared_replicas
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_small_window_replicas(serve, redis, upstream):
-    async with replicas(serve, redis, upstream, fresh=False, **SMALL_WINDOW) as replica_set:
-        yield replica_set
-
-
-@pytest.fixture
-def small_window_replicas(shared_small_window_replicas, up, redis):
+@pytest_asyncio.fixture(loop_scope="module")
+async def small_window_replicas(serve, redis, up):
     """The same before a small window, and a model that makes summaries."""
     redis.flush()
-    return shared_small_window_replicas
+    async with replicas(serve, redis, up, fresh=False, **SMALL_WINDOW) as replica_set:
+        yield replica_set
 
 
 async def take_turns_over_replicas(replica_set, messages, key="sk-a"):

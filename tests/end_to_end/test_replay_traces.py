@@ -7,7 +7,6 @@ lanes share the corpus: the defaults, a small window, and every step there is in
 """
 
 import asyncio
-import gzip
 import json
 import random
 import re
@@ -83,10 +82,9 @@ def corpus(every=1):
     """Every so manieth conversation of each file."""
     number = 0
     for file in recorded_traces.FILES:
-        with gzip.open(file) as lines:
-            for line in islice(lines, None, None, every):
-                yield recording(number, json.loads(line))
-                number += 1
+        for record in islice(recorded_traces.conversations(file.name), None, None, every):
+            yield recording(number, record)
+            number += 1
 
 
 def settings(up):

@@ -32,9 +32,9 @@ def scores(raw, forwarded, **more):
     return Scores(raw=Tokens(raw), forwarded=Tokens(forwarded), **more)
 
 
-def result(policy="default", conversation="one", *, source="pi", window=128_000, scored=None, drawn=None):
+def result(policy="default", conversation="one", *, source="pi", window=128_000, scored=None):
     scored = scored or scores(1_000, 400, requests=2, rewrites=1, peak=300)
-    drawn = drawn or points((400, 300), (600, 100), rewrites=(1,))
+    drawn = points((400, 300), (600, 100), rewrites=(1,))
     return Result(policy, conversation, source, "some-model", window, scored, drawn)
 
 

@@ -40,6 +40,7 @@ from proxy.shorten.summary import Summary
 from proxy.store.contract import Found
 from proxy.store.memory_store import MemoryStore
 from proxy.wire.chat.chat_format import CHAT_FORMAT
+from tests.support.agent import turns  # noqa: F401 (tests of workers import it from here)
 from tests.support.messages import KEY, TENANT, body, parse_request
 
 NOW = 1_000_000.0
@@ -270,11 +271,3 @@ class Sending:
     @property
     def flaws(self):
         return count_flaws(parse_request(self.left).body)
-
-
-def turns(messages):
-    """The requests an agent makes on its way through a history: each ends where the model is to speak."""
-    for place, message in enumerate(messages):
-        if message["role"] == "assistant" and place:
-            yield messages[:place]
-    yield messages

@@ -79,22 +79,18 @@ def in_sqlite(place):
     )
 
 
-def in_redis(place):
+def in_redis(place, *, is_remembered=False):
     clock = Clock()
 
     def open_store(bounds):
-        return RedisStore(place.url, bounds, clock=clock, timeout=PATIENT)
+        store = RedisStore(place.url, bounds, clock=clock, timeout=PATIENT)
+        return FallbackStore(store, bounds, clock) if is_remembered else store
 
     return StoreKind(open_store, clock.forward, place.empty)
 
 
 def in_redis_and_in_mind(place):
-    clock = Clock()
-
-    def open_store(bounds):
-        return FallbackStore(RedisStore(place.url, bounds, clock=clock, timeout=PATIENT), bounds, clock)
-
-    return StoreKind(open_store, clock.forward, place.empty)
+    return in_redis(place, is_remembered=True)
 
 
 REDIS = [pytest.param(kind, marks=needs_redis) for kind in (in_redis, in_redis_and_in_mind)]

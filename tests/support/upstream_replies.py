@@ -72,9 +72,6 @@ class Reply:
         """Late: nothing leaves for so long."""
         return replace(self, delay=seconds)
 
-    def with_framing(self, framing: Framing) -> "Reply":
-        return replace(self, framing=framing)
-
     def in_pieces(self, size: int) -> "Reply":
         """The same bytes, never more than so many at once."""
         return replace(self, parts=tuple(piece for part in self.parts for piece in _slice(part, size)))

@@ -86,18 +86,18 @@ def make_repository(place: Path) -> None:
     (place / "answer.py").write_text(UNSOLVED)
     for number in range(FILES):
         (place / part(number)).write_text(catalogue(number))
-    _git(place, "init", "--quiet")
-    _git(place, "add", ".")
-    _git(place, "commit", "--quiet", "--message", "The catalogue")
+    commit_all(place, "The catalogue")
 
 
 def _prose(chance: random.Random, words: int) -> str:
     return " ".join(chance.choices(_WORDS, k=words))
 
 
-def _git(place: Path, *arguments: str) -> None:
-    who = ["-c", "user.name=A Tester", "-c", "user.email=tester@example.com"]
-    subprocess.run(["git", *who, *arguments], cwd=place, check=True)
+def commit_all(place: Path, message: str) -> None:
+    """Make a repository of what is there."""
+    who = ("-c", "user.name=A Tester", "-c", "user.email=tester@example.com")
+    for arguments in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message", message)):
+        subprocess.run(["git", *who, *arguments], cwd=place, check=True)
 
 
 def _plan() -> tuple[tuple[Action, ...], ...]:

@@ -5,6 +5,7 @@ import json
 import sys
 
 from langchain_openai import ChatOpenAI
+from openai_python import describe_error
 
 # What LangChain takes in its constructor; the rest of a job's arguments is bound to the call.
 CONSTRUCTED = ("model", "temperature", "seed", "top_p", "max_tokens", "stop", "n", "logprobs", "reasoning_effort")
@@ -46,18 +47,6 @@ def read(message, seen):
     seen["calls"] = [[call["name"], json.dumps(call["args"])] for call in message.tool_calls]
     seen["finish"] = message.response_metadata.get("finish_reason")
     seen["usage"] = message.usage_metadata and message.usage_metadata["total_tokens"]
-
-
-def describe_error(fault):
-    response = getattr(fault, "response", None)
-    return {
-        "type": type(fault).__name__,
-        "status": getattr(fault, "status_code", None),
-        "code": getattr(fault, "code", None),
-        "message": str(fault),
-        "retry_after": response.headers.get("retry-after") if response is not None else None,
-        "request_id": getattr(fault, "request_id", None),
-    }
 
 
 if __name__ == "__main__":

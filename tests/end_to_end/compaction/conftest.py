@@ -43,12 +43,12 @@ def small_window_stack(serve):
     """A proxy before a small window: `async with told(script) as (up, agent, proxy)`."""
 
     @asynccontextmanager
-    async def open_stack(script, *, workers=1, upstream=None, **policy):
+    async def open_stack(script, *, upstream=None, **policy):
         async with Upstream(script) as up:
             summary = {**SMALL_WINDOW_SETTINGS["summary"], **policy.pop("summary", {})}
             config = settings(default={**SMALL_WINDOW_SETTINGS, **policy, "summary": summary})
             config["upstreams"][-1] = {"base_url": up.url, "window": WINDOW, "retries": 0, **(upstream or {})}
-            async with serve(None, "--workers", str(workers), config=config) as proxy:
+            async with serve(None, config=config) as proxy:
                 yield up, Agent(proxy, up, "sk-a"), proxy
 
     return open_stack

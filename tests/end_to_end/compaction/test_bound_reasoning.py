@@ -9,10 +9,10 @@ import pytest
 
 from tests.support import messages_api
 from tests.support.agent import reading, turns
+from tests.support.apis import CHAT, MESSAGES
 from tests.support.compacting_proxy import WIDE, settings
-from tests.support.messages import body
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer, text_turn
+from tests.support.scripted_upstream import answer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,14 +28,14 @@ CACHE_MARK = re.compile(r', "cache_control": \{[^}]*\}')
 class Chat:
     """A gateway to Anthropic's models, as OpenRouter is one."""
 
-    path = "/chat/completions"
+    spoken = CHAT
     tools = ({"type": "function", "function": {"name": "Read", "parameters": PARAMETERS}},)
 
     def __init__(self, model="anthropic/claude-opus-5.5", **more):
         self.more = {"model": model, "tools": self.tools, **more}
 
     def write(self, history):
-        return body(history, **self.more)
+        return self.spoken.write(history, **self.more)
 
     def answer_with_reasoning(self, message, signature):
         message["reasoning_details"] = [{"type": "reasoning.text", "text": "So.", "signature": signature}]
@@ -45,12 +45,6 @@ class Chat:
 
     def bare(self, message):
         return {key: value for key, value in message.items() if key not in ("reasoning_details", "thinking_blocks")}
-
-    def refuse(self, text):
-        return answer({"error": {"message": text, "code": 400}}, 400)
-
-    def answer_turn(self):
-        return text_turn("Go on.")
 
 
 class Gateway(Chat):
@@ -68,11 +62,8 @@ class Gateway(Chat):
 
 
 class Messages(Chat):
-    path = "/messages"
+    spoken = MESSAGES
     tools = ({"name": "Read", "input_schema": PARAMETERS},)
-
-    def write(self, history):
-        return messages_api.request(history, **self.more)
 
     def answer_with_reasoning(self, message, signature):
         message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": signature})
@@ -82,12 +73,6 @@ class Messages(Chat):
 
     def bare(self, message):
         return {**message, "content": [part for part in message["content"] if part["type"] != "thinking"]}
-
-    def refuse(self, text):
-        return answer({"type": "error", "error": {"type": "invalid_request_error", "message": text}}, 400)
-
-    def answer_turn(self):
-        return answer(messages_api.answer_text("Go on."))
 
 
 @dataclass
@@ -116,11 +101,11 @@ class Provider:
             is_bound = signature == self.sign(request.json, place) and self.follows(signature, before)
             if self.strict and not is_bound:
                 self.refused.append(place)
-                return self.api.refuse(REFUSAL.format(place))
+                return self.api.spoken.refuse(REFUSAL.format(place))
             before.append(signature)
         self.last = self.sign(request.json, len(messages))
         self.thoughts[self.last] = before
-        return self.api.answer_turn()
+        return self.api.spoken.reply()
 
     def follows(self, signature, before):
         written_behind = self.thoughts[signature]
@@ -143,7 +128,7 @@ class Provider:
         for number, message in enumerate(answers):
             if number in self.signed:
                 self.api.answer_with_reasoning(message, self.signed[number])
-        answer = await ask(proxy, json.dumps(value).encode(), self.api.path, headers={**KEY, **headers})
+        answer = await ask(proxy, json.dumps(value).encode(), self.api.spoken.path, headers={**KEY, **headers})
         self.signed[len(answers)] = self.last
         return answer
 
@@ -249,7 +234,7 @@ async def test_the_thoughts_of_a_model_that_binds_none_survive_a_rewrite(serve, 
     assert "created" in [answer.head.first("x-compaction") for answer in steps]
     sent = [request for request in fresh.requests if request.method == "POST"]
     assert [len(thoughts_of(request, api)) for request in sent] == list(range(len(HISTORIES)))
-    if api.path == "/messages":
+    if api.spoken.path == "/messages":
         assert [fault for request in sent for fault in messages_api.find_faults(request.body)] == []
 
 

@@ -4,34 +4,28 @@ import json
 
 import pytest
 
-from tests.support.agent import Agent, reading
-from tests.support.compacting_proxy import settings
+from tests.support.agent import reading
 from tests.support.messages import assistant, body, user
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import Upstream
-from tests.support.summary_model import ASKED, SMALL_WINDOW_SETTINGS, WINDOW, WORK, account, model, summary_calls
+from tests.support.summary_model import ASKED, WINDOW, WORK, account, model, summary_calls
 
 EARLY = WORK[:24]
 
 
 @pytest.fixture
-async def small_window_stack(serve, request):
-    """A proxy and an agent; the window is large enough for everything, unless the test says otherwise."""
-    async with Upstream(model()) as up:
-        config = settings(
-            default={**SMALL_WINDOW_SETTINGS, "summary": {**SMALL_WINDOW_SETTINGS["summary"], "max_tokens": 400}}
-        )
-        config["upstreams"][-1] = {"base_url": up.url, "window": getattr(request, "param", 200_000)}
-        async with serve(None, config=config) as proxy:
-            yield up, Agent(proxy, up, "sk-a")
+async def client(small_window_stack, request):
+    """An upstream and an agent; the window is large enough for everything, unless the test says otherwise."""
+    upstream = {"window": getattr(request, "param", 200_000)}
+    async with small_window_stack(model(), upstream=upstream, summary={"max_tokens": 400}) as (up, agent, _):
+        yield up, agent
 
 
 def text_of(answer):
     return json.loads(answer.body.data)["choices"][0]["message"]["content"]
 
 
-async def test_a_command_is_answered_by_the_proxy_and_its_block_applies_from_then_on(small_window_stack):
-    up, agent = small_window_stack
+async def test_a_command_is_answered_by_the_proxy_and_its_block_applies_from_then_on(client):
+    up, agent = client
     await agent.send(EARLY)
     command = await agent.send([*EARLY, *user("/compact the failing tests")])
     text = text_of(command.answer)
@@ -47,18 +41,18 @@ async def test_a_command_is_answered_by_the_proxy_and_its_block_applies_from_the
     assert len(up.requests) == 3
 
 
-async def test_a_command_with_nothing_to_do_says_so(small_window_stack):
-    up, agent = small_window_stack
+async def test_a_command_with_nothing_to_do_says_so(client):
+    up, agent = client
     command = await agent.send([*reading(0), *user("/compact")])
     assert text_of(command.answer).startswith("Nothing to compact")
     assert up.requests == []
 
 
 @pytest.mark.parametrize("length", [24, 40])
-@pytest.mark.parametrize("small_window_stack", [WINDOW], indirect=True)
-async def test_at_any_size_a_client_that_asks_by_name_gets_its_summary(small_window_stack, length):
+@pytest.mark.parametrize("client", [WINDOW], indirect=True)
+async def test_at_any_size_a_client_that_asks_by_name_gets_its_summary(client, length):
     """Below the trigger, and above it."""
-    up, agent = small_window_stack
+    up, agent = client
     work = WORK[:length]
     path, headers = "/chat/completions/compact", {"authorization": "Bearer sk-a"}
     answered = await ask(agent.proxy, body(work, focus="the parser"), path=path, headers=headers)
@@ -73,8 +67,8 @@ async def test_at_any_size_a_client_that_asks_by_name_gets_its_summary(small_win
     assert (again.compaction, len(summary_calls(up))) == ("applied", 3)
 
 
-async def test_a_path_gives_the_shortened_messages_back_and_keeps_nothing(small_window_stack):
-    up, agent = small_window_stack
+async def test_a_path_gives_the_shortened_messages_back_and_keeps_nothing(client):
+    up, agent = client
     sent = body(EARLY, focus="the parser")
     answer = await ask(agent.proxy, sent, path="/chat/completions/compact", headers={"authorization": "Bearer sk-a"})
     value = json.loads(answer.body.data)
@@ -98,8 +92,8 @@ async def test_a_path_gives_the_shortened_messages_back_and_keeps_nothing(small_
         (b'{"messages": [{"role": "user", "content": "hi"}], "focus": 3}', "`focus`"),
     ],
 )
-async def test_a_request_that_the_path_cannot_take_is_explained(small_window_stack, sent, says_what):
-    _, agent = small_window_stack
+async def test_a_request_that_the_path_cannot_take_is_explained(client, sent, says_what):
+    _, agent = client
     answer = await ask(agent.proxy, sent, path="/chat/completions/compact")
     error = json.loads(answer.body.data)["error"]
     assert answer.status == 400

@@ -87,8 +87,12 @@ def send(unnoticing, request):
     """Send as a client with a key of its own: the answer, and the requests that the upstream got for it."""
 
     async def send_to(script, body, path):
-        # The proxy may ask for models beside the request: that takes no turn of the script.
-        unnoticing.up.script = lambda asked: _reply_to(asked, script)
+        def reply_to(asked):
+            if asked.method != "POST":  # the proxy may ask for models: that takes no turn of the script
+                return answer({}, 404)
+            return script(asked) if callable(script) else script
+
+        unnoticing.up.script = reply_to
         unnoticing.up.forget()
         key = f"sk-{crc32(request.node.name.encode())}"
         reply = await ask(
@@ -97,12 +101,6 @@ def send(unnoticing, request):
         return reply, [asked.body for asked in unnoticing.up.requests if asked.method == "POST"]
 
     return send_to
-
-
-def _reply_to(asked, script):
-    if asked.method != "POST":
-        return answer({}, 404)
-    return script(asked) if callable(script) else script
 
 
 @pytest.mark.parametrize("rejection", RECOVERED, ids=lambda rejection: rejection[1][:40])

@@ -86,14 +86,10 @@ def agents(stack):
     return {team: Agent(proxy, up, key) for team, key in keys.items()}
 
 
-def header(request, name):
-    return next((value.decode() for key, value in request.headers if key.lower() == name.encode()), None)
-
-
 async def test_a_team_with_an_upstream_and_a_key_of_its_own_gets_these(agents):
     await agents["own"].send(WORK[:2], model="anything")
     (request,) = agents["own"].up.requests
-    assert header(request, "authorization") == "Bearer sk-green"
+    assert request.header("authorization") == "Bearer sk-green"
     await until(lambda: log_of(agents["own"].proxy, "request", team="own", upstream="lab"))
 
 

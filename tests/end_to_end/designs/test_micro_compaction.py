@@ -84,19 +84,13 @@ TODAYS_TOOLS = (
 )
 
 
-@pytest.mark.parametrize("policy", ["j-cli", "default"])
-async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names(agent, policy):
-    state = [call(name, out=f"{name}: {LARGE}", about=name) for name in TODAYS_TOOLS]
+@pytest.mark.parametrize(("policy", "tools"), [("j-cli", (*TODAYS_TOOLS, "Agent")), ("default", TODAYS_TOOLS)])
+async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names(agent, policy, tools):
+    """Reports of sub-agents stay under the design that keeps tasks."""
+    state = [call(name, out=f"{name}: {LARGE}", about=name) for name in tools]
     step = await agent.send(working(*state, *bashes(120, out="\n".join([LARGE] * 2))), model=policy)
     assert step.compaction == "created"
-    assert results(step.messages)[: len(state)] == [f"{name}: {LARGE}" for name in TODAYS_TOOLS]
-
-
-async def test_row_2_the_reports_of_sub_agents_stay_under_the_design_that_keeps_tasks(agent):
-    report = call("Agent", out=LARGE, prompt="Look around.")
-    step = await agent.send(working(report, *bashes(120, out="\n".join([LARGE] * 2))), model="j-cli")
-    assert step.compaction == "created"
-    assert results(step.messages)[0] == LARGE
+    assert results(step.messages)[: len(state)] == [f"{name}: {LARGE}" for name in tools]
 
 
 async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(up, alone):

@@ -328,28 +328,6 @@ async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_ca
     assert sent[1]["content"] in "".join(copied)
 
 
-async def test_row_34_what_an_unknown_caller_sent_can_be_read_once_the_upstream_has_accepted_it(up, alone):
-    read = []
-
-    def read_originals(request):
-        folder = request.json["originals"]
-        texts = [path.read_text() for path in Path(folder).glob("*.jsonl")] if folder else []
-        read.append((request.json["event"], "".join(texts)))
-        return answer(b"")
-
-    up.script = text_turn("Go on.")
-    async with Upstream(read_originals) as listener:
-        hooks = [{"events": ["compaction-started", "original-saved"], "url": listener.origin}]
-        async with alone(up, hooks=hooks, inherit="middleware", **SMALL, summary={"enabled": False}) as agent:
-            sent = chat_history(700)
-            step = await agent.send(sent)
-            await until(lambda: len(read) == 2)
-    assert step.compaction == "created"
-    assert read[0] == ("compaction-started", "")
-    assert read[1][0] == "original-saved"
-    assert sent[1]["content"] in read[1][1]
-
-
 @pytest.mark.seconds
 async def test_row_15_folded_messages_are_found_by_operators_and_by_the_model_alike(up, alone):
     find = called("recall_earlier_output", search="Albatross")

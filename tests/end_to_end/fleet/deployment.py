@@ -18,6 +18,7 @@ from tests.end_to_end.fleet.replicas import Replica
 from tests.support.object_store.faulty_relay import FaultyRelay, faulty_relay
 from tests.support.object_store.server import BUCKET, S3, s3_server
 from tests.support.redis_server import RedisServer, running
+from tests.support.scripted_upstream import Upstream
 
 REPLICAS = 3
 AGENTS = 200
@@ -31,6 +32,7 @@ class Fleet:
 
     place: Path
     model: Model
+    up: Upstream
     redis: RedisServer
     s3: S3
     relay: FaultyRelay
@@ -43,9 +45,9 @@ class Fleet:
     faults: Counter[str] = field(default_factory=Counter)
 
 
-def configuration(model: Model, redis: RedisServer, relay: FaultyRelay) -> dict[str, Any]:
+def configuration(up: Upstream, redis: RedisServer, relay: FaultyRelay) -> dict[str, Any]:
     return {
-        "upstreams": [{"base_url": model.url, "window": 1_000_000, "key": "env:UPSTREAM_KEY"}],
+        "upstreams": [{"base_url": up.url, "window": 1_000_000, "key": "env:UPSTREAM_KEY"}],
         "policies": {"default": {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}},
         "teams": {team: {} for team in TEAMS},
         "state": {"url": redis.url},
@@ -62,14 +64,15 @@ def configuration(model: Model, redis: RedisServer, relay: FaultyRelay) -> dict[
 
 async def fleet(place: Path, seconds: float, agents: int, pause: float) -> Fleet:
     async with AsyncExitStack() as stack:
-        model = await stack.enter_async_context(Model())
+        model = Model()
+        up = await stack.enter_async_context(Upstream(model))
         redis = stack.enter_context(running(place))
         s3 = stack.enter_context(s3_server(place))
         relay = stack.enter_context(faulty_relay(s3.url))
-        config = configuration(model, redis, relay)
+        config = configuration(up, redis, relay)
         secrets = {"UPSTREAM_KEY": "sk-fleet", "S3_KEY": s3.key, "S3_SECRET": s3.secret}
         replicas = [Replica(place / f"replica-{n}", config, secrets) for n in range(REPLICAS)]
-        made = Fleet(place, model, redis, s3, relay, replicas, config)
+        made = Fleet(place, model, up, redis, s3, relay, replicas, config)
         for replica in replicas:
             await replica.start()
         await _run_load(made, seconds, agents, pause)
@@ -89,15 +92,16 @@ async def _run_load(made: Fleet, seconds: float, agents: int, pause: float) -> N
     async with asyncio.TaskGroup() as beside:
         beside.create_task(made.clients.work(agents))
         beside.create_task(made.faults_injected.run())
-        beside.create_task(_clear_relay_log(made))
+        beside.create_task(_forget_requests(made))
         await asyncio.sleep(seconds)
         made.clients.over = True
 
 
-async def _clear_relay_log(made: Fleet) -> None:
-    """What passed by the weather is not wanted here, and half an hour of it would fill the memory."""
+async def _forget_requests(made: Fleet) -> None:
+    """Half an hour of what the relay and the upstream remember would fill the memory."""
     while not made.clients.over:
         made.relay.asked.clear()
+        made.up.forget()
         await asyncio.sleep(5)
 
 

@@ -30,7 +30,7 @@ def main() -> int:
         slices.mkdir(parents=True, exist_ok=True)
         found = play_slices(slices, "chat", play, args.first_seed, args.histories)
         others = {
-            name: play_slices(slices, name, partial(play_api, name), args.first_seed, args.histories // 2)
+            name: play_slices(slices, name, partial(apis.play, name), args.first_seed, args.histories // 2)
             for name in apis.APIS
         }
     text = report(found) + report_apis(others)
@@ -41,10 +41,6 @@ def main() -> int:
     if args.markdown:
         args.markdown.write_text(text)
     return 1 if faults else 0
-
-
-async def play_api(name: str, place: Path, seeds: range) -> Findings:
-    return await apis.play(place, name, seeds)
 
 
 def play_slices(

@@ -1,6 +1,6 @@
 """The same generated conversations in the other two APIs, before an upstream that speaks them.
 
-found = await play(place, MESSAGES, range(40))
+found = await play("Messages", place, range(40))
 assert found.faults == []
 """
 
@@ -156,6 +156,6 @@ class Run(run.Run):
         self.note(LONGER, where, len(left) > len(body))
 
 
-async def play(place: Path, name: str, seeds: Sequence[int], *, histories: int | None = None) -> Findings:
+async def play(name: str, place: Path, seeds: Sequence[int], *, histories: int | None = None) -> Findings:
     """These conversations in this API."""
     return await run.play(place, seeds, histories=histories, provider=partial(Provider, APIS[name]), run=Run)

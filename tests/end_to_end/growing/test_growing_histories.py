@@ -26,7 +26,7 @@ async def test_two_hundred_histories(tmp_path):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("api", apis.APIS)
 async def test_histories_of_each_api(api, tmp_path):
-    found = await apis.play(tmp_path, api, range(1_000, 1_006))
+    found = await apis.play(api, tmp_path, range(1_000, 1_006))
     assert not found.faults, "\n".join(map(str, found.faults[:20]))
     assert found.tally["histories"] >= 54
     assert found.tally["created"] >= 2

@@ -73,8 +73,8 @@ async def test_a_recall_is_answered_within_the_request_and_the_client_sees_one_m
 
 async def test_the_log_says_what_was_recalled(ask, stack):
     step, _ = await ask(recalls(messages="3") + recalls(search="part_0_"), text_turn("So."), streams=False)
-    await until(lambda: log_of(stack.proxy, "recall-answered", conversation=step.header("x-compaction-conversation")))
-    (line,) = log_of(stack.proxy, "recall-answered", conversation=step.header("x-compaction-conversation"))
+    conversation = step.header("x-compaction-conversation")
+    (line,) = await until(lambda: log_of(stack.proxy, "recall-answered", conversation=conversation))
     assert (line["number"], line["calls"]) == (1, 2)
     assert line["returned_bytes"] > len(WORK[3]["content"])
 

@@ -288,7 +288,7 @@ async def test_silence_after_the_headers_of_a_stream_is_filled_with_comments(up,
 
 async def test_a_stream_whose_length_was_announced_arrives_whole_beside_comments(up, proxy):
     """Some gateways between collect a stream, and say how long it is."""
-    up.script = stream(delta(content="Hi"), pause(3 * HEARTBEAT_SECONDS), finish(), DONE).with_framing("length")
+    up.script = stream(delta(content="Hi"), pause(3 * HEARTBEAT_SECONDS), finish(), DONE, framing="length")
     reply = await ask(proxy, chat(stream=True))
     assert b"\n:" in reply.body.data
     assert reply.body.data.endswith(DONE)

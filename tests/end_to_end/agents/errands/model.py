@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.end_to_end.agents.agent import Agent
 from tests.end_to_end.agents.errands.plan import DAY, STEPS, WORD, Await, Delegate, Run, Step, thought_of
 from tests.end_to_end.agents.model import body_of, is_chat, last_step, render, summarize, texts, tokens_of
 from tests.support.completions import Call, Turn, text_turn
@@ -20,23 +21,25 @@ _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How an agent is told to act: tools by their names, as if a model had chosen them."""
+class Operator:
+    """An agent, and how it is told to act: tools by their names, as if a model had chosen them."""
 
+    agent: Agent
     act: Callable[[Step], Turn]
     await_with: Callable[[str], Turn] | None = None
     """Fetches the report of the sub-agent of this id, where that takes a call."""
     closes: Callable[[str], Turn] = text_turn
+    window: int = 128_000
 
 
-def errand_model(manner: Manner) -> Callable[[Request], Reply]:
+def errand_model(operator: Operator) -> Callable[[Request], Reply]:
     def script(request: Request) -> Reply:
         if not is_chat(request):
             return answer({"error": {"message": "There is nothing here."}}, 404)
         body = body_of(request)
         delegate = delegate_of(body)
         step = last_step(body) + 1 if is_work(body) else None
-        turn = next_turn(body, step, manner, delegate)
+        turn = next_turn(body, step, operator, delegate)
         calls = [
             {"type": "function", "id": f"call{_mark(body, step)}{at:02}", "function": _find_tool(call, body)}
             for at, call in enumerate(turn.tool_calls)
@@ -46,20 +49,20 @@ def errand_model(manner: Manner) -> Callable[[Request], Reply]:
     return script
 
 
-def next_turn(body: Mapping[str, Any], step: int | None, manner: Manner, delegate: Delegate | None) -> Turn:
+def next_turn(body: Mapping[str, Any], step: int | None, operator: Operator, delegate: Delegate | None) -> Turn:
     if delegate is not None:
         has_looked = any(message["role"] == "tool" for message in body["messages"])
-        return text_turn(delegate.report) if has_looked else manner.act(Run(delegate.command))
+        return text_turn(delegate.report) if has_looked else operator.act(Run(delegate.command))
     if step is None:
         return text_turn(summarize(dict(body), WORD))
     if step >= STEPS:
-        return manner.closes(f"All errands are done.\n{WORD}")
+        return operator.closes(f"All errands are done.\n{WORD}")
     said = text_turn(f"Step {step}: {thought_of(step)}\n")
     action = DAY.steps[step]
-    if isinstance(action, Await) and manner.await_with is not None:
+    if isinstance(action, Await) and operator.await_with is not None:
         ids = [found for text in texts(dict(body), "tool") for found in _AGENT_ID.findall(text)]
-        return said + manner.await_with(ids[-1])
-    return said + manner.act(action)
+        return said + operator.await_with(ids[-1])
+    return said + operator.act(action)
 
 
 def delegate_of(body: Mapping[str, Any]) -> Delegate | None:

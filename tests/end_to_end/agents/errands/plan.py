@@ -7,7 +7,6 @@ changes the world is a tool of its own where the agent has one for it, and other
 import json
 import shlex
 import shutil
-import subprocess
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.end_to_end.agents.errands import outputs
+from tests.end_to_end.agents.task import WORD, Read, commit_all
 
-WORD = "halcyon"
 MOST_OF_A_FILE = 18_000
 BRIEF = f"""\
 Work through today's errands of the shop, one after the other, as the run book in AGENTS.md has it. Do not stop in \
@@ -42,11 +41,6 @@ the next one.
 Read a file before you say what it does. Say in one sentence what you are about to do, then do it. Keep the log of the
 day short; whoever takes over reads the last page only.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,33 +78,28 @@ class Await:
 Step = Read | Run | Act | Delegate | Await
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
-    text: str
-    code: int = 0
-
-
 @dataclass
 class Errands:
     """The steps, and what each command prints."""
 
     steps: list[Step] = field(default_factory=list)
-    printed: dict[str, Printed] = field(default_factory=dict)
+    printed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The text and the exit code of each command."""
 
     def read(self, *names: str) -> None:
         self.steps += [Read(f"service/{name}.py") for name in names]
 
     def run(self, command: str, text: str, code: int = 0) -> None:
         self.steps.append(Run(command))
-        self.printed[command] = Printed(text, code)
+        self.printed[command] = text, code
 
     def act(self, tool: str, arguments: Mapping[str, Any], command: str, text: str, code: int = 0) -> None:
         self.steps.append(Act(tool, arguments, command))
-        self.printed[command] = Printed(text, code)
+        self.printed[command] = text, code
 
     def delegate(self, brief: str, command: str, text: str, report: str) -> None:
         self.steps += [Delegate(brief, command, report), Await()]
-        self.printed[command] = Printed(text)
+        self.printed[command] = text, 0
 
 
 def plan() -> Errands:
@@ -258,15 +247,13 @@ def make_workspace(place: Path) -> None:
             (place / step.path).write_text(_beginning(_source_of(library, step.path).read_text()))
     (place / ".gitignore").write_text("bin/\n")
     make_commands(place / "bin")
-    for arguments in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message", "The shop")):
-        who = ("-c", "user.name=A Tester", "-c", "user.email=tester@example.com")
-        subprocess.run(["git", *who, *arguments], cwd=place, check=True)
+    commit_all(place, "The shop")
 
 
 def make_commands(place: Path) -> None:
     place.mkdir()
     lines = {shlex.join(shlex.split(command)): printed for command, printed in DAY.printed.items()}
-    (place / "printed.json").write_text(json.dumps({line: (each.text, each.code) for line, each in lines.items()}))
+    (place / "printed.json").write_text(json.dumps(lines))
     program = place / "printer"
     program.write_text(
         _PROGRAM.format(python=shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or "/usr/bin/env python3")

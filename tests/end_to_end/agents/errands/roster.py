@@ -1,11 +1,11 @@
 """The agents that run the errands, and how the model of each acts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
-from tests.end_to_end.agents.errands.model import Manner
+from tests.end_to_end.agents.errands.model import Operator
 from tests.end_to_end.agents.errands.plan import BRIEF, Act, Delegate, Read, Step, make_workspace
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.roster import claude_code
@@ -15,15 +15,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 # Login shells forget the variable, so it is in their files too.
 PATHS = 'export PATH="$HOME/../repository/bin:$PATH"\n'
 SHELL_FILES = {".profile": PATHS, ".bash_profile": PATHS, ".bashrc": PATHS}
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """An agent with the way its model acts."""
-
-    agent: Agent
-    manner: Manner
-    window: int = 128_000
 
 
 def command_of(step: Step) -> str:
@@ -71,18 +62,10 @@ def by_copilot(step: Step) -> Turn:
 
 
 def operator(
-    name: str,
-    package: str,
-    start: Callable[[str], Start],
-    act: Callable[[Step], Turn],
-    *,
-    await_with: Callable[[str], Turn] | None = None,
-    closes: Callable[[str], Turn] = text_turn,
-    window: int = 128_000,
+    name: str, package: str, start: Callable[[str], Start], act: Callable[[Step], Turn], **more: Any
 ) -> Operator:
     habits = Habits(step_after_the_last, act, text_turn)  # type: ignore[arg-type]
-    agent = Agent(name, package, "", start, habits, furnish=make_workspace)
-    return Operator(agent, Manner(act, await_with, closes), window)
+    return Operator(Agent(name, package, "", start, habits, furnish=make_workspace), act, **more)
 
 
 def program(file: str, *, messages: bool = False) -> Callable[[str], Start]:

@@ -16,9 +16,9 @@ import pytest_asyncio
 from proxy.lab.replay.validity import find_breaches
 from tests.end_to_end.agents.agent import Work
 from tests.end_to_end.agents.errands.facts import DONE_ONCE, FACTS, texts, told_facts
-from tests.end_to_end.agents.errands.model import errand_model, main_requests
+from tests.end_to_end.agents.errands.model import Operator, errand_model, main_requests
 from tests.end_to_end.agents.errands.plan import STEPS, WORD
-from tests.end_to_end.agents.errands.roster import OPERATORS, Operator
+from tests.end_to_end.agents.errands.roster import OPERATORS
 from tests.end_to_end.agents.model import body_of, tokens_of
 from tests.end_to_end.agents.page import keep_errands
 from tests.end_to_end.agents.record import find_faults_of_its_api
@@ -66,7 +66,7 @@ def place(operator: Operator, tmp_path_factory) -> Place:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def direct_day(operator: Operator, place: Place) -> Day:
-    async with Upstream(errand_model(operator.manner)) as up:
+    async with Upstream(errand_model(operator)) as up:
         done = await operator.agent.work(up.url, place())
         return Day(done, main_requests(up.requests))
 
@@ -77,7 +77,7 @@ async def proxied_day(operator: Operator, place: Place, serve) -> Day:
 
 
 async def run_through_the_proxy(operator: Operator, place: Path, serve, window: int) -> Day:
-    async with Upstream(errand_model(operator.manner)) as up:
+    async with Upstream(errand_model(operator)) as up:
         config = {"upstreams": [{"base_url": up.url, "window": window}]}
         async with serve(None, config=config) as proxy:
             done = await operator.agent.work(proxy.url, place)
