@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from proxy.designs.strategies import PruneTools
 from proxy.history.chain import compute_chain
+from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE
 from proxy.recall.tool import RECALL
 from proxy.shorten.block import Block, Part
 from proxy.shorten.clear_results import ClearResults, DedupArrivals
@@ -190,6 +191,18 @@ def test_a_new_block_covers_one_message_more_than_the_one_before_at_its_place():
     assert state.with_draft(state.draft_up_to(8), "window").block.covers == 8
     assert state_of().with_draft(state_of().draft_up_to(7), "window").block.covers == 7
     assert state_of().with_draft(state_of().draft_up_to(11), "window").block.covers == 11
+
+
+@pytest.mark.parametrize(("block", "is_whole"), [(FOLDED, True), (Block(5, (Part(0, 5),)), False), (None, False)])
+def test_a_pointer_to_a_result_that_a_block_has_taken_is_the_text_again(block, is_whole):
+    edit = call("Edit", path="1.py", out=f"Done.{PROMISE}")
+    again = call("Read", path="1.py", out=POINTERS[0].example)
+    state = state_of(block, asked=request(*WORK, edit, again, user("And?")))
+    edited, reread = [message.text for message in state.view if message.is_result][-2:]
+    if is_whole:
+        assert (edited, reread) == ("Done.", f"{LATER_EDITS}1\n{BIG}")
+    else:
+        assert (edited, reread) == (f"Done.{PROMISE}", POINTERS[0].example)
 
 
 def test_a_block_holds_what_later_requests_need():
