@@ -148,10 +148,10 @@ def test_a_decision_says_what_was_done_and_why(memory, context, outcome, reason,
 def test_a_caller_is_known_by_what_is_stored_for_it():
     stored = [{}, {"last": LAST}, {"block_bytes": b""}]
     assert [conversation_of(memory, is_known=False).is_known for memory in stored] == [False, True, True]
-    plan, told = plan_untouched(ASKED, 1), Block(1, (), summary=TOLD)
+    untouched, told = plan_untouched(ASKED, 1), Block(1, (), summary=TOLD)
     unknown = conversation_of(is_known=False)
-    plans = (plan, replace(plan, block=BLOCK), replace(plan, block=told))
-    assert [unknown.may_store(each) for each in plans] == [False, False, True]
+    plans = (untouched, replace(untouched, block=BLOCK), replace(untouched, block=told))
+    assert [unknown.may_store(plan) for plan in plans] == [False, False, True]
     others = [None, replace(LAST, counter="other"), LAST]
     assert [conversation_of({"last": last}).count_refused_views() for last in others] == [0, 0, 2]
 

@@ -83,7 +83,7 @@ async def test_each_round_brings_the_results_of_the_one_before(relay, replies, r
     for request, wanted in zip(following, results, strict=True):
         for result, beginning in zip(list_results(request), wanted, strict=False):
             assert beginning in result
-        offered = [each["function"]["name"] for each in request.json["tools"]]
+        offered = [definition["function"]["name"] for definition in request.json["tools"]]
         is_last = len(following) == ROUNDS_MAX and request is following[-1]
         assert offered == (["Read"] if is_last else ["Read", COMPACT.name, RECALL.name])
         is_compacted = "Compacted: " in str(results[0]) and REFUSED not in wanted

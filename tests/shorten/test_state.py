@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.designs.strategies import PruneTools
+from proxy.history.calls import list_tool_names
 from proxy.history.chain import compute_chain
 from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE
 from proxy.recall.tool import RECALL
@@ -173,7 +174,7 @@ def test_the_tool_that_reads_again_is_offered_from_the_first_change_on_and_remov
         "pruned": state_of(pruned),
         "forced": state_of(pruned, asked=forced),
     }
-    offered = {name: [each["function"]["name"] for each in json.loads(state.tools)] for name, state in names.items()}
+    offered = {name: list_tool_names(state.tools) for name, state in names.items()}
     both, all_three = ["Bash", "Never"], ["Bash", "Never", RECALL.name]
     assert offered == {
         "left alone": both,
