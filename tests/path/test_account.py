@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from proxy.history.identity import Identity
 from proxy.path.actions import Delivered, Forwarding, StoreFact, TurnReport
 from proxy.path.conversation import Context, Conversation
-from proxy.path.planning import OVERFLOW_RETRY, USELESS_BLOCKS_MAX
+from proxy.path.planning import USELESS_BLOCKS_MAX
 from proxy.path.remedies import plan_untouched
 from proxy.path.remember import account, is_silently_cut
 from proxy.shorten.block import Block, LastRequest, Memory
@@ -98,7 +98,7 @@ def test_without_figures_there_is_no_price(usage):
         (MADE, 9_000, replace(LAST, requests_since_block=3), (2, 0)),
         (MADE, 5_000, replace(LAST, requests_since_block=3), (1, 0)),
         (MADE, 5_001, replace(LAST, requests_since_block=3), (2, 0)),
-        (replace(MADE, reason=OVERFLOW_RETRY), 9_001, LAST, (1, 3)),
+        (replace(MADE, reason="overflow_retry"), 9_001, LAST, (1, 3)),
         (replace(MADE, block=Block(1, (), reason="stride")), 9_001, LAST, (1, 3)),
         (SHORTER, 5_001, LAST, (1, 3)),
         (SHORTER, 5_000, LAST, (0, 3)),

@@ -262,10 +262,10 @@ def lose_at_random(compactor_under_test, chance):
     services = compactor_under_test.services
     for cache in (services.known_requests._requests, services.blocks._blocks):
 
-        def get(key, default=None, *, cache=cache, found=cache.get):
+        def get(key, *, cache=cache, found=cache.get):
             if chance.random() < 0.3:
                 cache.pop(key)
-            return found(key, default)
+            return found(key)
 
         cache.get = get
 

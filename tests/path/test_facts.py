@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.history.identity import Identity
-from proxy.path.conversation import FOCUS_UNUSED, SWITCHED_OFF, WINDOW_UNKNOWN, Context, Conversation
+from proxy.path.conversation import Context, Conversation
 from proxy.path.remedies import plan_untouched
 from proxy.shorten.block import Block, LastRequest, Memory, SummaryCandidate
 from proxy.shorten.economics import Calibration, Window
@@ -125,13 +125,13 @@ def test_a_summary_is_looked_for_if_the_upstream_may_count_twice_as_much(size, c
         ({}, {}, "none", "why", True),
         ({}, {"may_ask_usage": False}, "none", "why", False),
         ({}, {"mode": "off"}, "off", "why", False),
-        ({}, {"is_halted": True}, "off", SWITCHED_OFF, False),
+        ({}, {"is_halted": True}, "off", "switched-off", False),
         ({}, OBSERVED, "observed", "why", False),
         ({"block": BLOCK}, OBSERVED, "none", "why", False),
         ({"block": BLOCK, "observed": True}, OBSERVED, "observed", "why", False),
         ({"block": BLOCK}, {"mode": "force", "focus": "docs"}, "none", "why", True),
-        ({"block": BLOCK}, {"mode": "force", "focus": "ci"}, "none", FOCUS_UNUSED, True),
-        ({}, {"mode": "force", "focus": "ci"}, "none", FOCUS_UNUSED, True),
+        ({"block": BLOCK}, {"mode": "force", "focus": "ci"}, "none", "focus-unused", True),
+        ({}, {"mode": "force", "focus": "ci"}, "none", "focus-unused", True),
         ({}, {"focus": "ci"}, "none", "why", True),
         ({}, {"window": Window(output=1)}, "none", "why", True),
     ],
@@ -142,7 +142,7 @@ def test_a_decision_says_what_was_done_and_why(memory, context, outcome, reason,
     assert (decision.outcome, decision.reason, decision.asks_usage) == (outcome, reason, asks_usage)
     assert not conversation.describe(plan_untouched(ASKED, 2_500, "why")).asks_usage
     blind = conversation_of(window=Window())
-    assert blind.describe(plan_untouched(ASKED, 1)).reason == WINDOW_UNKNOWN
+    assert blind.describe(plan_untouched(ASKED, 1)).reason == "window-unknown"
 
 
 def test_a_caller_is_known_by_what_is_stored_for_it():
@@ -159,9 +159,9 @@ def test_a_caller_is_known_by_what_is_stored_for_it():
 @pytest.mark.parametrize(
     ("context", "is_large", "decided"),
     [
-        *(({"window": Window()}, True, ("none", WINDOW_UNKNOWN)), ({"window": Window()}, False, ("none", ""))),
+        *(({"window": Window()}, True, ("none", "window-unknown")), ({"window": Window()}, False, ("none", ""))),
         *(({}, True, ("none", "")), ({"mode": "off", "window": Window()}, True, ("off", ""))),
-        ({"is_halted": True, "window": Window()}, True, ("off", SWITCHED_OFF)),
+        ({"is_halted": True, "window": Window()}, True, ("off", "switched-off")),
         ({"rules": replace(RULES, trigger=0), "window": Window()}, True, ("none", "")),
     ],
 )
