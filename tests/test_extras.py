@@ -59,13 +59,7 @@ STATE, COLLECTOR = {"state": {"url": "redis://127.0.0.1:1/0"}}, {"otel": {"endpo
 CHECK, SERVE = ("check", "FILE"), ("serve", "--config", "FILE", "--port", "0", "--workers", "2")
 MISSING = [
     ("redis", STATE, CHECK, "state.url: shared state", "redis"),
-    (
-        "redis",
-        STATE,
-        ("serve", "--config", "FILE", "--port", "0", "--workers", "2"),
-        "state.url: shared state",
-        "redis",
-    ),
+    ("redis", STATE, SERVE, "state.url: shared state", "redis"),
     ("opentelemetry", COLLECTOR, CHECK, "otel.endpoint: OpenTelemetry", "otel"),
     ("google.protobuf", COLLECTOR, CHECK, "otel.endpoint: OpenTelemetry", "otel"),
 ]
