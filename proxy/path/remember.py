@@ -421,6 +421,8 @@ def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: f
 
 def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -> int:
     unchanged_tokens = _count_cached_unchanged(conversation, plan, now)
+    if not unchanged_tokens:
+        return 0
     cached_tokens = max(0, plan.tokens_after - (plan.tokens_before - unchanged_tokens))
     if plan.action != "created" or not cached_tokens:
         return cached_tokens
