@@ -1,11 +1,7 @@
-"""The contract of a store, for every kind of it (kept.py): blocks. Time is the suite's own and moves when told to."""
+"""The contract of every kind of store (support/stores.py): blocks. Time is the suite's own and moves when told to."""
 
 from proxy.store.contract import Found
-
-
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
+from tests.support.stores import find_block
 
 
 async def test_without_a_block_nothing_is_found(store_kind):

@@ -1,16 +1,11 @@
-"""The contract of a store, for every kind of it (kept.py): facts, claims, documents, the secret, and many workers."""
+"""The contract of every kind of store (support/stores.py): facts, claims, documents, the secret, and many workers."""
 
 import asyncio
 
 import pytest
 
 from proxy.store.contract import SECRET_BYTES, Found
-from tests.support.stores import KINDS
-
-
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
+from tests.support.stores import KINDS, find_block
 
 
 async def test_a_fact_may_be_written_again(store_kind):
@@ -165,17 +160,13 @@ async def test_two_states_have_two_secrets(kind, place):
     await two.close()
 
 
-async def test_workers_see_each_others_blocks_facts_and_secret(shared_kind):
+async def test_workers_see_each_others_blocks_facts_secret_and_documents(shared_kind):
     one, two = shared_kind.store(), shared_kind.store()
     assert await one.load_secret() == await two.load_secret()
     await one.put_block("t/h1", b"block")
     await one.write_fact("t/window", b"128000", seconds=60)
     assert await two.find_first(["t/h1"], ["t/window"]) == (Found("t/h1", b"block"), Found("t/window", b"128000"))
     assert await two.put_block("t/h1", b"late") == b"block"
-
-
-async def test_workers_see_each_others_documents(shared_kind):
-    one, two = shared_kind.store(), shared_kind.store()
     assert await one.replace_document("keys", None, b"one")
     assert await two.read_document("keys") == b"one"
     assert await two.replace_document("keys", b"one", b"two")
@@ -209,17 +200,12 @@ async def test_a_lost_state_is_started_again(shared_kind):
 
 async def test_of_many_workers_at_once_one_wins_and_all_agree(shared_kind):
     stores = [shared_kind.store() for _ in range(4)]
-    results = await asyncio.gather(*(store.put_block("t/h1", b"worker %d" % n) for n, store in enumerate(stores * 8)))
-    assert len(set(results)) == 1
-
-
-async def test_of_many_workers_over_one_block_one_wins_and_all_agree(shared_kind):
-    stores = [shared_kind.store() for _ in range(4)]
-    await stores[0].put_block("t/h1", b"first")
-    puts = (store.put_block("t/h1", b"worker %d" % n, over=b"first") for n, store in enumerate(stores * 4))
-    results = set(await asyncio.gather(*puts))
-    assert len(results) == 1
-    assert results != {b"first"}
+    await stores[0].put_block("t/old", b"first")
+    for key, over in (("t/new", None), ("t/old", b"first")):
+        puts = (store.put_block(key, b"worker %d" % n, over=over) for n, store in enumerate(stores * 8))
+        results = set(await asyncio.gather(*puts))
+        assert len(results) == 1
+        assert results != {b"first"}
 
 
 async def test_of_many_workers_that_claim_a_fact_one_succeeds(shared_kind):

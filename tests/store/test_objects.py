@@ -28,9 +28,6 @@ from tests.support.verification import duplicates, torn, verify
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
 
-# --- once, and whole -------------------------------------------------------------------------------------------------
-
-
 async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(
     writing, bucket, spool, stored_conversations
 ):
@@ -118,9 +115,6 @@ async def test_files_that_leave_the_spool_during_a_read_are_not_missed(writing, 
     assert len(read_transcript(seen).messages) == len(messages(TURNS[3]))
 
 
-# --- whose -----------------------------------------------------------------------------------------------------------
-
-
 async def test_every_object_name_begins_with_its_tenant_and_reveals_no_content(writing, bucket):
     strange = ["team-a", "team-b", "../../etc", "a/b", "Zebra Inc. <zebra@example.com>", "x" * 300, "tëam", ".pruned"]
     with writing() as writer:
@@ -151,9 +145,6 @@ async def test_a_spool_is_for_this_user_only(writing, spool):
         keep(writer, exchange(HELLO))
         modes = {stat.filemode(path.stat().st_mode) for path in [spool, *spool.rglob("*")]}
     assert modes == {"drwx------", "-rw-------"}
-
-
-# --- workers that come and go ----------------------------------------------------------------------------------------
 
 
 async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from proxy.store.contract import JUMP_SECONDS, SystemClock
+from proxy.store.contract import JUMP_SECONDS
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
@@ -117,15 +117,6 @@ def test_many_may_prune_at_once(bucket, spool, write):
 def test_without_bounds_nothing_is_asked(bucket, spool, relay):
     assert Archive(spool, bucket).prune(Retention(), time.time()) == 0
     assert relay.asked == []
-
-
-async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, write, monkeypatch):
-    write(recorded_turns(1))
-    monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
-    clock = SystemClock(lambda: time.time() + 2 * DAY)
-    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clock)
-    await until(lambda: not list(bucket.list_objects("team-a")))
-    uploads.close()
 
 
 async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, write, monkeypatch):

@@ -16,6 +16,7 @@ from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, ST
 from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, log_of, page, until
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import free_port
+from tests.support.stores import find_block
 
 pytestmark = needs_redis
 
@@ -23,11 +24,6 @@ pytestmark = needs_redis
 @pytest.fixture
 async def store(server, open_store):
     return open_store(server.url)
-
-
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
 
 
 async def seconds_to_failure(act):
@@ -199,18 +195,6 @@ async def test_a_restart_under_load_is_an_answer_or_a_store_that_is_out_and_noth
         server.start()
     await asyncio.gather(*working)
     await back(store)
-
-
-async def test_saved_values_are_back_after_a_restart(server, store):
-    await store.put_block("t/h1", b"block")
-    await store.replace_document("keys", None, b"document")
-    secret = await store.load_secret()
-    server.run("CONFIG", "SET", "save", "60 1")
-    server.stop()
-    server.start()
-    await back(store)
-    assert await find_block(store, "t/h1") == Found("t/h1", b"block")
-    assert (await store.load_secret(), await store.read_document("keys")) == (secret, b"document")
 
 
 async def test_a_connection_dropped_while_idle_fails_no_call(server, store):

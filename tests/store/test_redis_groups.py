@@ -9,14 +9,10 @@ from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.redis import peek
 from tests.support.redis_groups import sentinels
 from tests.support.redis_server import needs_redis
+from tests.support.stores import find_block
 
 pytestmark = [needs_redis, pytest.mark.timeout(120)]
 FAILOVER_SECONDS = 60.0
-
-
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
 
 
 async def seconds_until(act, within):

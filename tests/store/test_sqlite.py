@@ -173,14 +173,6 @@ async def test_a_file_that_breaks_again_and_again_makes_the_store_unavailable(st
     assert await store.put_block("t/h1", b"block") == b"block"
 
 
-async def test_a_removed_file_is_created_again(store, path):
-    await store.put_block("t/h1", b"block")
-    for file in path.parent.iterdir():
-        file.unlink()
-    assert await store.put_block("t/h1", b"again") == b"again"
-    assert path.exists()
-
-
 @pytest.mark.parametrize("ends", [("", "-wal"), ("", "-wal", "-shm"), ("-shm",)])
 async def test_a_file_that_was_truncated_is_filled_again(store, path, warnings, ends):
     await store.put_block("t/h1", b"block")

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import stat
 import threading
 import time
 from pathlib import Path
@@ -46,9 +47,6 @@ def raw(folder):
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*.jsonl")))
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_conversation_is_one_file(tmp_path):
     with originals(tmp_path) as writer:
         keep(writer, *growing(12))
@@ -90,12 +88,11 @@ def test_with_fsync_always_lines_are_synced_before_they_count_as_written(tmp_pat
     assert duplicates(find_only(tmp_path)) == 0
 
 
-def test_every_folder_is_for_this_user_only(tmp_path):
+def test_every_folder_and_file_is_for_this_user_only(tmp_path):
     with originals(tmp_path / "state" / "originals") as writer:
         keep(writer, exchange(HELLO))
-    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
-    assert len(made) == 4
-    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
+    modes = [stat.filemode(path.stat().st_mode) for path in sorted(tmp_path.rglob("*"))]
+    assert modes == ["drwx------"] * 4 + ["-rw-------"]
 
 
 def test_two_at_once_do_not_write_the_same(tmp_path):
@@ -144,9 +141,6 @@ async def test_an_internal_fault_is_counted_and_the_next_history_is_written(tmp_
     assert texts(find_only(tmp_path).messages.values()) == ["hi"]
 
 
-# --- heads, secrets, answers -----------------------------------------------------------------------------------------
-
-
 def test_every_message_knows_under_which_system_prompt_it_came(tmp_path):
     with originals(tmp_path) as writer:
         keep(
@@ -158,7 +152,7 @@ def test_every_message_knows_under_which_system_prompt_it_came(tmp_path):
     found = find_only(tmp_path)
     led = [texts(found.head_of(text)) for text in found.messages.values()]
     assert led == [["Monday."], ["Tuesday."], ["Monday."]]
-    assert len(found.heads) == 2
+    assert len(found.heads) == raw(tmp_path).count(b'"head"') == 2
 
 
 def test_a_secret_in_a_message_reaches_no_file_and_its_link_covers_the_original(tmp_path):
@@ -187,11 +181,11 @@ def test_without_redaction_everything_stays(tmp_path):
 
 
 def test_the_link_of_a_message_on_several_lines_covers_all_of_them(tmp_path):
-    pretty = json.dumps({"model": "m", "messages": user("hi")}, indent=1).encode()
+    pretty = json.dumps({"model": "m", "messages": user("a\nb")}, indent=1).encode().replace(b"\n", b"\r\n")
     with originals(tmp_path) as writer:
         keep(writer, exchange(pretty))
     (text,) = find_only(tmp_path).messages.values()
-    assert text.altered == ("line-breaks",)
+    assert (texts([text]), text.altered) == (["a\nb"], ("line-breaks",))
     report = verify(find_only(tmp_path), KEY)
     assert (report.faults, report.derived, report.altered) == ((), 0, 1)
 
@@ -274,9 +268,6 @@ def test_a_piece_of_an_answer_that_found_no_room_makes_it_a_cut_one(tmp_path):
         assert recording.end(ended=True).result(timeout=60)
     (text,) = find_only(tmp_path).answers
     assert text.cut
-
-
-# --- reading and proving ---------------------------------------------------------------------------------------------
 
 
 FORK = chat(user("hi"), assistant("Hello."), user("No, this."))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from proxy.store.contract import Store, StoreLimits
+from proxy.store.contract import Found, Store, StoreLimits
 from proxy.store.memory_store import FallbackStore, MemoryStore
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
@@ -30,6 +30,11 @@ class Clock:
 
     def forward(self, seconds: float) -> None:
         self.now += seconds
+
+
+async def find_block(store: Store, *keys: str) -> Found | None:
+    block, _ = await store.find_first(keys)
+    return block
 
 
 def keep_state() -> None:
