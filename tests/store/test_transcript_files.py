@@ -184,6 +184,7 @@ def test_the_link_of_a_message_on_several_lines_covers_all_of_them(tmp_path):
     pretty = json.dumps({"model": "m", "messages": user("a\nb")}, indent=1).encode().replace(b"\n", b"\r\n")
     with originals(tmp_path) as writer:
         keep(writer, exchange(pretty))
+    assert b"\r" not in raw(tmp_path)
     (text,) = find_only(tmp_path).messages.values()
     assert (texts([text]), text.altered) == (["a\nb"], ("line-breaks",))
     report = verify(find_only(tmp_path), KEY)

@@ -69,6 +69,8 @@ REFUSED = {
         "bad_request",
     ),
     "two lengths": (raw_request(POST, b"content-length: 6", b"content-length: 7", body=b"123456"), 400, "bad_request"),
+    "one length twice": (raw_request(POST, *[b"content-length: 2"] * 2, body=b"{}"), 400, "bad_request"),
+    "a list of one length": (raw_request(POST, b"content-length: 2, 2", body=b"{}"), 400, "bad_request"),
     "no length": (raw_request(POST, f"content-length: {CANARY}".encode()), 400, "bad_request"),
     "a framing nobody knows": (raw_request(POST, b"transfer-encoding: gzip", body=b"x"), 400, "bad_request"),
     "chunked twice": (raw_request(POST, b"transfer-encoding: chunked, chunked", body=b"0\r\n\r\n"), 400, "bad_request"),
