@@ -8,21 +8,15 @@ from proxy.store.contract import SECRET_BYTES, Found
 from tests.support.stores import KINDS, find_block
 
 
-async def test_a_fact_may_be_written_again(store_kind):
+async def test_a_fact_may_be_written_again_and_ends_with_its_time(store_kind):
     store = store_kind.store()
-    await store.write_fact("t/window", b"128000", seconds=60)
-    await store.write_fact("t/window", b"131072", seconds=60)
-    assert await store.read_fact("t/window") == b"131072"
-    assert await store.read_fact("t/other") is None
-
-
-async def test_a_fact_ends_with_its_time(store_kind):
-    store = store_kind.store()
-    await store.write_fact("t/window", b"128000", seconds=60)
-    store_kind.forward(59)
-    assert await store.read_fact("t/window") == b"128000"
+    for value in (b"128000", b"131072"):
+        await store.write_fact("t/window", value, seconds=60)
+        store_kind.forward(59)
+        assert await store.read_fact("t/window") == value
     store_kind.forward(2)
     assert await store.read_fact("t/window") is None
+    assert await store.read_fact("t/other") is None
 
 
 async def test_block_and_fact_come_from_one_look_up(store_kind):
@@ -144,18 +138,14 @@ async def test_documents_blocks_and_facts_of_one_name_are_three_things(store_kin
     assert await store.read_document("t/h1") == b"document"
 
 
-async def test_the_secret_is_made_once(store_kind):
-    store = store_kind.store()
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_state_has_a_secret_of_its_own_that_is_made_once(kind, place):
+    one, two = kind(place()), kind(place())
+    store = one.store()
     secret = await store.load_secret()
     assert len(secret) == SECRET_BYTES
-    store_kind.forward(1_000_000)
-    assert await store.load_secret() == secret
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_two_states_have_two_secrets(kind, place):
-    one, two = kind(place()), kind(place())
-    assert await one.store().load_secret() != await two.store().load_secret()
+    one.forward(1_000_000)
+    assert await store.load_secret() == secret != await two.store().load_secret()
     await one.close()
     await two.close()
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import stat
-import threading
 import time
 from functools import partial
 
@@ -161,27 +160,15 @@ async def test_two_workers_that_leave_together_leave_nothing(writing, spool):
     with writing(upload_seconds=60.0) as one, writing(upload_seconds=60.0) as other:
         keep(one, exchange(HELLO))
         keep(other, exchange(chat(user("from the other"))))
-        leaving = [threading.Thread(target=each.close) for each in (one, other)]
-        for thread in leaving:
-            thread.start()
-        for thread in leaving:
-            thread.join()
+        await asyncio.gather(*(asyncio.to_thread(each.close) for each in (one, other)))
         assert pending_files(spool) == []
 
 
 async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, stored_conversations, spool):
     turns = [turn_request(turn, "Together") for turn in range(60)]
     with writing(upload_seconds=0.0) as one, writing(upload_seconds=0.0) as other:
-
-        def write_turns(writer, mine):
-            for turn in mine:
-                keep(writer, exchange(turn))
-
-        threads = [threading.Thread(target=write_turns, args=each) for each in ((one, turns), (other, turns))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        talk = [exchange(turn) for turn in turns]
+        await asyncio.gather(*(asyncio.to_thread(keep, writer, *talk) for writer in (one, other)))
         await wait_until_sent(spool)
         assert (one.faults, other.faults) == (0, 0)
     (found,) = stored_conversations()

@@ -2,8 +2,6 @@
 
 import socket
 import ssl
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -220,31 +218,6 @@ def test_a_server_that_is_no_object_store_is_reported(bucket, relay):
     assert fault(puts(bucket)).kind == "not an object store"
     relay.now = refuse_with(404, "<html>")
     assert "answers 404" in str(fault(lambda: list(bucket.list_objects())))
-
-
-WITHOUT = """
-import sys
-sys.modules["obstore"] = None
-from proxy.cli import main
-sys.exit(main(["serve", "--port", "0", "--config", sys.argv[1]]))
-"""
-
-
-@pytest.mark.seconds
-def test_without_the_extra_it_says_what_to_install(tmp_path):
-    (tmp_path / "proxy.yaml").write_text("transcripts: {dir: 's3://bucket'}\n")
-    command = [sys.executable, "-c", WITHOUT, str(tmp_path / "proxy.yaml")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
-    assert ended.returncode == 1
-    assert ended.stderr.count("\n") == 1
-    assert "transcripts.dir" in ended.stderr
-    assert "pip install '.[s3]'" in ended.stderr
-
-
-@pytest.mark.seconds
-def test_without_an_object_store_the_library_is_not_imported():
-    loaded = "import sys, proxy.server.worker, proxy.cli.transcripts; sys.exit('obstore' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", loaded], timeout=30, check=False).returncode == 0
 
 
 def test_a_store_that_cannot_be_opened_is_a_fault_of_the_configuration(monkeypatch):

@@ -333,16 +333,6 @@ async def test_a_disk_that_stalls_is_not_waited_for(path):
     await store.close()
 
 
-async def test_the_event_loop_runs_on_while_the_store_works(path):
-    store = SqliteStore(path, clock=SystemClock(lambda: time.sleep(0.1) or time.time()))
-    looking, turns = asyncio.create_task(store.find_first(["t/h1"])), 0
-    while not looking.done():
-        await asyncio.sleep(0.001)
-        turns += 1
-    assert turns > 20
-    await store.close()
-
-
 WRITER = """
 import asyncio, sys
 from pathlib import Path
