@@ -83,6 +83,22 @@ def test_a_closed_file_never_changes_and_the_next_turn_begins_another(write, pla
     assert len(ids(place / "current.jsonl")) == 2
 
 
+def test_only_what_is_old_or_large_is_closed(tmp_path, write, place, memory_bucket, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_SECONDS", 60.0)
+    uploads = Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=5.0, upload_bytes=10_000))
+    uploads._leaving.set()
+    uploads._thread.join(10)
+    write(1)
+    uploads._look()
+    monkeypatch.setattr(module.time, "monotonic", lambda at=time.monotonic: at() + 4.9)
+    uploads._look()
+    assert memory_bucket.objects == {}
+    monkeypatch.setattr(module.time, "monotonic", lambda at=time.monotonic: at() + 0.2)
+    uploads._look()
+    (name,) = memory_bucket.objects
+    assert re.fullmatch(f"team-a/{place.name}/{CLOSED}", name)
+
+
 def test_bytes_that_are_written_while_the_spool_is_measured_count_once(tmp_path, memory_bucket):
     uploads = Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=60.0))
     measuring = threading.Thread(target=uploads._look)
