@@ -109,11 +109,8 @@ def test_the_same_commands_say_the_same(disk_and_bucket, run, words):
 
 
 def test_several_tenants_with_one_conversation_are_separated(disk_and_bucket, run):
-    code, _, text = run("s3", "show", history_of(HELLO, "team-b").conversation[:1])
-    assert code in (0, 1)
     assert run("s3", "show", f"team-b/{history_of(HELLO, 'team-b').conversation}")[1].count("Hello") == 2
     assert "there is no conversation" in run("s3", "show", f"team-c/{NAME}")[2]
-    assert text == "" or "conversations begin with" in text
 
 
 def test_old_conversations_are_pruned_from_the_store(disk_and_bucket, run, bucket, monkeypatch):

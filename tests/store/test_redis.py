@@ -16,7 +16,7 @@ from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, ST
 from tests.support.proxy_client import PATIENCE_SECONDS, log_of, page, until
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import free_port
-from tests.support.stores import find_block
+from tests.support.stores import find_block, when_available
 
 pytestmark = needs_redis
 
@@ -36,22 +36,12 @@ async def seconds_to_failure(act):
     return None
 
 
-async def back(store, within=PATIENCE_SECONDS):
-    """Until it answers again: so long it took."""
-    began = time.monotonic()
-    while await seconds_to_failure(store.read_fact("t/any")) is not None:
-        assert time.monotonic() - began < within
-        await asyncio.sleep(0.02)
-    return time.monotonic() - began
-
-
 async def test_while_the_server_is_down_no_call_waits_and_afterwards_all_works(server, store):
     await store.put_block("t/h1", b"block")
     server.kill()
     assert sum([await seconds_to_failure(find_block(store, "t/h1")) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.start()
-    await back(store)
-    assert await store.put_block("t/h1", b"again") == b"again"
+    assert await when_available(lambda: store.put_block("t/h1", b"again")) == b"again"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -101,8 +91,7 @@ async def test_a_stuck_server_is_waited_for_once_by_all_and_by_no_later_call(ser
     assert STORE_TIMEOUT_SECONDS <= max(waited) < PATIENCE_SECONDS
     assert sum([await seconds_to_failure(store.load_secret()) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.resume()
-    await back(store)
-    assert len(await store.load_secret()) == SECRET_BYTES
+    assert len(await when_available(store.load_secret)) == SECRET_BYTES
 
 
 async def test_a_reply_that_arrived_while_the_loop_was_blocked_is_not_too_late(server, store):
@@ -165,7 +154,7 @@ async def test_a_restart_under_load_is_an_answer_or_a_store_that_is_out_and_noth
         await asyncio.sleep(0.05)
         server.start()
     await asyncio.gather(*working)
-    await back(store)
+    await when_available(store.load_secret)
 
 
 async def test_a_connection_dropped_while_idle_fails_no_call(server, store):
@@ -190,8 +179,7 @@ async def test_a_primary_that_became_a_replica_is_left_for_the_one_that_has_its_
     with pytest.raises(StoreUnavailable, match=r"READONLY.*primary"):
         await store.put_block("t/h2", b"block")
     server.run("REPLICAOF", "NO", "ONE")
-    await back(store)
-    assert await store.put_block("t/h2", b"block") == b"block"
+    assert await when_available(lambda: store.put_block("t/h2", b"block")) == b"block"
 
 
 async def test_a_redis_cluster_is_reported_as_one(tmp_path, open_store):

@@ -15,6 +15,7 @@ import pytest
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
 from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, may_write
 from tests.support.clocks import Clocks, even_clock
+from tests.support.stores import when_available
 
 DAY = 24 * 3600.0
 
@@ -218,22 +219,13 @@ async def locking_process(path):
     other.close()
 
 
-async def put_when_possible(store, key, value=b"block"):
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await store.put_block(key, value)
-            except StoreUnavailable:
-                await asyncio.sleep(0.01)
-
-
 async def test_a_file_locked_for_too_long_makes_the_store_unavailable_and_no_longer(path, locking_process, monkeypatch):
     monkeypatch.setattr("proxy.store.sqlite.BUSY_TIMEOUT_SECONDS", 0.05)
     store = SqliteStore(path)
     with pytest.raises(StoreUnavailable, match="locked"):
         await store.put_block("t/h2", b"block")
     locking_process.execute("rollback")
-    assert await put_when_possible(store, "t/h2") == b"block"
+    assert await when_available(lambda: store.put_block("t/h2", b"block")) == b"block"
     await store.close()
 
 
@@ -251,7 +243,7 @@ async def test_while_a_file_is_locked_only_the_first_call_waits(path, locking_pr
     assert not may_write(path)
     locking_process.execute("rollback")
     assert may_write(path)
-    assert await put_when_possible(store, "t/new") == b"block"
+    assert await when_available(lambda: store.put_block("t/new", b"block")) == b"block"
 
 
 @pytest.mark.seconds
@@ -316,7 +308,7 @@ async def test_a_write_that_was_given_up_is_not_made_later(path):
     behind = asyncio.create_task(store.put_block("t/behind", b"block"))
     assert {type(fault) for fault in await asyncio.gather(stuck, behind, return_exceptions=True)} == {StoreUnavailable}
     released.set()
-    assert await put_when_possible(store, "t/next") == b"block"
+    assert await when_available(lambda: store.put_block("t/next", b"block")) == b"block"
     assert await store.find_first(["t/behind"]) == (None, None)
     await store.close()
 
