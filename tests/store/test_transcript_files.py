@@ -20,7 +20,7 @@ from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import KEY, assistant, call, chat, system, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import exchange, find_only, history_of, keep, originals, texts, transcripts
-from tests.support.verification import duplicates, torn, verify
+from tests.support.verification import duplicates, verify
 
 CANARY = "sk-canary-7d1e5a"
 HELLO = chat(user("hi"))
@@ -302,26 +302,14 @@ def lines_of(folder):
     return path, path.read_bytes().splitlines(keepends=True)
 
 
-def test_a_clean_transcript_is_derived_link_by_link(forked_conversation):
-    report = verify(find_only(forked_conversation), KEY)
-    assert (report.faults, report.derived, report.altered, report.other_key) == ((), 4, 0, False)
-    assert verify(find_only(forked_conversation), None).derived == 0
-
-
-def test_a_message_that_was_changed_is_found(forked_conversation):
+def test_the_judge_finds_a_message_that_was_changed_and_one_that_is_missing(forked_conversation):
     path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join(lines).replace(b"And now?", b"And then?"))
     report = verify(find_only(forked_conversation), KEY)
     assert report.faults == (f"message {history_of(MORE).links[-1][:16]} is not what it was",)
-    assert verify(find_only(forked_conversation), None).faults == ()
-
-
-def test_a_line_that_is_missing_is_found_with_and_without_the_key(forked_conversation):
-    path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join(line for line in lines if b'"Hello."' not in line))
-    for key in (KEY, None):
-        assert len(verify(find_only(forked_conversation), key).faults) == 2
-        assert all("which is in no file" in fault for fault in verify(find_only(forked_conversation), key).faults)
+    report = verify(find_only(forked_conversation), KEY)
+    assert ["which is in no file" in fault for fault in report.faults] == [True] * 2
 
 
 @pytest.mark.parametrize("harm", [b"\0\0\0\0\n", b'{"v":1,"at":"x"}\n', b"{}\n", b'{"v":9,"at":"x","message":{}}\n'])
@@ -329,34 +317,6 @@ def test_an_unreadable_line_is_found(forked_conversation, harm):
     path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join([*lines[:2], harm, *lines[2:]]))
     assert verify(find_only(forked_conversation), KEY).faults == ("1 lines cannot be read",)
-
-
-def test_a_message_that_is_no_json_any_more_is_found_without_the_key(forked_conversation):
-    path, lines = lines_of(forked_conversation)
-    path.write_bytes(b"".join(lines).replace(b'"And now?"', b'"And now'))
-    assert "cannot be read" in verify(find_only(forked_conversation), None).faults[0]
-
-
-def test_a_system_prompt_that_was_changed_or_lost_is_found(tmp_path):
-    with originals(tmp_path) as writer:
-        keep(writer, exchange(chat(system("Be kind."), user("hi"))))
-    path, (head, text) = lines_of(tmp_path)
-    path.write_bytes(head.replace(b"kind", b"rude") + text)
-    assert "system prompt" in verify(find_only(tmp_path), KEY).faults[0]
-    path.write_bytes(text)
-    assert "under a system prompt that is in no file" in verify(find_only(tmp_path), KEY).faults[0]
-
-
-def test_a_torn_line_is_reported_and_is_no_fault(forked_conversation):
-    path, lines = lines_of(forked_conversation)
-    path.write_bytes(b"".join(lines)[:-20])
-    report = verify(find_only(forked_conversation), KEY)
-    assert (report.faults, torn(report.transcript)) == ((), 1)
-
-
-def test_where_no_link_can_be_derived_the_key_is_another(forked_conversation):
-    report = verify(find_only(forked_conversation), b"another key")
-    assert (report.faults, report.other_key, report.derived) == ((), True, 0)
 
 
 def test_the_cost_of_a_search_grows_with_what_is_searched(tmp_path):
