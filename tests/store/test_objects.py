@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import stat
 import time
 from functools import partial
 
@@ -137,13 +136,6 @@ async def test_equal_words_of_two_tenants_share_nothing(writing, bucket, stored_
         one.tenant: [json.loads(answer.message)["content"] for answer in one.answers] for one in stored_conversations()
     }
     assert answers == {"team-a": ["one"], "team-b": ["two"]}
-
-
-async def test_a_spool_is_for_this_user_only(writing, spool):
-    with writing(upload_seconds=60.0) as writer:
-        keep(writer, exchange(HELLO))
-        modes = {stat.filemode(path.stat().st_mode) for path in [spool, *spool.rglob("*")]}
-    assert modes == {"drwx------", "-rw-------"}
 
 
 async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):
