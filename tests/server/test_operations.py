@@ -525,11 +525,12 @@ async def test_a_reload_reaches_every_worker_and_one_that_is_started_again_has_t
     async with Upstream(text_turn("new")) as new, two_workers(serve, config_for(up, transcripts=before)) as proxy:
         rewritten(proxy, config_for(new, transcripts=after))
         await until(lambda: len(log_of(proxy, "config-reloaded")) == 2)
-        os.kill(min(workers_of(proxy)), signal.SIGKILL)
-        await until(lambda: len(log_of(proxy, "listening")) == 3)
         for _ in range(8):
             await ask(proxy, chat())
-        assert (len(up.requests), len(new.requests)) == (0, 8)
+        await kill_workers(proxy)
+        for _ in range(8):
+            await ask(proxy, chat())
+        assert (len(up.requests), len(new.requests)) == (0, 16)
         await until(lambda: [*(tmp_path / "before").rglob("*.jsonl")])
     assert not (tmp_path / "after").exists()
 
