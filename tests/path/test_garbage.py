@@ -28,7 +28,7 @@ REQUESTS = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def no_collector():
     gc.collect()
     gc.disable()
