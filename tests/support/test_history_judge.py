@@ -4,16 +4,8 @@ import json
 
 import pytest
 
-from proxy.shorten import fold
-from tests.support.growing_histories import CLOSING, OPENING, Conversation
+from tests.support.growing_histories import Conversation
 from tests.support.history_judge import breaches, changes, split_body
-
-
-def grown(seed, turns=12, *, sound=True):
-    conversation = Conversation(seed, sound)
-    for _ in range(turns):
-        conversation.grow()
-    return conversation
 
 
 def values(messages):
@@ -22,23 +14,14 @@ def values(messages):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_sound_conversation_has_no_breach_and_a_request_is_read_back_whole(seed):
-    conversation = grown(seed)
+    conversation = Conversation(seed)
+    for _ in range(12):
+        conversation.grow()
     assert breaches(values(conversation.messages)) == {}
     messages, members = split_body(conversation.body("m"))
     assert messages == conversation.messages
     assert members[0] == ("model", b'"m"')
     assert changes(messages, messages, pins=True) == []
-
-
-def test_the_imitated_frame_is_that_of_todays_notes():
-    assert (OPENING, CLOSING) == (fold.OPENING, fold.CLOSING)
-
-
-def test_other_conversations_have_breaches_of_many_kinds():
-    found = set()
-    for seed in range(60):
-        found |= set(breaches(values(grown(seed, sound=False).messages)))
-    assert {"result without call", "call without result", "arguments are no JSON", "user says nothing"} <= found
 
 
 def found_in(messages, change):
