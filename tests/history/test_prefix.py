@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from proxy.history.chain import compute_chain
 from proxy.history.columns import Columns
-from proxy.history.grouping import find_callers, find_group_starts, find_groups, list_callers
+from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
 from proxy.shorten.pipeline import Draft, bound_saving, find_worth, is_spared
 from proxy.shorten.rules import Rules
@@ -20,16 +20,6 @@ from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parse_request
 
 NOTHING = Message(b"{}", "user")
-
-
-@given(any_history)
-def test_groups_and_calls_are_continued_from_any_place(messages):
-    found = parse_request(body(messages)).body
-    starts, answered = tuple(find_group_starts(found)), list_callers(found)
-    for count in range(len(found) + 1):
-        assert (*starts[:count], *find_group_starts(found, starts[:count])) == starts
-        assert [*answered[:count], *find_callers(found, answered[:count])] == answered
-    assert [place for group in find_groups(found) for place in group] == list(range(len(found)))
 
 
 @given(any_history, st.integers(1, 20))
