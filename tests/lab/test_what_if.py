@@ -8,18 +8,15 @@ import sys
 import pytest
 
 from proxy.config.policies import Policy
+from tests.support.messages import assistant, call, history, user
 
 GIBIBYTE = 1024**3
 
 
 def lines(turns, size=2_000):
     """The originals of a conversation: each message with the link of the one before it."""
-    messages = [{"role": "user", "content": "go"}]
-    for turn in range(turns):
-        call = {"id": f"c{turn}", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"c{turn}", "content": f"{turn} " * (size // 4)})
-    messages.append({"role": "assistant", "content": "done"})
+    reads = [call("read", path="a.py", out=f"{turn} " * (size // 4)) for turn in range(turns)]
+    messages = history(user("go"), *reads, assistant("done"))
     rows = [
         {"v": 1, "at": f"{place + 1:032x}", "after": f"{place:032x}", "message": message, "under": []}
         for place, message in enumerate(messages)
