@@ -12,13 +12,13 @@ from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.replay_history import PROVIDER, same
 from proxy.lab.replay.replay_jobs import Job, replay_job
 from proxy.lab.replay.replay_values import PRICES
-from proxy.lab.replay.scoring import Judge, UpstreamModel
+from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summarizers import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.messages import assistant, call, user
-from tests.support.replay_cases import recorded_case
+from tests.support.replay_cases import PLAIN, conversation, recorded_case
 from tests.support.scripted_upstream import text_turn
 
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
@@ -166,10 +166,7 @@ async def test_a_real_model_is_asked_as_in_production(up):
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_a_plain_design_is_judged_like_any_policy(name):
-    case = recorded_case(*WORK)
-    judge = Judge(case)
-    for turn, sent in zip(case.turns, forward_all(case, trial(DESIGNS[name])), strict=True):
-        judge.score(turn, sent)
-    scores = judge.result(name).scores
+    (result,) = replay_job(Job(conversation(*WORK), [trial(DESIGNS[name])], PLAIN))
+    scores = result.scores
     assert scores.invalid == {}
     assert (scores.rewrites > 0) == (name in ("sliding-10", "batched-10k"))

@@ -89,11 +89,6 @@ def test_kept_headers_keep_their_order_and_repetitions(pairs):
     assert select_for_upstream(pairs) == tuple(pair for pair in pairs if pair[0] not in ("TE", "Host"))
 
 
-@given(LISTS)
-def test_hygiene_done_twice_is_hygiene_done_once(pairs):
-    assert select_for_upstream(select_for_upstream(pairs)) == select_for_upstream(pairs)
-
-
 def test_a_name_that_repeats_goes_out_in_its_first_spelling():
     pairs = (("Cookie", "a=1"), ("accept", "*/*"), ("cookie", "b=2"), ("COOKIE", "c=3"))
     assert select_for_upstream(pairs) == (("Cookie", "a=1"), ("accept", "*/*"), ("Cookie", "b=2"), ("Cookie", "c=3"))
