@@ -40,8 +40,17 @@ def spans(*pieces):
     return [(group.start, group.stop) for group in find_groups(request(*pieces).body)]
 
 
-def test_a_call_and_everything_that_answers_it_is_one_group():
-    assert spans(user("hi"), calls(*TWO), assistant("done"), user("thanks")) == [(0, 1), (1, 4), (4, 5), (5, 6)]
+@pytest.mark.parametrize(
+    ("pieces", "groups"),
+    [
+        ((user("hi"), calls(*TWO), assistant("done"), user("thanks")), [(0, 1), (1, 4), (4, 5), (5, 6)]),
+        (([{"role": "tool", "tool_call_id": "x", "content": ""}], user("hi")), [(0, 1), (1, 2)]),
+        ((user("hi"), system("mind this"), call("Read")), [(0, 1), (1, 2), (2, 4)]),
+    ],
+    ids=["a call and all that answers it", "an orphan", "an instruction in the midst"],
+)
+def test_what_is_one_group(pieces, groups):
+    assert spans(*pieces) == groups
 
 
 def test_a_late_result_draws_the_messages_before_it_into_its_group():
@@ -158,10 +167,6 @@ def test_an_observation_belongs_to_the_words_that_asked_for_it():
         request(user("hi"), assistant("run"), user("Observation: x"), assistant("ok")).body, OBSERVATIONS
     )
     assert [(each.start, each.stop) for each in find_groups(body)] == [(0, 1), (1, 3), (3, 4)]
-
-
-def test_an_orphan_is_a_group_of_its_own():
-    assert spans([{"role": "tool", "tool_call_id": "x", "content": ""}], user("hi")) == [(0, 1), (1, 2)]
 
 
 def test_a_cut_snaps_back_to_the_last_boundary():
@@ -289,10 +294,6 @@ def test_repair_leaves_results_of_one_message_in_the_order_in_which_they_came():
 def test_a_valid_history_is_not_repaired(messages):
     body = read_body(messages)
     assert all(one is other for one, other in zip(repair(body), body, strict=True))
-
-
-def test_instructions_in_the_midst_are_groups_too():
-    assert spans(user("hi"), system("mind this"), call("Read")) == [(0, 1), (1, 2), (2, 4)]
 
 
 def answered_backwards(count):
