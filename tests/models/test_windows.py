@@ -167,11 +167,10 @@ def test_prices_and_their_cliffs_are_per_million_tokens():
     assert window.cliffs == (PriceCliff(272_000, TokenPrices(10.0, 1.0, None, 45.0)),)
 
 
-@pytest.mark.parametrize("model", ["gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10"])
-def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on(model):
-    assert economics.compute_relative_prices(resolve_window(model)).ends_only
+ENDS_ONLY = ("gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10")
+EVERY_PREFIX = ("gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b")
 
 
-@pytest.mark.parametrize("model", ["gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b"])
-def test_other_caches_find_every_prefix(model):
-    assert not economics.compute_relative_prices(resolve_window(model)).ends_only
+@pytest.mark.parametrize("model", [*ENDS_ONLY, *EVERY_PREFIX])
+def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on_and_others_every_prefix(model):
+    assert economics.compute_relative_prices(resolve_window(model)).ends_only is (model in ENDS_ONLY)
