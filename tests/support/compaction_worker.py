@@ -75,10 +75,6 @@ class Worker:
         sent.driver.complete()
         return sent
 
-    def accept(self, sent):
-        """The upstream accepts what was decided before."""
-        sent.driver.accept()
-
     def considers(self, messages):
         """What is planned before any model is asked."""
         return planning.decide(self._state(messages))

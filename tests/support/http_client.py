@@ -30,10 +30,6 @@ class Head:
     def first(self, name: str) -> str | None:
         return next((value.decode("latin-1") for value in self.all(name)), None)
 
-    @property
-    def is_chunked(self) -> bool:
-        return (self.first("transfer-encoding") or "").lower() == "chunked"
-
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -75,7 +71,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 async def read_body(reader: asyncio.StreamReader, head: Head, *, until_close: bool) -> Body:
     """A body in whichever of the three framings; a connection that breaks leaves it not whole, and says no more."""
-    if head.is_chunked:
+    if (head.first("transfer-encoding") or "").lower() == "chunked":
         return await _read_chunks(reader)
     length = head.first("content-length")
     if length is not None:
