@@ -297,20 +297,14 @@ def test_a_valid_history_is_not_repaired(messages):
 
 
 def answered_backwards(count):
-    made = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(count)]
-    results = [{"role": "tool", "tool_call_id": each["id"], "content": "x"} for each in reversed(made)]
-    return parse_request(
-        written([*user("go"), {"role": "assistant", "content": None, "tool_calls": made}, *results])
-    ).body
+    names = [f"c{number}" for number in range(count)]
+    return made_of("user", "+".join(names), *(f"={name}" for name in reversed(names)))
 
 
 def unanswered_and_uncalled(count):
     """One message with calls that no result answers, and as many results of other calls."""
-    body = list(answered_backwards(count))
-    others = parse_request(
-        written([{"role": "tool", "tool_call_id": f"d{n}", "content": "x"} for n in range(count)])
-    ).body
-    return tuple(body[:2]) + others
+    numbers = range(count)
+    return made_of("user", "+".join(f"c{number}" for number in numbers), *(f"=d{number}" for number in numbers))
 
 
 def named_and_nameless(count):

@@ -74,21 +74,17 @@ def test_steps_that_do_not_say_what_a_message_is_worth_are_always_tried():
     assert state.bound_reach(Rules().fold) == float("inf")
 
 
-def count_tokens(raw):
-    return len(raw)
-
-
 def weigh(raw):
     return 2 * len(raw)
 
 
 def test_columns_that_a_request_did_not_use_are_forgotten():
     columns = Columns()
-    columns.token_sums((NOTHING, NOTHING), count_tokens)
+    columns.token_sums((NOTHING, NOTHING), len)
     columns.token_sums((NOTHING, NOTHING), weigh)
     later = Columns().follow(columns, 1)
-    assert later.count_summed(count_tokens) == 1
-    assert later.token_sums((NOTHING, NOTHING, NOTHING), count_tokens) == (2, 4, 6)
+    assert later.count_summed(len) == 1
+    assert later.token_sums((NOTHING, NOTHING, NOTHING), len) == (2, 4, 6)
     assert Columns().follow(later, 3).count_summed(weigh) == 0
 
 
@@ -96,13 +92,13 @@ def test_a_view_is_continued_up_to_its_first_other_message():
     one, other, new = (replace(NOTHING, start=place, stop=place + 1) for place in range(3))
     for messages, shared in (((one, other, new), 2), ((one, new), 1), ((new,), 0), ((one,), 1)):
         columns = Columns()
-        columns.continue_view((one, other), 2, None, 0).token_sums((one, other), count_tokens)
-        assert columns.continue_view(messages, 3, None, 0).count_summed(count_tokens) == shared
+        columns.continue_view((one, other), 2, None, 0).token_sums((one, other), len)
+        assert columns.continue_view(messages, 3, None, 0).count_summed(len) == shared
     # If the second message of the history is another one now, its part of the view may still be the same.
     columns = Columns()
-    columns.continue_view((one, other), 2, None, 0).token_sums((one, other), count_tokens)
+    columns.continue_view((one, other), 2, None, 0).token_sums((one, other), len)
     later = Columns().follow(columns, 1)
-    assert later.continue_view((one, other), 2, None, 0).count_summed(count_tokens) == 1
+    assert later.continue_view((one, other), 2, None, 0).count_summed(len) == 1
 
 
 def test_the_messages_of_a_block_are_found_again_in_the_last_view():

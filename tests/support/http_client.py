@@ -7,6 +7,7 @@ to see what really came, so the scripted upstream and the fidelity runner both r
 import asyncio
 from contextlib import closing
 from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 LONGEST_HEAD = 4 * 1024 * 1024
@@ -125,6 +126,14 @@ async def send(url: str, message: bytes, *, method: str = "POST") -> Answer:
     with closing(writer):
         writer.write(message)
         return await read_answer(reader, method)
+
+
+async def is_answered(url: str, message: bytes) -> bool:
+    """Whether a GET is answered well."""
+    try:
+        return (await send(url, message, method="GET")).status == HTTPStatus.OK
+    except OSError:
+        return False
 
 
 async def read_answer(reader: asyncio.StreamReader, method: str = "POST") -> Answer:
