@@ -1,10 +1,7 @@
 """OpenTelemetry: spans, logs and metrics of a running proxy, at a collector that decodes them; traces are continued."""
 
 import asyncio
-import os
-import signal
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import yaml
@@ -34,15 +31,6 @@ def config(up, collector, **more):
     return {"upstreams": [upstream], "otel": otel, "log": {"format": "json"}, **more}
 
 
-def by_kind(spans):
-    return {span.kind: span for span in spans}
-
-
-def kill_workers(proxy):
-    for worker in Path(f"/proc/{proxy.process.pid}/task/{proxy.process.pid}/children").read_text().split():
-        os.kill(int(worker), signal.SIGKILL)
-
-
 SERVER, CLIENT = 2, 3
 
 
@@ -62,7 +50,7 @@ async def test_a_request_is_a_span_and_its_call_another_in_the_trace_of_the_clie
     long = body(reading(60, size=2_000), model="gpt-4o")
     async with traced_proxy(serve, text_turn("Hi").using(prompt=9_000, cached=8_000)) as (proxy, up, collector):
         reply = await ask(proxy, long, headers={"traceparent": CLIENTS, "tracestate": "a=b", "authorization": "b"})
-        spans = by_kind(await collector.spans(2))
+        spans = {span.kind: span for span in await collector.spans(2)}
         (line,) = await until(lambda: log_of(proxy, "request"))
         (ended,) = log_of(proxy, "compaction-ended")
     assert reply.status == 200
