@@ -26,6 +26,7 @@ from tests.support.summary_model import (
     SMALL_WINDOW_SETTINGS,
     WINDOW,
     account,
+    answer_late,
     model,
     summary_calls,
     wait_until_asked,
@@ -146,7 +147,7 @@ async def test_the_same_turn_at_once_on_every_replica_makes_one_summary(small_wi
 
 async def test_all_requests_that_must_wait_share_one_summary(small_window_replicas):
     agents, up = small_window_replicas.agents("sk-b"), small_window_replicas.up
-    up.script = model(answer(text_turn(account()).completion()).after(1.0))
+    up.script = model(answer_late(text_turn(account()), 1.0))
     await agents[0].send(SEEN)
     up.forget()
     steps = await asyncio.gather(*(agent.send(BEYOND) for agent in agents * 3))

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 from proxy.config.policies import read_prompt
 from tests.support.agent import reading
 from tests.support.compacting_proxy import metric
 from tests.support.proxy_client import PATIENCE_SECONDS
-from tests.support.scripted_upstream import Reply, Turn, text_turn
+from tests.support.scripted_upstream import Turn, answer, pause, text_turn
 
 ASKED = "write a handover of this conversation"
 SECTIONS = read_prompt("structured").headings
@@ -37,7 +38,7 @@ def asks_for_summary(request) -> bool:
     return last.get("role") == "user" and ASKED in json.dumps(last["content"])
 
 
-def model(summary: Turn | Reply | None = None, turn: Turn | None = None):
+def model(summary: Turn | None = None, turn: Turn | None = None):
     """Answers agents with a turn, and requests for a summary with one."""
     values, turn = summary or text_turn(account()), turn or text_turn("Go on.")
 
@@ -46,6 +47,16 @@ def model(summary: Turn | Reply | None = None, turn: Turn | None = None):
         return found(request) if callable(found) else found
 
     return script
+
+
+def answer_late(turn: Turn, seconds: float):
+    """The same answer, so much later."""
+
+    def reply(_request):
+        whole = answer(turn.completion())
+        return replace(whole, parts=(pause(seconds), *whole.parts))
+
+    return reply
 
 
 def summary_calls(up):
