@@ -61,7 +61,7 @@ LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 PURE_PARTS = (
     "declaration.py", "history/", "shorten/", "designs/", "recall/",
     "summary/question.py", "models/names.py",
-    "models/thinking.py", "path/planning.py", "path/conversation.py", "path/actions.py", "path/remember.py",
+    "path/planning.py", "path/conversation.py", "path/actions.py", "path/remember.py",
     "path/remedies.py", "path/program.py",
 )  # fmt: skip
 NOT_CODE = {"__init__", "py.typed"}

@@ -13,8 +13,8 @@ from tests import ROOT
 
 BLOCKED = "import sys; sys.modules[{library!r}] = None; from proxy.cli import main; sys.exit(main(sys.argv[1:]))"
 LOADED = (
-    "import sys; from proxy.cli import main; main(sys.argv[1:]); "
-    "print(sorted({'redis', 'proxy.telemetry.otel'} & sys.modules.keys()))"
+    "import sys, proxy.server.worker, proxy.cli.transcripts; from proxy.cli import main; main(sys.argv[1:]); "
+    "print(sorted({'redis', 'obstore', 'proxy.telemetry.otel'} & sys.modules.keys()))"
 )
 
 
@@ -55,17 +55,13 @@ def test_no_text_installs_an_extra_from_an_index_that_does_not_have_the_proxy():
     assert [path.name for path in texts if "compaction-proxy[" in path.read_text(encoding="utf-8")] == []
 
 
+BUCKET = {"transcripts": {"dir": "s3://bucket"}}
 STATE, COLLECTOR = {"state": {"url": "redis://127.0.0.1:1/0"}}, {"otel": {"endpoint": "http://127.0.0.1:4318"}}
 CHECK, SERVE = ("check", "FILE"), ("serve", "--config", "FILE", "--port", "0", "--workers", "2")
 MISSING = [
     ("redis", STATE, CHECK, "state.url: shared state", "redis"),
-    (
-        "redis",
-        STATE,
-        ("serve", "--config", "FILE", "--port", "0", "--workers", "2"),
-        "state.url: shared state",
-        "redis",
-    ),
+    ("redis", STATE, SERVE, "state.url: shared state", "redis"),
+    ("obstore", BUCKET, SERVE, "transcripts.dir: an object store", "s3"),
     ("opentelemetry", COLLECTOR, CHECK, "otel.endpoint: OpenTelemetry", "otel"),
     ("google.protobuf", COLLECTOR, CHECK, "otel.endpoint: OpenTelemetry", "otel"),
 ]
@@ -84,7 +80,7 @@ def test_a_missing_library_is_named_in_one_line_with_what_to_install(  # noqa: P
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("library", ["redis", "opentelemetry"])
+@pytest.mark.parametrize("library", ["redis", "obstore", "opentelemetry"])
 def test_a_library_that_no_setting_asks_for_is_not_needed(tmp_path, library):
     assert run(BLOCKED.format(library=library), tmp_path, {}, *CHECK).returncode == 0
 

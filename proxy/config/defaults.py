@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from proxy.config.policies import Prompt
 from proxy.config.settings import Config
 
 _HEAD = """\
@@ -139,6 +140,9 @@ class _FileSchema(GenerateJsonSchema):
             if name in descriptions:
                 setting["description"] = descriptions[name]
         return {**group_schema, "type": ["object", "null"]}
+
+    def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 (the default of any setting)
+        return super().encode_default(str(dft) if isinstance(dft, Prompt) else dft)
 
     def field_title_should_be_set(self, _: Any) -> bool:  # noqa: ANN401 (a core schema of pydantic)
         return False

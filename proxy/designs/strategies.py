@@ -74,6 +74,8 @@ class DedupOld(Struct, frozen=True):
                 continue
             if later.cover(call) and self._may_clear(message, call, draft):
                 obsolete_ids.add(id(call))
+                if self.remove:
+                    continue
                 sentence = f"{render_call(call)} was called again; see its newer result below."
                 shorter[id(message)] = message.with_text(f"[Removed by the context proxy: {sentence}]", self.name)
         if self.remove:

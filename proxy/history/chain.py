@@ -104,7 +104,7 @@ def _rewrite_around(message: Message) -> bytes:
     """A long text is parsed only if it holds escapes."""
     raw, text = message.raw, message.content
     key, _, rest = raw.partition(text)
-    if not key.rstrip(b" :").endswith(b'"content"'):
+    if not key.rstrip(b" \t\r\n:").endswith(b'"content"'):
         return _rewrite(raw)
     before, separator, after = _rewrite(key + b"0" + rest).partition(b'"content":0')
     if not separator:

@@ -19,7 +19,7 @@ HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
 NOTE = "note"
 WORDS_KEPT = ("", "strip_attachments")
-"""After these a user's message is still a user's words; "" made none."""
+"""A user's message that one of these made is still a user's words; "" is the client's own message."""
 REPEATED = "dedup_arrivals"
 """Makes a result a pointer to an earlier, equal one."""
 

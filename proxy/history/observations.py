@@ -141,7 +141,8 @@ def _matches(text: str, patterns: Iterable[str]) -> bool:
 
 def _holds_answer(text: str) -> bool:
     """Cline and its kin put the answer of a person into an element of a result."""
-    return not {"<feedback>", "<answer>", "<user_message>"}.isdisjoint(text.split("\n"))
+    framed = f"\n{text}\n"
+    return "\n<feedback>\n" in framed or "\n<answer>\n" in framed or "\n<user_message>\n" in framed
 
 
 class _Environment:

@@ -258,13 +258,17 @@ class Tokenizer:
         """After this, `count` answers for each of them at once."""
         if sum(map(len, messages)) + 400 * len(messages) > LOOK_UP_BYTES:
             return await self._in_thread(messages)
+        known_counts = [self._counts.get(hash(message) ^ self._owner) for message in messages]
         new_bytes = 0
-        for message in messages:
-            if self._counts.get(hash(message) ^ self._owner) is None:
+        for message, count in zip(messages, known_counts, strict=True):
+            if count is None:
                 new_bytes += len(message)
         if new_bytes > INLINE_BYTES:
             return await self._in_thread(messages)
-        return list(map(self.count, messages))
+        counts = []
+        for message, count in zip(messages, known_counts, strict=True):
+            counts.append(self.count(message) if count is None else count)
+        return counts
 
     def count(self, message: bytes) -> int:
         """Remembered, or counted on the spot."""

@@ -93,6 +93,7 @@ class RequestDriver:
         self._sent_body: object = None
         self._instead: Forwarding | None = None
         self._is_accepted = False
+        self._step: Deliver | None = None
         self._acceptance: asyncio.Task[Send | Deliver | Finished] | None = None
         """Longer work on an accepted request: it goes on if the client leaves."""
 
@@ -144,6 +145,7 @@ class RequestDriver:
             else:
                 action = await driving
             if isinstance(action, Deliver):
+                self._step = action
                 return action
             if not isinstance(action, Send):
                 raise TypeError("a request is sent before it ends")
@@ -163,11 +165,16 @@ class RequestDriver:
         return opening.refusal is not None or opening.is_invalid
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:
-        acceptance = self._acceptance
+        acceptance, self._acceptance = self._acceptance, None
         if acceptance is not None:
-            if acceptance.done() and acceptance.exception() is not None:
-                return
-            await acceptance
+            try:
+                step = await acceptance
+            finally:
+                del acceptance  # its exception holds this frame
+        else:
+            step = self._step or await self._drive(self._life)
+        if not isinstance(step, Deliver):
+            return
         usage = read_usage(tail.usage())
         forwarded_tokens = self._find_forwarded_tokens()
         delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens, self._instead)

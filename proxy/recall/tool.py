@@ -274,10 +274,11 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
 
 
 def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
-    """From `17`, `"12-48"`, `"12 to 48"` or `[12, 48]`."""
+    """From `17`, `"12-48"`, `"12 to 48"`, `[12, 48]` or `"2,345"`."""
     if isinstance(value, dict):
         return None
-    numbers = re.findall(r"\d{1,9}", render_value(value)[:100])
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", render_value(value))  # `2,345`, as `_cut` writes it
+    numbers = re.findall(r"\d{1,9}", text)
     if not numbers:
         return None
     first, last = int(numbers[0]), min(upper_bound, int(numbers[-1]))

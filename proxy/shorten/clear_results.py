@@ -352,6 +352,10 @@ class ClearObservations(ClearResults, frozen=True):
         return message.is_observation
 
 
+_REASONING_MEMBERS = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
+_REASONING_MARKS = tuple([f'"{name}"'.encode() for name in (*_REASONING_MEMBERS, "thinking", "redacted_thinking")])
+
+
 class StripReasoning(Struct, frozen=True):
     """Remove the reasoning of old assistant messages."""
 
@@ -380,13 +384,11 @@ class StripReasoning(Struct, frozen=True):
             return False
         if (message.calls and not self.with_calls) or (message.signed and not self.signed):
             return False
-        raw = message.raw
-        return b'"reasoning' in raw or b'"thinking' in raw or b'"redacted_thinking"' in raw
+        return any(mark in message.raw for mark in _REASONING_MARKS)
 
     def strip(self, message: Message) -> Message:
         """As it is if nothing but reasoning would be left."""
-        members = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
-        raw = splice.remove_members(message.raw, members)
+        raw = splice.remove_members(message.raw, _REASONING_MEMBERS)
         content = splice.find_member(raw, "content")
         if content is None and not message.calls:
             return message

@@ -128,8 +128,10 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     @property
     def tools(self) -> bytes | None:
-        pruned_names = [name for name in self.block.pruned if name != self.request.forced_tool]
-        tools = remove_pruned_tools(self.request.tools, pruned_names)
+        tools = self.request.tools
+        if self.block.pruned:
+            pruned_names = [name for name in self.block.pruned if name != self.request.forced_tool]
+            tools = remove_pruned_tools(tools, pruned_names)
         # From the first block on for ever: in an upstream's cache the tools come before all else.
         if self.rules.recall_tool and (self.has_block or not self.is_untouched):
             return offer_tool(tools, self.rules.recall_tool, RECALL.name)

@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from mmap import mmap
-from operator import add
 from typing import Any, Literal
 from zlib import compress, decompress
 
@@ -313,7 +312,7 @@ class Metrics(Collector):
                 continue
             for labels, numbers in values_by_name.get(series.name, ()):
                 own = series.values.setdefault(tuple(labels), [0.0] * len(numbers))
-                own[:] = map(add, own, numbers)
+                own[:] = [first + second for first, second in zip(own, numbers, strict=True)]
 
     def render_page(self, snapshots: WorkerSnapshots | None = None) -> bytes:
         """Sum up all workers' snapshots; without any, render this worker's own numbers."""

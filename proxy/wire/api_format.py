@@ -309,7 +309,11 @@ def _is_figure(value: object) -> bool:
 
 
 def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> bytes:
-    end = source.rindex(b"]", *find_values(source)[key])
+    start, stop = find_values(source)[key]
+    if source[start : start + 1] == b'"':  # in Responses, a text is a message of the user
+        message = b'[{"role":"user","content":%b}]' % source[start:stop]
+        source, stop = splice.replace_bytes(source, start, stop, message), start + len(message)
+    end = source.rindex(b"]", start, stop)
     return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new_elements))
 
 

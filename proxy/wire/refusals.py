@@ -27,7 +27,7 @@ _LIMIT = (
     r"(?:\b(?:limit|max\w*|most|only|exceed\w*|than|over\b|beyond|window|capacity|allowance|n_ctx)"
     r"|<=|>|上限|最大|超过|超出)[^,;.\n]{0,40}"
 )
-_ROWS: tuple[tuple[Role, str], ...] = (  # N is the figure, all other words are in lower case
+_ROWS: tuple[tuple[Role, str], ...] = (  # N is the figure, perhaps in a new line; all other words are in lower case
     ("other", r"N ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)|\b(?:by|used:?) (?:\w+ )?N"),
     ("longest answer", rf"{_LIMIT}N (?:completion|output) tokens"),
     ("answer", rf"(?:{MAX_TOKENS}`?(?: is too \w+| of| \()?[=: ]*|\+ ?)N"),
@@ -41,7 +41,7 @@ _ROWS: tuple[tuple[Role, str], ...] = (  # N is the figure, all other words are 
     ("prompt", r"(?:prompt|input)(?: tokens)? \(N|n_prompt_tokens=N|N prompt tokens"),
     ("size", r"N"),
 )
-ROLES = tuple([(role, re.compile(words)) for role, words in _ROWS])
+ROLES = tuple([(role, re.compile(words.replace("N", r"\n?N"))) for role, words in _ROWS])
 
 
 class Figures(Struct, frozen=True):

@@ -102,7 +102,8 @@ def read_count(value: object) -> int | None:
 def says_truncated(tail: bytes) -> bool:
     """Its prompt was cut silently: by its finish reason, or a stream without choices."""
     # Within a text, the quotes would be escaped.
-    return b'"model_context_window_exceeded"' in tail or (b"[DONE]" in tail and b'"choices"' not in tail)
+    reason = rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"'
+    return re.search(reason, tail) is not None or (b"[DONE]" in tail and b'"choices"' not in tail)
 
 
 class UsageView(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 import resource
 import stat
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -53,13 +53,9 @@ def test_a_file_without_a_usable_key_opens_nothing_and_the_first_of_many_starts_
         file.parent.mkdir(parents=True)
         file.write_bytes(data)
     assert read_admin_key(config()) is None
-    found = []
-    starts = [threading.Thread(target=lambda: found.append(create_admin_key(config()))) for _ in range(8)]
-    for start in starts:
-        start.start()
-    for start in starts:
-        start.join()
-    assert [text for text in found if text is not None] == [read_admin_key(config())]
+    with ThreadPoolExecutor(8) as starts:
+        texts = list(starts.map(create_admin_key, [config() for _ in range(8)]))
+    assert [text for text in texts if text is not None] == [read_admin_key(config())]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert {path.name for path in file.parent.iterdir()} == {ADMIN_KEY_FILE}
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -41,16 +42,13 @@ def test_the_file_is_its_owners_alone(tmp_path):
 
 
 def test_of_many_concurrent_writers_none_loses_a_change(tmp_path):
-    def add():
+    def add(_):
         for _ in range(10):
             _, key = create_team_key("red", 1.0)
             Records(tmp_path).change(lambda known, key=key: known.with_key(key))
 
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(add, range(4)))
     records = Records(tmp_path)
     records.look()
     assert len(records.current.keys) == 40

@@ -240,18 +240,6 @@ async def test_only_the_user_of_the_proxy_can_read_what_it_stores(admin):
 
 
 @pytest.mark.seconds
-async def test_wrong_keys_are_in_the_audit_log_and_do_not_fill_the_activity_log(admin):
-    await admin.read_error(401, "GET", "/overview", key="cpa-not-the-key")
-    assert (await admin.read("/audit?limit=1"))["acts"][0]["outcome"] == "refused"
-    await asyncio.sleep(0.5)
-    log = ActivityLog(admin.proxy.state)
-    rows = log.query("select details from incidents where name = 'admin'")
-    log.close()
-    assert rows
-    assert not any('"refused"' in row["details"] for row in rows)
-
-
-@pytest.mark.seconds
 async def test_a_refused_configuration_says_why_until_it_is_right_again(admin):
     file = admin.proxy.place / "proxy.yaml"
     before, version = file.read_text(), (await admin.read("/configuration"))["version"]

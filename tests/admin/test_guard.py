@@ -15,8 +15,9 @@ from proxy.access.registry import ENDED_SESSIONS_MAX
 from proxy.admin import guard
 from proxy.admin.dispatch import ROUTES
 from proxy.config import Config, Secret
+from proxy.store.activity_log import ActivityLog
 from tests.support.admin_client import AdminClient, admin_config
-from tests.support.proxy_client import PATIENCE_SECONDS, whole_log
+from tests.support.proxy_client import PATIENCE_SECONDS, until, whole_log
 from tests.support.running_proxy import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
@@ -95,13 +96,18 @@ async def test_a_wrong_key_is_answered_late_and_the_right_one_is_not(admin):
     assert asyncio.get_running_loop().time() - began >= guard.WRONG_KEY_SECONDS
 
 
-async def test_a_wrong_key_is_written_to_the_audit_log(admin):
+async def test_a_wrong_key_is_written_to_the_audit_log_and_does_not_fill_the_activity_log(admin):
     await admin.read("/overview")
     assert await admin.read_error(401, "GET", "/overview", key="cpa-very-wrong")
     act = (await admin.read("/audit?limit=1"))["acts"][0]
     assert (act["act"], act["outcome"], act["address"]) == ("log in", "refused", "127.0.0.1")
     assert "cpa-very-wrong" not in (admin.proxy.state / "audit.jsonl").read_text()
     assert "cpa-very-wrong" not in await whole_log(admin.proxy)
+    await admin.read("/switches", method="PUT", body={"on": True})  # which is written down behind it
+    log, acts = ActivityLog(admin.proxy.state), "select details from incidents where name = 'admin'"
+    await until(lambda: "switch on" in str(log.query(acts)))
+    assert '"refused"' not in str(log.query(acts))
+    log.close()
 
 
 async def test_a_browser_gets_a_session_that_is_not_the_key(admin):

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.config import Policy
+from proxy.config.defaults import as_json_schema
 from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
 from proxy.shorten.summary import SummaryRules
 
@@ -89,3 +90,8 @@ def test_a_prompt_that_cannot_be_read_is_a_fault_that_does_not_repeat_it(told):
     with pytest.raises(ValidationError, match="the path of a text file that can be read") as refused:
         Policy.model_validate({"summary": {"prompt": told}})
     assert "canary" not in str(refused.value)
+
+
+def test_the_schema_has_the_default_prompt_by_its_name():
+    policy = as_json_schema()["$defs"]["SummaryConfig"]
+    assert policy["properties"]["prompt"]["default"] == "structured"

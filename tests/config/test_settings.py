@@ -128,6 +128,7 @@ def test_good_certificates_are_good(pems):
         {"upstreams": [{"client_cert": "nowhere"}]},
         {"listen": {"tls_cert": "certificate"}},
         {"listen": {"tls_key": "key"}},
+        {"listen": {"client_ca": "authority"}},
         {"listen": {"tls_cert": "text", "tls_key": "key"}},
         {"listen": {"tls_cert": "authority", "tls_key": "key"}},
     ],

@@ -262,10 +262,10 @@ def lose_at_random(compactor_under_test, chance):
     services = compactor_under_test.services
     for cache in (services.known_requests._requests, services.blocks._blocks):
 
-        def get(key, default=None, *, cache=cache, found=cache.get):
+        def get(key, *, cache=cache, found=cache.get):
             if chance.random() < 0.3:
                 cache.pop(key)
-            return found(key, default)
+            return found(key)
 
         cache.get = get
 
@@ -512,3 +512,47 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
     assert policies[::2] == policies[1::2]
     assert {*policies} == {"a", "b"}
     assert len(bodies) == len(policies)
+
+
+BY_MODEL = {"mode": "force", "insists": True, "answer_has_begun": True}
+
+
+@pytest.mark.parametrize(
+    ("headers", "settings", "asked", "changes"),
+    [
+        ((), {}, {}, {}),
+        ((mode("force"), ("x-compaction-focus", "ci")), {}, {}, {"mode": "force", "focus": "ci"}),
+        ((mode("off"),), {"mode": "observe"}, {}, {"mode": "off"}),
+        ((), {"mode": "observe"}, {}, {"mode": "observe"}),
+        ((), {}, {"focus": ""}, BY_MODEL),
+        (
+            (mode("observe"),),
+            {},
+            {"focus": "ci"},
+            {"mode": "force", "focus": "ci", "insists": True, "answer_has_begun": True},
+        ),
+        ((("x-conversation-id", "seven"),), {"recount": "probe"}, {}, {"name": "seven", "recounts": True}),
+    ],
+)
+async def test_what_client_and_policy_ask_for_is_part_of_the_context(
+    compactor_under_test, headers, settings, asked, changes
+):
+    policy = Policy.model_validate({"clear_at_least": 3_000, **settings})
+    prepared = await compactor_under_test.prepares(WORK, *headers, policy=policy)
+    names = ("mode", "focus", "insists", "answer_has_begun", "name", "recounts")
+    context = prepared.driver.performer.gather(**asked)
+    usual = dict(zip(names, ("auto", "", False, False, "", False), strict=True))
+    assert {name: getattr(context, name) for name in names} == usual | changes
+
+
+async def test_a_stream_is_asked_for_its_usage_unless_its_client_asks_or_its_upstream_has_refused(compactor_under_test):
+    async def may_ask(**more):
+        prepared = await compactor_under_test.prepares(WORK, **more)
+        return prepared.driver.performer, prepared.driver.performer.gather().may_ask_usage
+
+    _, whole = await may_ask()
+    _, asks_itself = await may_ask(stream=True, stream_options={"include_usage": True})
+    performer, streamed = await may_ask(stream=True)
+    compactor_under_test.services.usage_refusals.add(performer.scope)
+    _, refused = await may_ask(stream=True)
+    assert (whole, asks_itself, streamed, refused) == (False, False, True, False)

@@ -8,6 +8,7 @@ import gc
 import pytest
 
 from proxy.path.driver import RequestDriver
+from proxy.store.memory_store import MemoryStore
 from tests.support import http_client
 from tests.support.gateway_in_process import GatewayInProcess, Listening
 from tests.support.messages import body, call, history, system, tool, user
@@ -35,13 +36,20 @@ def no_collector():
     gc.enable()
 
 
+class FailingStore(MemoryStore):
+    async def put_block(self, key, value, over=None):
+        raise OSError(key, value, over)
+
+
 @pytest.mark.parametrize("recall", ["off", "on"])
 @pytest.mark.parametrize(("messages", "answer"), REQUESTS.values(), ids=REQUESTS)
-async def test_a_request_leaves_no_cycle(tmp_path, no_collector, messages, answer, recall):
+@pytest.mark.parametrize("store", [MemoryStore, FailingStore])
+@pytest.mark.usefixtures("no_collector")
+async def test_a_request_leaves_no_cycle(tmp_path, messages, answer, recall, store):
     policies = {"default": {"recall": recall, "compact_tool": recall == "on"}}
     async with (
         Upstream(answer) as up,
-        GatewayInProcess(up, tmp_path, policies=policies, window=8_000) as served,
+        GatewayInProcess(up, tmp_path, store(), policies=policies, window=8_000) as served,
         Listening(served).listening() as origin,
     ):
         sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True, tools=[tool("Bash")]))

@@ -34,6 +34,16 @@ def test_the_longest_of_several_is_found():
     assert [read(known, ONE, body(branch + MORE)) for branch in branches] == [len(branch) for branch in branches]
 
 
+def test_a_history_that_goes_on_takes_the_place_of_the_one_before():
+    known = KnownRequests()
+    for steps in range(30):
+        source = body(LONG + MORE * steps)
+        read(known, ONE, source)
+    alone = KnownRequests()
+    read(alone, ONE, source)
+    assert known.bytes == alone.bytes
+
+
 def test_a_history_takes_one_place_however_often_it_comes():
     known = KnownRequests()
     read(known, ONE, body(LONG))

@@ -1,5 +1,6 @@
 """Upstreams are asked for their windows where the answer counts, for each credential apart, beside the requests."""
 
+import asyncio
 import gzip
 import json
 
@@ -9,8 +10,11 @@ from proxy.config import Upstream as Settings
 from proxy.path import request_context
 from proxy.path.request_context import LearnedWindows, WindowProbe, make_window_scope
 from proxy.shorten.economics import Window
+from proxy.store.memory_store import MemoryStore
 from proxy.upstream.client import Call, Client
-from tests.support.scripted_upstream import Upstream, answer, by_path, hang
+from tests.support.gateway_in_process import GatewayInProcess
+from tests.support.proxy_client import until
+from tests.support.scripted_upstream import Upstream, answer, by_path, hang, text_turn
 
 VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})
 OURS = (("authorization", "Bearer sk-a"), ("cookie", "c=1"), ("x-request", "1"))
@@ -153,3 +157,34 @@ async def test_the_probe_remembers_a_bounded_number(client, monkeypatch):
         await probe_window(probe, client, f"model-{number}" * 20)
         assert probe._probed_at.bytes <= 4_000
         assert len(probe._probed_at) <= 3
+
+
+class LeavingStore(MemoryStore):
+    """Its client leaves while the first fact is written."""
+
+    relaying = None
+
+    async def write_fact(self, *fact, **more):
+        relaying, self.relaying = self.relaying, None
+        if relaying is not None:
+            relaying.cancel()
+            await asyncio.sleep(0)
+        await super().write_fact(*fact, **more)
+
+
+async def test_the_turn_of_a_client_that_leaves_while_the_probed_window_is_shared_is_accounted_for(tmp_path):
+    talk = [{"role": "user", "content": f"question {number} " + "word " * 90} for number in range(60)]
+    models = answer({"data": [{"id": "qwen3", "max_model_len": 22_000}]})
+    script = by_path({"/v1/models": models, "/v1/chat/completions": text_turn("Hi.")}, answer({}, 404))
+    store = LeavingStore()
+    async with Upstream(script) as up, GatewayInProcess(up, tmp_path, store, window=None) as served:
+        await served.relay(served.call(talk, model="qwen3"))
+        await until(lambda: served.services.learned.probed.bytes)
+        await served.notes.wait_idle()
+        served.events.clear()
+        store.relaying = relaying = asyncio.ensure_future(served.relay(served.call(talk, model="qwen3")))
+        await asyncio.wait({relaying})
+        assert store.relaying is None
+        await served.notes.wait_idle()
+        assert [turn.action for turn in served.turns] == ["none"]
+        assert served.faults == []

@@ -59,6 +59,8 @@ def test_some_lines_of_a_message():
     assert ask(messages="3", lines="2-3") == "line 2 of the file\nline 3 of the file"
     assert ask(messages="3", lines="100") == "line 100 of the file"
     assert "has 100" in ask(messages="3", lines="200-300")
+    assert "has 100" in ask(messages="3", lines="1,234-2,500"), "as a cut writes the number of a line"
+    assert ask(messages="3", lines=[*range(50, 99), 100]) == ask(messages="3", lines="50-100")
 
 
 def test_a_search_gives_each_message_once_with_the_words_around():

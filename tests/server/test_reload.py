@@ -3,7 +3,6 @@
 import asyncio
 import signal
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -16,7 +15,7 @@ from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
 from tests.support.messages import body
 from tests.support.proxy_client import ask, chat, log_of, open_line, request, until, whole_log
-from tests.support.scripted_upstream import answer, pace_turn, pause, text_turn
+from tests.support.scripted_upstream import pace_turn, text_turn
 from tests.support.summary_model import (
     BEYOND,
     NEAR,
@@ -25,6 +24,7 @@ from tests.support.summary_model import (
     SMALL_WINDOW_SETTINGS,
     WINDOW,
     account,
+    answer_late,
     body_has_summary,
     model,
     summary_calls,
@@ -50,18 +50,6 @@ async def reload_and_wait(proxy):
     before = len(log_of(proxy, "config-reloaded"))
     reload_upstream(proxy)
     await until(lambda: len(log_of(proxy, "config-reloaded")) > before)
-
-
-def slow(turn):
-    """The answer to a summary call, a second later."""
-    whole = answer(turn.completion())
-    return replace(whole, parts=(pause(1.0), *whole.parts))
-
-
-async def summary_called(up, times=1):
-    async with asyncio.timeout(60):
-        while len(summary_calls(up)) < times:  # noqa: ASYNC110 (another process asks)
-            await asyncio.sleep(0.01)
 
 
 def config_for(up, **more):
@@ -132,11 +120,11 @@ async def test_old_connections_are_closed_after_the_last_request_on_them(up, ser
 @pytest.mark.seconds
 async def test_a_turn_that_waits_for_a_summary_is_sent_after_a_reload(up, serve):
     """The connections of its configuration are idle between the summary's answer and its own call."""
-    up.script = model(lambda _: slow(text_turn(account())))
+    up.script = model(answer_late(text_turn(account()), 1.0))
     async with summarizing(serve, up, wait=5) as (proxy, agent):
         await agent.send(SEEN)
         turn = asyncio.create_task(agent.send(BEYOND))
-        await summary_called(up)
+        await until(lambda: summary_calls(up))
         await reload_and_wait(proxy)
         beyond = await turn
         assert beyond.answer.status == 200
@@ -148,12 +136,12 @@ async def test_a_turn_that_waits_for_a_summary_is_sent_after_a_reload(up, serve)
 @pytest.mark.seconds
 async def test_a_summary_call_that_outlives_a_reload_is_finished_and_used(up, serve):
     """Its first answer is of no use, so that it has to call again after the reload."""
-    answers = iter([slow(text_turn("no")), answer(text_turn(account()).completion())])
-    up.script = model(lambda _: next(answers))
+    up.script = model(answer_late(text_turn("no"), 1.0))
     async with summarizing(serve, up) as (proxy, agent):
         await agent.send(SEEN)
         await agent.send(NEAR)
-        await summary_called(up)
+        await until(lambda: summary_calls(up))
+        up.script = model()
         await reload_and_wait(proxy)
         (ended,) = await until(lambda: log_of(proxy, "summary-ended"))
         assert (ended["outcome"], ended["tries"]) == ("made", 2)

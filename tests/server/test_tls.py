@@ -6,9 +6,8 @@ import ssl
 import pytest
 import trustme
 
-from proxy.cli import main
 from tests.support.proxy_client import chat, log_of, request, until
-from tests.support.running_proxy import free_port, serving
+from tests.support.running_proxy import serving
 
 pytestmark = pytest.mark.slow
 
@@ -107,10 +106,3 @@ async def test_with_mutual_tls_only_clients_with_a_certificate_get_in(up, author
             with pytest.raises((ssl.SSLError, ConnectionError, IndexError)):
                 await ask_over(await connect(proxy.port, client_context(authority, stranger)))
     assert len(up.requests) == 1
-
-
-def test_client_certificates_need_tls(tmp_path):
-
-    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
-    (tmp_path / "proxy.yaml").write_text(f"listen: {{client_ca: {tmp_path / 'ca.pem'}, port: {free_port()}}}\n")
-    assert main(["check", str(tmp_path / "proxy.yaml")]) == 1

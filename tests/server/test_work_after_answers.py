@@ -5,7 +5,6 @@ import json
 import signal
 import sqlite3
 import threading
-from dataclasses import replace
 from time import perf_counter
 
 import pytest
@@ -17,7 +16,8 @@ from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings
 from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket, connections_closed
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import answer, delta, hang, pause, stream, text_turn
+from tests.support.scripted_upstream import answer, delta, hang, stream, text_turn
+from tests.support.summary_model import answer_late
 
 BIG = reading(60, size=12_000)
 
@@ -106,8 +106,7 @@ def reply_with_late_usage(request):
     """Tells its usage only when it is asked for a few tokens, and takes its time."""
     turn = text_turn("Go on.").using(len(request.body) // 4)
     if request.json.get("max_tokens") == 16:
-        whole = answer(turn.completion())
-        return replace(whole, parts=(pause(1.0), *whole.parts))
+        return answer_late(turn, 1.0)(request)
     return answer({key: value for key, value in turn.completion().items() if key != "usage"})
 
 

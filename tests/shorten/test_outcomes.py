@@ -135,6 +135,7 @@ def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_fail
         (f"Exit code 1\n1\n{CUT_OFF}\n  File\nKeyError: 'a'", "exit code 1: KeyError: 'a'"),
         ("fatal: not a git repository", "failed: fatal: not a git repository"),
         ('{"output": "x", "metadata": {"exit_code": 1}}', "exit code 1"),
+        ("<status>completed, exit code 1</status>\nx", "exit code 1"),
         # Nobody knows how it ended: the line stays, and there is no verdict.
         ("ready\nerror[E0308]: mismatched types\nready", ""),
     ],

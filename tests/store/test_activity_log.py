@@ -39,13 +39,7 @@ def test_rows_are_written_with_all_their_figures(open_log):
     one.close()
     (row,) = turns(one)
     names = ("conversation", "tokens_before", "tokens_after", "cached_tokens", "plain_dollars")
-    assert {name: row[name] for name in names} == {
-        "conversation": "c" * 16,
-        "tokens_before": 100,
-        "tokens_after": 40,
-        "cached_tokens": 30,
-        "plain_dollars": 0.2,
-    }
+    assert [row[name] for name in names] == ["c" * 16, 100, 40, 30, 0.2]
 
 
 def test_every_process_reads_what_all_of_them_wrote(open_log):
@@ -107,20 +101,6 @@ def test_warnings_do_not_push_out_what_summaries_cost(open_log):
     assert len([row for row in rows if row["name"] == "x"]) == 3
 
 
-def test_rows_that_are_too_old_are_removed(open_log, tmp_path):
-    now = [1_000.0]
-    one = open_log(clock=even_clock(lambda: now[0]), limits=RetentionLimits(seconds=100))
-    one.record(TURN)
-    one.record(Incident("warning", "x", "", {}))
-    one.close()
-    now[0] += 200
-    later = open_log(clock=even_clock(lambda: now[0]), limits=RetentionLimits(seconds=100))
-    later.record(CounterDelta({"requests": 1}))
-    later.close()
-    assert turns(later) == []
-    assert later.query("select * from incidents") == []
-
-
 async def test_a_clock_that_is_ahead_for_a_while_removes_no_rows(open_log):
     clocks = Clocks(1_700_000_000.0)
     one = open_log(clock=clocks.as_system_clock())
@@ -142,11 +122,12 @@ async def test_rows_that_are_too_old_are_removed_though_the_clock_was_set_back(o
     await until(lambda: one.query("select * from minute_counts"))
     now[0] -= 24 * hour
     one.record(TURN)
+    one.record(Incident("warning", "x", "", {}))
     await until(lambda: turns(one))
     now[0] += 2 * hour
     one.record(CounterDelta({"requests": 1}))
     one.close()
-    assert turns(one) == []
+    assert turns(one) == one.query("select * from incidents") == []
 
 
 def test_a_broken_log_file_is_replaced_by_a_new_one(open_log, tmp_path):
@@ -173,13 +154,6 @@ def test_a_failing_disk_is_reported_once(open_log, tmp_path):
         time.sleep(2 * activity_log.GATHER_SECONDS)
     one.close()
     assert len(text) == 1
-
-
-def test_only_this_user_can_read_it(open_log, tmp_path):
-    one = open_log()
-    one.record(TURN)
-    one.close()
-    assert one.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_it_holds_no_word_of_a_conversation():

@@ -1,18 +1,7 @@
-"""The contract of a store, for every kind of it (kept.py): blocks. Time is the suite's own and moves when told to."""
+"""The contract of every kind of store (support/stores.py): blocks. Time is the suite's own and moves when told to."""
 
 from proxy.store.contract import Found
-
-
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
-
-
-async def test_without_a_block_nothing_is_found(store_kind):
-    store = store_kind.store()
-    await store.put_block("team-a/h1", b"block")
-    assert await find_block(store, "team-a/h2", "team-b/h1") is None
-    assert await find_block(store) is None
+from tests.support.stores import find_block
 
 
 async def test_the_newest_key_that_holds_a_block_is_the_longest(store_kind):
@@ -49,9 +38,11 @@ async def test_any_bytes_and_any_key_come_back_as_they_were(store_kind):
     assert await find_block(store, "tëam/quo'te\"\\/ü") == Found("tëam/quo'te\"\\/ü", value)
 
 
-async def test_tenants_never_meet(store_kind):
+async def test_tenants_never_meet_and_without_a_block_nothing_is_found(store_kind):
     store = store_kind.store()
     await store.put_block("team-a/h1", b"of a")
+    assert await find_block(store, "team-a/h2", "team-b/h1") is None
+    assert await find_block(store) is None
     assert await store.put_block("team-b/h1", b"of b") == b"of b"
     assert await find_block(store, "team-a/h1") == Found("team-a/h1", b"of a")
 

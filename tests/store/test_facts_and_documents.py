@@ -1,33 +1,22 @@
-"""The contract of a store, for every kind of it (kept.py): facts, claims, documents, the secret, and many workers."""
+"""The contract of every kind of store (support/stores.py): facts, claims, documents, the secret, and many workers."""
 
 import asyncio
 
 import pytest
 
 from proxy.store.contract import SECRET_BYTES, Found
-from tests.support.stores import KINDS
+from tests.support.stores import KINDS, find_block
 
 
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
-
-
-async def test_a_fact_may_be_written_again(store_kind):
+async def test_a_fact_may_be_written_again_and_ends_with_its_time(store_kind):
     store = store_kind.store()
-    await store.write_fact("t/window", b"128000", seconds=60)
-    await store.write_fact("t/window", b"131072", seconds=60)
-    assert await store.read_fact("t/window") == b"131072"
-    assert await store.read_fact("t/other") is None
-
-
-async def test_a_fact_ends_with_its_time(store_kind):
-    store = store_kind.store()
-    await store.write_fact("t/window", b"128000", seconds=60)
-    store_kind.forward(59)
-    assert await store.read_fact("t/window") == b"128000"
+    for value in (b"128000", b"131072"):
+        await store.write_fact("t/window", value, seconds=60)
+        store_kind.forward(59)
+        assert await store.read_fact("t/window") == value
     store_kind.forward(2)
     assert await store.read_fact("t/window") is None
+    assert await store.read_fact("t/other") is None
 
 
 async def test_block_and_fact_come_from_one_look_up(store_kind):
@@ -149,33 +138,25 @@ async def test_documents_blocks_and_facts_of_one_name_are_three_things(store_kin
     assert await store.read_document("t/h1") == b"document"
 
 
-async def test_the_secret_is_made_once(store_kind):
-    store = store_kind.store()
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_state_has_a_secret_of_its_own_that_is_made_once(kind, place):
+    one, two = kind(place()), kind(place())
+    store = one.store()
     secret = await store.load_secret()
     assert len(secret) == SECRET_BYTES
-    store_kind.forward(1_000_000)
-    assert await store.load_secret() == secret
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_two_states_have_two_secrets(kind, place):
-    one, two = kind(place()), kind(place())
-    assert await one.store().load_secret() != await two.store().load_secret()
+    one.forward(1_000_000)
+    assert await store.load_secret() == secret != await two.store().load_secret()
     await one.close()
     await two.close()
 
 
-async def test_workers_see_each_others_blocks_facts_and_secret(shared_kind):
+async def test_workers_see_each_others_blocks_facts_secret_and_documents(shared_kind):
     one, two = shared_kind.store(), shared_kind.store()
     assert await one.load_secret() == await two.load_secret()
     await one.put_block("t/h1", b"block")
     await one.write_fact("t/window", b"128000", seconds=60)
     assert await two.find_first(["t/h1"], ["t/window"]) == (Found("t/h1", b"block"), Found("t/window", b"128000"))
     assert await two.put_block("t/h1", b"late") == b"block"
-
-
-async def test_workers_see_each_others_documents(shared_kind):
-    one, two = shared_kind.store(), shared_kind.store()
     assert await one.replace_document("keys", None, b"one")
     assert await two.read_document("keys") == b"one"
     assert await two.replace_document("keys", b"one", b"two")
@@ -209,17 +190,12 @@ async def test_a_lost_state_is_started_again(shared_kind):
 
 async def test_of_many_workers_at_once_one_wins_and_all_agree(shared_kind):
     stores = [shared_kind.store() for _ in range(4)]
-    results = await asyncio.gather(*(store.put_block("t/h1", b"worker %d" % n) for n, store in enumerate(stores * 8)))
-    assert len(set(results)) == 1
-
-
-async def test_of_many_workers_over_one_block_one_wins_and_all_agree(shared_kind):
-    stores = [shared_kind.store() for _ in range(4)]
-    await stores[0].put_block("t/h1", b"first")
-    puts = (store.put_block("t/h1", b"worker %d" % n, over=b"first") for n, store in enumerate(stores * 4))
-    results = set(await asyncio.gather(*puts))
-    assert len(results) == 1
-    assert results != {b"first"}
+    await stores[0].put_block("t/old", b"first")
+    for key, over in (("t/new", None), ("t/old", b"first")):
+        puts = (store.put_block(key, b"worker %d" % n, over=over) for n, store in enumerate(stores * 8))
+        results = set(await asyncio.gather(*puts))
+        assert len(results) == 1
+        assert results != {b"first"}
 
 
 async def test_of_many_workers_that_claim_a_fact_one_succeeds(shared_kind):

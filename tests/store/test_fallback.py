@@ -6,7 +6,7 @@ import pytest
 
 from proxy.store.contract import Found, StoreLimits, StoreUnavailable
 from proxy.store.memory_store import FallbackStore, MemoryStore
-from tests.support.stores import Clock
+from tests.support.stores import Clock, find_block
 
 METHODS = {
     "find_first", "put_block", "read_fact", "write_fact", "claim_fact", "load_secret", "read_document",
@@ -49,11 +49,6 @@ def worker(shared_store, clock):
         return FallbackStore(store, StoreLimits(**limits), clock)
 
     return fallback_over
-
-
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
 
 
 async def test_values_made_or_read_by_a_worker_stay_available_during_an_outage(shared_store, worker):

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import stat
-import threading
 import time
 from functools import partial
 
@@ -26,9 +24,6 @@ from tests.support.transcripts import exchange, history_of, keep, texts
 from tests.support.verification import duplicates, torn, verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
-
-
-# --- once, and whole -------------------------------------------------------------------------------------------------
 
 
 async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(
@@ -118,9 +113,6 @@ async def test_files_that_leave_the_spool_during_a_read_are_not_missed(writing, 
     assert len(read_transcript(seen).messages) == len(messages(TURNS[3]))
 
 
-# --- whose -----------------------------------------------------------------------------------------------------------
-
-
 async def test_every_object_name_begins_with_its_tenant_and_reveals_no_content(writing, bucket):
     strange = ["team-a", "team-b", "../../etc", "a/b", "Zebra Inc. <zebra@example.com>", "x" * 300, "tëam", ".pruned"]
     with writing() as writer:
@@ -146,16 +138,6 @@ async def test_equal_words_of_two_tenants_share_nothing(writing, bucket, stored_
     assert answers == {"team-a": ["one"], "team-b": ["two"]}
 
 
-async def test_a_spool_is_for_this_user_only(writing, spool):
-    with writing(upload_seconds=60.0) as writer:
-        keep(writer, exchange(HELLO))
-        modes = {stat.filemode(path.stat().st_mode) for path in [spool, *spool.rglob("*")]}
-    assert modes == {"drwx------", "-rw-------"}
-
-
-# --- workers that come and go ----------------------------------------------------------------------------------------
-
-
 async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):
     with writing(upload_seconds=0.05) as first:
         with writing(upload_seconds=60.0) as other:
@@ -170,27 +152,15 @@ async def test_two_workers_that_leave_together_leave_nothing(writing, spool):
     with writing(upload_seconds=60.0) as one, writing(upload_seconds=60.0) as other:
         keep(one, exchange(HELLO))
         keep(other, exchange(chat(user("from the other"))))
-        leaving = [threading.Thread(target=each.close) for each in (one, other)]
-        for thread in leaving:
-            thread.start()
-        for thread in leaving:
-            thread.join()
+        await asyncio.gather(*(asyncio.to_thread(each.close) for each in (one, other)))
         assert pending_files(spool) == []
 
 
 async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, stored_conversations, spool):
     turns = [turn_request(turn, "Together") for turn in range(60)]
     with writing(upload_seconds=0.0) as one, writing(upload_seconds=0.0) as other:
-
-        def write_turns(writer, mine):
-            for turn in mine:
-                keep(writer, exchange(turn))
-
-        threads = [threading.Thread(target=write_turns, args=each) for each in ((one, turns), (other, turns))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        talk = [exchange(turn) for turn in turns]
+        await asyncio.gather(*(asyncio.to_thread(keep, writer, *talk) for writer in (one, other)))
         await wait_until_sent(spool)
         assert (one.faults, other.faults) == (0, 0)
     (found,) = stored_conversations()

@@ -109,11 +109,8 @@ def test_the_same_commands_say_the_same(disk_and_bucket, run, words):
 
 
 def test_several_tenants_with_one_conversation_are_separated(disk_and_bucket, run):
-    code, _, text = run("s3", "show", history_of(HELLO, "team-b").conversation[:1])
-    assert code in (0, 1)
     assert run("s3", "show", f"team-b/{history_of(HELLO, 'team-b').conversation}")[1].count("Hello") == 2
     assert "there is no conversation" in run("s3", "show", f"team-c/{NAME}")[2]
-    assert text == "" or "conversations begin with" in text
 
 
 def test_old_conversations_are_pruned_from_the_store(disk_and_bucket, run, bucket, monkeypatch):
@@ -138,14 +135,3 @@ def test_a_failing_store_is_reported_on_one_line(disk_and_bucket, run, relay):
     assert text.count("\n") == 1
     assert "answers 403 AccessDenied" in text
     assert "never-to-be-told" not in text
-
-
-def test_a_key_without_its_secret_is_reported(run, bucket, tmp_path, monkeypatch):
-    (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.url}, key: 'env:AWS_ACCESS_KEY_ID'}}\n")
-    code, _, text = run("s3", "list")
-    assert (code, "`key` is set without `secret`" in text) == (1, True)
-
-
-def test_an_invalid_place_is_reported(run, tmp_path):
-    (tmp_path / "s3.yaml").write_text("transcripts: {dir: 's3://'}\n")
-    assert "not a place in an object store: write s3://bucket" in run("s3", "list")[2]

@@ -19,9 +19,6 @@ from tests.support.verification import duplicates
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
 
-# --- bad weather -----------------------------------------------------------------------------------------------------
-
-
 async def test_while_the_store_is_away_everything_waits_and_then_goes(
     writing, spool, relay, stored_conversations, warnings
 ):
@@ -110,14 +107,6 @@ async def test_refused_credentials_are_reported_once_without_their_text(
     assert len(stored_conversations()) == 1
 
 
-async def test_a_missing_bucket_is_requested_again(s3, writing, spool, warnings):
-    with writing(to=s3.bucket(name="not-yet-there")) as writer:
-        keep(writer, exchange(HELLO))
-        await until(lambda: warnings)
-    assert "answers 404 NoSuchBucket" in warnings[0]
-    assert len(pending_files(spool)) == 1
-
-
 async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, bucket, spool, monkeypatch):
     put, refused = bucket.put, history_of(HELLO).conversation
 
@@ -133,9 +122,6 @@ async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, 
         keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
         await until(lambda: len(pending_files(spool)) == 1)
     assert len(object_names(bucket)) == 10
-
-
-# --- a full spool ----------------------------------------------------------------------------------------------------
 
 
 async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_turn(
@@ -164,9 +150,6 @@ async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, relay):
             keep(one, exchange(chat(user(f"{number} " + "x" * 20_000))))
         await until(lambda: other.uploads.waiting_bytes > 100_000)
         assert not other.keep(history_of(HELLO)).done.result(10)
-
-
-# --- a fault of our own ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

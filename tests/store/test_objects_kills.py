@@ -119,11 +119,6 @@ async def survive_kills(run, relay, kills):
     assert min(run.acknowledged.values()) > kills
 
 
-async def test_four_kills_lose_nothing_that_was_acknowledged(bucket, s3, relay, tmp_path):
-    await survive_kills(KillRun(bucket, s3, relay, tmp_path / "spool", random.Random(3)), relay, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_thirty_kills_lose_nothing_that_was_acknowledged(bucket, s3, relay, tmp_path):
-    await survive_kills(KillRun(bucket, s3, relay, tmp_path / "spool", random.Random(1)), relay, 30)
+@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+async def test_kills_lose_nothing_that_was_acknowledged(bucket, s3, relay, tmp_path, kills):
+    await survive_kills(KillRun(bucket, s3, relay, tmp_path / "spool", random.Random(kills)), relay, kills)

@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import threading
 import time
 
 import pytest
 
-from proxy.store.contract import JUMP_SECONDS, SystemClock
+from proxy.store.contract import JUMP_SECONDS
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
@@ -95,37 +94,16 @@ def test_a_conversation_that_was_pruned_and_goes_on_is_whole_again_on_every_mach
     assert (len(found.messages), duplicates(found), verify(found, KEY).faults) == (9, 9, ())
 
 
-def test_many_may_prune_at_once(bucket, spool, write):
+async def test_many_may_prune_at_once(bucket, spool, write):
     write(*(recorded_turns(1, f"conversation {number}") for number in range(12)))
-    bounds, later, faults = Retention(days=1), time.time() + 2 * DAY, []
-
-    def prunes():
-        try:
-            Archive(spool, bucket).prune(bounds, later)
-        except OSError as fault:
-            faults.append(fault)
-
-    threads = [threading.Thread(target=prunes) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert faults == []
+    prune, later = Archive(spool, bucket).prune, time.time() + 2 * DAY
+    await asyncio.gather(*(asyncio.to_thread(prune, Retention(days=1), later) for _ in range(4)))
     assert list(bucket.list_objects()) == []
 
 
 def test_without_bounds_nothing_is_asked(bucket, spool, relay):
     assert Archive(spool, bucket).prune(Retention(), time.time()) == 0
     assert relay.asked == []
-
-
-async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, write, monkeypatch):
-    write(recorded_turns(1))
-    monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
-    clock = SystemClock(lambda: time.time() + 2 * DAY)
-    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clock)
-    await until(lambda: not list(bucket.list_objects("team-a")))
-    uploads.close()
 
 
 async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, write, monkeypatch):

@@ -13,9 +13,10 @@ from proxy.config import Config
 from proxy.store.contract import SECRET_BYTES, Found, StoreLimits, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS
-from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, log_of, page, until
+from tests.support.proxy_client import PATIENCE_SECONDS, log_of, page, until
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import free_port
+from tests.support.stores import find_block, when_available
 
 pytestmark = needs_redis
 
@@ -23,11 +24,6 @@ pytestmark = needs_redis
 @pytest.fixture
 async def store(server, open_store):
     return open_store(server.url)
-
-
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
 
 
 async def seconds_to_failure(act):
@@ -40,22 +36,12 @@ async def seconds_to_failure(act):
     return None
 
 
-async def back(store, within=PATIENCE_SECONDS):
-    """Until it answers again: so long it took."""
-    began = time.monotonic()
-    while await seconds_to_failure(store.read_fact("t/any")) is not None:
-        assert time.monotonic() - began < within
-        await asyncio.sleep(0.02)
-    return time.monotonic() - began
-
-
 async def test_while_the_server_is_down_no_call_waits_and_afterwards_all_works(server, store):
     await store.put_block("t/h1", b"block")
     server.kill()
     assert sum([await seconds_to_failure(find_block(store, "t/h1")) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.start()
-    await back(store)
-    assert await store.put_block("t/h1", b"again") == b"again"
+    assert await when_available(lambda: store.put_block("t/h1", b"again")) == b"again"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -78,19 +64,6 @@ async def test_a_name_without_an_address_is_reported_with_what_to_do(open_store)
 
 
 @pytest.mark.seconds
-async def test_a_proxy_without_its_redis_says_so_once_a_second_in_the_same_words(up, serve):
-    config = {"state": {"url": f"redis://127.0.0.1:{free_port()}/0"}, "log": {"format": "json"}}
-    async with serve(up.url, config=config) as proxy:
-        began = time.monotonic()
-        while time.monotonic() - began < 4:
-            assert (await ask(proxy, chat(messages=[{"role": "user", "content": "a word " * 4_000}]))).status == 200
-            await asyncio.sleep(0.1)
-        lines = log_of(proxy, "store-failed")
-        assert 2 <= len(lines) <= 2 + time.monotonic() - began
-        assert len({line["why"] for line in lines}) == 1
-
-
-@pytest.mark.seconds
 async def test_a_proxy_says_that_its_redis_is_back_once_for_each_outage(up, serve, tmp_path):
     """The alert's all-clear: somebody who was woken by `store-failed` looks for it."""
     with running(tmp_path) as redis:
@@ -109,23 +82,16 @@ async def test_a_proxy_says_that_its_redis_is_back_once_for_each_outage(up, serv
             assert len(log_of(proxy, "store-back")) == 2
 
 
-async def test_a_stuck_server_is_waited_for_once_and_by_no_later_call(server, store):
-    await store.put_block("t/h1", b"block")
+@pytest.mark.parametrize("is_connected", [True, False], ids=["later", "from the start"])
+async def test_a_stuck_server_is_waited_for_once_by_all_and_by_no_later_call(server, store, is_connected):
+    if is_connected:
+        await store.load_secret()
     server.pause()
-    first = await seconds_to_failure(find_block(store, "t/h1"))
-    assert STORE_TIMEOUT_SECONDS <= first < PATIENCE_SECONDS
-    assert sum([await seconds_to_failure(find_block(store, "t/h1")) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
+    waited = await asyncio.gather(*(seconds_to_failure(store.load_secret()) for _ in range(50)))
+    assert STORE_TIMEOUT_SECONDS <= max(waited) < PATIENCE_SECONDS
+    assert sum([await seconds_to_failure(store.load_secret()) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.resume()
-    await back(store)
-    assert await find_block(store, "t/h1") == Found("t/h1", b"block")
-
-
-async def test_all_calls_waiting_for_a_stuck_server_fail_with_the_first(server, store):
-    await store.put_block("t/h1", b"block")
-    server.pause()
-    waited = await asyncio.gather(*(seconds_to_failure(find_block(store, "t/h1")) for _ in range(50)))
-    assert max(waited) < PATIENCE_SECONDS
-    server.resume()
+    assert len(await when_available(store.load_secret)) == SECRET_BYTES
 
 
 async def test_a_reply_that_arrived_while_the_loop_was_blocked_is_not_too_late(server, store):
@@ -135,16 +101,6 @@ async def test_a_reply_that_arrived_while_the_loop_was_blocked_is_not_too_late(s
         await asyncio.sleep(0)
         time.sleep(STORE_TIMEOUT_SECONDS * 1.2)  # noqa: ASYNC251 (as a large body that is parsed)
         assert await asked == Found("t/h1", b"block")
-
-
-async def test_a_server_that_is_stuck_from_the_start_is_waited_for_once(server, open_store):
-    server.pause()
-    store = open_store(server.url)
-    assert await seconds_to_failure(store.load_secret()) < PATIENCE_SECONDS
-    assert sum([await seconds_to_failure(store.load_secret()) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
-    server.resume()
-    await back(store)
-    assert len(await store.load_secret()) == SECRET_BYTES
 
 
 async def test_no_answer_is_ever_taken_for_that_to_another_question(server, store):
@@ -198,19 +154,7 @@ async def test_a_restart_under_load_is_an_answer_or_a_store_that_is_out_and_noth
         await asyncio.sleep(0.05)
         server.start()
     await asyncio.gather(*working)
-    await back(store)
-
-
-async def test_saved_values_are_back_after_a_restart(server, store):
-    await store.put_block("t/h1", b"block")
-    await store.replace_document("keys", None, b"document")
-    secret = await store.load_secret()
-    server.run("CONFIG", "SET", "save", "60 1")
-    server.stop()
-    server.start()
-    await back(store)
-    assert await find_block(store, "t/h1") == Found("t/h1", b"block")
-    assert (await store.load_secret(), await store.read_document("keys")) == (secret, b"document")
+    await when_available(store.load_secret)
 
 
 async def test_a_connection_dropped_while_idle_fails_no_call(server, store):
@@ -235,8 +179,7 @@ async def test_a_primary_that_became_a_replica_is_left_for_the_one_that_has_its_
     with pytest.raises(StoreUnavailable, match=r"READONLY.*primary"):
         await store.put_block("t/h2", b"block")
     server.run("REPLICAOF", "NO", "ONE")
-    await back(store)
-    assert await store.put_block("t/h2", b"block") == b"block"
+    assert await when_available(lambda: store.put_block("t/h2", b"block")) == b"block"
 
 
 async def test_a_redis_cluster_is_reported_as_one(tmp_path, open_store):

@@ -13,22 +13,11 @@ from proxy.store.redis import peek
 from tests import ROOT
 from tests.support.redis_server import RIGHTS, needs_redis, running
 from tests.support.running_proxy import free_port
+from tests.support.stores import find_block
 
 pytestmark = needs_redis
 DOCUMENT = ROOT / "docs" / "shared-state.md"
 PASSWORD = "s3cr3t/with:odd@signs"
-
-
-async def find_block(store, *keys):
-    block, _ = await store.find_first(keys)
-    return block
-
-
-async def test_databases_are_apart(server, open_store):
-    one, two = open_store(server.database(1)), open_store(server.database(2))
-    await one.put_block("t/h1", b"block")
-    assert await find_block(two, "t/h1") is None
-    assert await one.load_secret() != await two.load_secret()
 
 
 def url_of(server, user, password):

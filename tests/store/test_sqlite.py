@@ -15,6 +15,7 @@ import pytest
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
 from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, may_write
 from tests.support.clocks import Clocks, even_clock
+from tests.support.stores import when_available
 
 DAY = 24 * 3600.0
 
@@ -173,14 +174,6 @@ async def test_a_file_that_breaks_again_and_again_makes_the_store_unavailable(st
     assert await store.put_block("t/h1", b"block") == b"block"
 
 
-async def test_a_removed_file_is_created_again(store, path):
-    await store.put_block("t/h1", b"block")
-    for file in path.parent.iterdir():
-        file.unlink()
-    assert await store.put_block("t/h1", b"again") == b"again"
-    assert path.exists()
-
-
 @pytest.mark.parametrize("ends", [("", "-wal"), ("", "-wal", "-shm"), ("-shm",)])
 async def test_a_file_that_was_truncated_is_filled_again(store, path, warnings, ends):
     await store.put_block("t/h1", b"block")
@@ -226,22 +219,13 @@ async def locking_process(path):
     other.close()
 
 
-async def put_when_possible(store, key, value=b"block"):
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await store.put_block(key, value)
-            except StoreUnavailable:
-                await asyncio.sleep(0.01)
-
-
 async def test_a_file_locked_for_too_long_makes_the_store_unavailable_and_no_longer(path, locking_process, monkeypatch):
     monkeypatch.setattr("proxy.store.sqlite.BUSY_TIMEOUT_SECONDS", 0.05)
     store = SqliteStore(path)
     with pytest.raises(StoreUnavailable, match="locked"):
         await store.put_block("t/h2", b"block")
     locking_process.execute("rollback")
-    assert await put_when_possible(store, "t/h2") == b"block"
+    assert await when_available(lambda: store.put_block("t/h2", b"block")) == b"block"
     await store.close()
 
 
@@ -259,7 +243,7 @@ async def test_while_a_file_is_locked_only_the_first_call_waits(path, locking_pr
     assert not may_write(path)
     locking_process.execute("rollback")
     assert may_write(path)
-    assert await put_when_possible(store, "t/new") == b"block"
+    assert await when_available(lambda: store.put_block("t/new", b"block")) == b"block"
 
 
 @pytest.mark.seconds
@@ -324,7 +308,7 @@ async def test_a_write_that_was_given_up_is_not_made_later(path):
     behind = asyncio.create_task(store.put_block("t/behind", b"block"))
     assert {type(fault) for fault in await asyncio.gather(stuck, behind, return_exceptions=True)} == {StoreUnavailable}
     released.set()
-    assert await put_when_possible(store, "t/next") == b"block"
+    assert await when_available(lambda: store.put_block("t/next", b"block")) == b"block"
     assert await store.find_first(["t/behind"]) == (None, None)
     await store.close()
 
@@ -338,16 +322,6 @@ async def test_a_disk_that_stalls_is_not_waited_for(path):
     with pytest.raises(StoreUnavailable, match="did not answer"):
         await store.put_block("t/h2", b"block")
     released.set()
-    await store.close()
-
-
-async def test_the_event_loop_runs_on_while_the_store_works(path):
-    store = SqliteStore(path, clock=SystemClock(lambda: time.sleep(0.1) or time.time()))
-    looking, turns = asyncio.create_task(store.find_first(["t/h1"])), 0
-    while not looking.done():
-        await asyncio.sleep(0.001)
-        turns += 1
-    assert turns > 20
     await store.close()
 
 

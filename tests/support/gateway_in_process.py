@@ -87,12 +87,10 @@ class GatewayInProcess:
         sent = body(messages, stream=True, **more)
         return Call("POST", "/chat/completions", "", (("authorization", f"Bearer {key}"), *headers), sent)
 
-    async def relay(self, call, gateway=None, chunks=None):
-        """What the server does with a request, without a socket. `chunks` gets the answer as it comes."""
-        chunks = [] if chunks is None else chunks
-        gateway = gateway or self.gateway
-        record = RequestFinished("cp-1", "POST", "/v1/chat/completions", received_at=perf_counter())
-        await gateway.serve(WithoutSocket(call, chunks), record)
+    async def relay(self, call, gateway=None):
+        """What the server does with a request, without a socket."""
+        record, chunks = RequestFinished("cp-1", "POST", "/v1/chat/completions", received_at=perf_counter()), []
+        await (gateway or self.gateway).serve(WithoutSocket(call, chunks), record)
         return b"".join(chunks)
 
     @property

@@ -3,20 +3,24 @@
 A new kind is a name in `KINDS`, in `SHARED` where workers share it, and in `BOUNDED` where it counts bytes itself.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
 
-from proxy.store.contract import Store, StoreLimits
+from proxy.store.contract import Found, Store, StoreLimits, StoreUnavailable
 from proxy.store.memory_store import FallbackStore, MemoryStore
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
 from tests.support.clocks import even_clock
+from tests.support.proxy_client import PATIENCE_SECONDS
 from tests.support.redis_server import RedisServer, needs_redis
 
+T = TypeVar("T")
 BOUNDS = StoreLimits(block_bytes=100_000, fact_bytes=20_000, block_seconds=1000.0)
 PATIENT = 10.0  # a busy machine is no finding
 
@@ -30,6 +34,21 @@ class Clock:
 
     def forward(self, seconds: float) -> None:
         self.now += seconds
+
+
+async def when_available(act: Callable[[], Awaitable[T]]) -> T:
+    """What it answers, once the store is not out any more."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable:
+                await asyncio.sleep(0.02)
+
+
+async def find_block(store: Store, *keys: str) -> Found | None:
+    block, _ = await store.find_first(keys)
+    return block
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,27 +17,20 @@ from tests.support.history_judge import is_json
 class Verification:
     """Result of checking a transcript. Only `faults` are wrong; the rest is worth knowing."""
 
-    transcript: Transcript
     derived: int = 0
     """Links that were computed again from their message, and are right."""
     altered: int = 0
     """Lines that were changed before they were written (secrets): their links stand for the original."""
-    other_key: bool = False
-    """Not one link could be derived: the store that held their key is gone."""
     faults: tuple[str, ...] = ()
 
 
-def verify(transcript: Transcript, key: bytes | None) -> Verification:
+def verify(transcript: Transcript, key: bytes) -> Verification:
     """Check that every message follows the one before, and with the key of the chain that none was changed."""
     unaltered = [line for line in transcript.messages.values() if not line.altered]
     altered = len(transcript.messages) - len(unaltered) + sum(bool(head.altered) for head in transcript.heads.values())
-    changed = [line for line in unaltered if key and line.at not in _derive_links(line, key)]
-    derived = len(unaltered) - len(changed) if key else 0
-    other_key = bool(changed) and not derived
-    faults = [*_find_holes(transcript)]
-    if not other_key:
-        faults += [f"message {line.at[:16]} is not what it was" for line in changed]
-    return Verification(transcript, derived, altered, other_key, tuple(faults))
+    changed = [line for line in unaltered if line.at not in _derive_links(line, key)]
+    faults = [*_find_holes(transcript), *(f"message {line.at[:16]} is not what it was" for line in changed)]
+    return Verification(len(unaltered) - len(changed), altered, tuple(faults))
 
 
 def _find_holes(transcript: Transcript) -> Iterator[str]:

@@ -35,6 +35,14 @@ def test_every_known_refusal_is_classified_with_its_figures(name):
         assert (fault.limit, fault.size, fault.covers, fault.answer_room) == FIGURES.get(name, UNTOLD)
 
 
+def test_a_figure_may_begin_a_line():
+    words = (
+        "maximum context length is\n32768 tokens. However, you requested\n35969 tokens (9969 in the messages,\n26000 in"
+    )
+    fault = classify_sentence(f"This model's {words} the completion)")
+    assert (fault.kind, fault.limit, fault.answer_room) == ("output", 32_768, 22_799)
+
+
 @pytest.mark.parametrize("name", ["openai", "llama.cpp", "anthropic-output", "groq-tpm"])
 def test_however_it_is_wrapped_it_says_the_same(name):
     known = OVERFLOWS[name]
@@ -181,3 +189,5 @@ def test_a_prompt_that_was_not_read_is_known_by_how_the_answer_ends():
     assert not says_truncated(ANSWER + b"\n\ndata: [DONE]\n\n")
     talk = json.dumps({"choices": [{"message": {"content": '"finish_reason": "model_context_window_exceeded"'}}]})
     assert not says_truncated(talk.encode())
+    echoed_tool = b'{"object":"response","tools":[{"enum":["model_context_window_exceeded"]}]}'
+    assert not says_truncated(echoed_tool), "the word alone says nothing"

@@ -255,3 +255,6 @@ def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
     assert [item.get("call_id", item.get("id")) for item in added] == [item["call_id"] for item in (*beside, recall)]
     assert all(text in json.dumps(item) for text, item in zip(texts, added, strict=True))
     assert responses_api.find_faults(sent) == []
+    of_text = RESPONSES_ANSWERS.continue_request(b'{"model":"m","input":"see [1] ok"}', answer, texts)
+    assert json.loads(of_text)["input"][0] == {"role": "user", "content": "see [1] ok"}
+    assert json.loads(of_text)["input"][1:] == json.loads(sent)["input"][1:]

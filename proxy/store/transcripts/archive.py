@@ -247,11 +247,13 @@ def _open_files(place: Path, stack: ExitStack) -> list[BinaryIO]:
     """As of one moment, while other processes close (rename) and send them."""
     while True:
         paths, files = list_files(place), list[BinaryIO]()
-        for path in paths:
-            with suppress(FileNotFoundError):
-                files.append(stack.enter_context(path.open("rb")))
-        if paths == list_files(place):
-            return files
+        with ExitStack() as attempt:
+            for path in paths:
+                with suppress(FileNotFoundError):
+                    files.append(attempt.enter_context(path.open("rb")))
+            if paths == list_files(place):
+                stack.push(attempt.pop_all())
+                return files
 
 
 class Transcript(Struct, frozen=True):

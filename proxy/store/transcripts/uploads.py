@@ -142,8 +142,8 @@ class Uploads:
 
     def _look(self, *, everything: bool = False) -> None:
         try:
+            files = self._list_spool()  # without the lock: tens of thousands of files take a second
             with self._lock:
-                files = self._list_spool()
                 self.waiting_bytes = sum(files.values())
             if self._is_paused:
                 return

@@ -48,6 +48,7 @@ class ResponsesFormat(PiecedFormat):
         for key in (b'"previous_response_id"', b'"conversation"', b'"context_management"'):
             if key in source:
                 members = list_members(source)
+                break
         # At the provider: <https://platform.openai.com/docs/guides/conversation-state>.
         if not members.isdisjoint({"previous_response_id", "conversation"}):
             return "history-elsewhere"
@@ -57,9 +58,9 @@ class ResponsesFormat(PiecedFormat):
             return "provider-compacts"
         if b"compaction" in source:
             for kind in ("compaction", "compaction_summary", "compaction_trigger"):
-                types = _find_types(source, f'{kind}"'.encode())
-                if kind in types or f"context_{kind}" in types:
-                    return "provider-compacts"
+                for type_ in (kind, f"context_{kind}"):
+                    if type_ in _find_types(source, f'"{type_}"'.encode()):
+                        return "provider-compacts"
         return ""
 
     def render(
@@ -82,7 +83,7 @@ RESPONSES_FORMAT = ResponsesFormat()
 
 
 def _find_types(source: bytes, word: bytes) -> set[str]:
-    """Of items. `word` ends in a quote: a text that mentions it has none there, because it is escaped."""
+    """Of items. `word` is quoted: a text that mentions it has no such quotes, because they are escaped."""
     if word not in source:
         return set()
     try:

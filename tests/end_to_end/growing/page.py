@@ -91,7 +91,7 @@ def report_apis(found: Mapping[str, apis.Findings]) -> str:
 
 def report(found: Findings) -> str:
     tally = found.tally
-    kinds = Counter(sentence for sentence, _ in found.faults)
+    kinds = Counter(fault[0] for fault in found.faults)
     windows = f"{', '.join(f'{window:,}' for window in WINDOWS[:-1])} and {WINDOWS[-1]:,}"
     rows = (*PLAYED[:-1], ("restarts of both workers", "restarts"), PLAYED[-1])
     played = [(name, f"{tally[key]:,}") for name, key in rows]

@@ -149,15 +149,6 @@ async def test_a_body_that_is_compressed_below_its_chunks_is_refused(up, proxy, 
     assert up.requests == []
 
 
-@pytest.mark.parametrize("second", [b"content-length: %d\r\n", b"content-length: %d, %d\r\n"], ids=["lines", "list"])
-async def test_a_length_that_is_given_twice_is_refused(up, proxy, second):
-    lengths = second.replace(b"%d", b"%d" % len(BODY))
-    sent = whole().replace(b"\r\n\r\n", b"\r\n" + lengths + b"\r\n", 1)
-    answer = await http_client.send(proxy.origin, sent)
-    assert (answer.status, fault_of(answer)["code"]) == (400, "bad_request")
-    assert up.requests == []
-
-
 async def test_a_head_of_hundreds_of_kilobytes_is_forwarded_as_it_came(up, proxy):
     large = {f"x-large-{number}": str(number) * 60_000 for number in range(4)}
     answer = await http_client.send(proxy.origin, whole(**large))

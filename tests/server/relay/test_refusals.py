@@ -69,6 +69,8 @@ REFUSED = {
         "bad_request",
     ),
     "two lengths": (raw_request(POST, b"content-length: 6", b"content-length: 7", body=b"123456"), 400, "bad_request"),
+    "one length twice": (raw_request(POST, *[b"content-length: 2"] * 2, body=b"{}"), 400, "bad_request"),
+    "a list of one length": (raw_request(POST, b"content-length: 2, 2", body=b"{}"), 400, "bad_request"),
     "no length": (raw_request(POST, f"content-length: {CANARY}".encode()), 400, "bad_request"),
     "a framing nobody knows": (raw_request(POST, b"transfer-encoding: gzip", body=b"x"), 400, "bad_request"),
     "chunked twice": (raw_request(POST, b"transfer-encoding: chunked, chunked", body=b"0\r\n\r\n"), 400, "bad_request"),
@@ -210,17 +212,7 @@ async def test_bodies_are_no_part_of_the_head_behind_them(up, proxy):
     assert len(up.requests) == 6
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/v1/messages",
-        "//v1/messages",
-        "/v1//messages",
-        "/v1/x/../messages",
-        "/v1/%6dessages?beta=true",
-        "/v1/messages/",
-    ],
-)
+@pytest.mark.parametrize("target", ["/v1/messages", "//v1/x/../%6dessages/?beta=true"])
 async def test_a_refusal_has_the_shape_of_the_api_whatever_the_spelling_of_its_path(proxy, target):
     refused = await http_client.send(proxy.origin, asks(target=target, content_encoding="gzip", body=b"no gzip"))
     assert refused.status == 400

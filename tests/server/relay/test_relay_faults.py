@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -34,7 +33,6 @@ from tests.support.scripted_upstream import (
     error_event,
     finish,
     hang,
-    in_turn,
     pause,
     raw,
     stream,
@@ -53,15 +51,6 @@ MIB = 1024 * 1024
 @pytest.fixture(scope="module")
 def config():
     return {"listen": {"heartbeat_seconds": HEARTBEAT_SECONDS, "drain_seconds": 1, "max_body_mib": 1}}
-
-
-@contextmanager
-def noting(seconds):
-    """What is in the block takes at least this long."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    yield
-    assert loop.time() - began >= seconds
 
 
 def error_at_the_end(body):
@@ -103,16 +92,6 @@ async def test_when_the_client_leaves_during_its_upload_the_upstream_connection_
         left_at = line.leave()
         await up.requests[0].end()
     assert up.requests[0].departure.at - left_at < PROMPTLY_SECONDS
-
-
-async def test_a_client_that_disconnected_is_marked_in_the_log(up, proxy):
-    up.script = hang()
-    async with streaming(proxy, path="/embeddings") as line:
-        asked = await up.wait_for_request()
-        line.leave()
-        await asked.end()
-    (text,) = await until(lambda: log_of(proxy, "request", route="/v1/embeddings"))
-    assert text["outcome"] == "client-left"
 
 
 @pytest.mark.parametrize("lag", [hang(), pause(0.3)], ids=["open", "late-end"])
@@ -217,30 +196,23 @@ async def test_an_answer_that_is_cut_does_not_end_cleanly_for_a_client_that_read
     assert not reply.body.whole
 
 
-@pytest.mark.parametrize("framing", ["length", "chunked"])
-async def test_an_answer_that_breaks_before_its_first_byte_is_a_502(up, proxy, framing):
-    up.script = answer(b"x" * 10, framing=framing).broken_at(0)
-    reply = await ask(proxy, chat())
-    assert reply.status == 502
-    assert fault_of(reply)["code"] == "upstream_broke"
-
-
 @pytest.mark.parametrize(
-    "script", [cut(), close(), raw(b"SSH-2.0-OpenSSH_9.6\r\n", close()), raw(b"HTTP/1.1 200 OK\r\nx: \x00", close())]
+    "script",
+    [
+        cut(),
+        close(),
+        raw(b"SSH-2.0-OpenSSH_9.6\r\n", close()),
+        raw(b"HTTP/1.1 200 OK\r\nx: \x00", close()),
+        answer(b"x" * 10, framing="length").broken_at(0),
+        answer(b"x" * 10, framing="chunked").broken_at(0),
+    ],
 )
-async def test_an_upstream_that_does_not_answer_in_http_is_a_502(up, proxy, script):
+async def test_an_upstream_without_an_answer_in_http_or_without_its_first_byte_is_a_502(up, proxy, script):
     up.script = script
     reply = await ask(proxy, chat())
     assert reply.status == 502
     assert fault_of(reply)["code"] == "upstream_broke"
     assert len(up.requests) == 1, "it may have taken the request: asking again is not safe"
-
-
-async def test_after_a_broken_answer_the_next_one_is_whole(up, proxy):
-    up.script = in_turn(cut(), stream(*BEGUN, cut()), answer(b"x" * 9).broken_at(3), answer({"ok": True}))
-    replies = [await ask(proxy, chat(stream=True)) for _ in range(4)]
-    assert [reply.status for reply in replies] == [502, 200, 200, 200]
-    assert json.loads(replies[-1].body.data) == {"ok": True}
 
 
 async def test_the_answer_to_head_has_no_body_though_it_is_called_a_stream(up, proxy):
@@ -297,10 +269,12 @@ async def test_a_stream_whose_length_was_announced_arrives_whole_beside_comments
 
 async def test_the_first_comment_comes_when_the_silence_has_lasted_long_enough(up, proxy):
     up.script = stream(delta(content="Hi"), hang())
-    with noting(HEARTBEAT_SECONDS):  # from the request on: the upstream cannot have been silent before
-        async with streaming(proxy) as line:
-            await line.until(delta(content="Hi"))
-            await line.until(b": keep-alive\n\n")
+    loop = asyncio.get_running_loop()
+    began = loop.time()  # before the request: the upstream cannot have been silent yet
+    async with streaming(proxy) as line:
+        await line.until(delta(content="Hi"))
+        await line.until(b": keep-alive\n\n")
+    assert loop.time() - began >= HEARTBEAT_SECONDS
 
 
 async def test_a_stream_that_flows_gets_no_comments(up, proxy):

@@ -1,0 +1,134 @@
+"""The account of a turn: what it cost, what it would have cost, and whether its block was of use."""
+
+import pytest
+from msgspec.structs import replace
+
+from proxy.history.identity import Identity
+from proxy.path.actions import Delivered, Forwarding, StoreFact, TurnReport
+from proxy.path.conversation import Context, Conversation
+from proxy.path.planning import USELESS_BLOCKS_MAX
+from proxy.path.remedies import plan_untouched
+from proxy.path.remember import account, is_silently_cut
+from proxy.shorten.block import Block, LastRequest, Memory
+from proxy.shorten.economics import NOT_REPORTED, Calibration, PriceCliff, TokenPrices, Usage, Window
+from proxy.shorten.rules import Anchor, Rules
+from tests.support.compaction_worker import drive
+from tests.support.messages import KEY, TENANT, assistant, request, user
+
+ASKED = request(user("a" * 400), assistant("b" * 400), user("c" * 400))
+NEWEST, NEW = (sum(len(message.raw) for message in ASKED.body[start:]) for start in (2, 1))
+"""The size of the last message, and with the answer before it."""
+BEFORE = 4_000
+PRICES = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
+WINDOW = Window(total=100_000, origin="config", prices=PRICES, cliffs=(PriceCliff(50_000, PRICES),))
+US = Identity.of(ASKED, TENANT, KEY, "", "up/gpt-4")
+LAST = LastRequest(Anchor(US.links[1], 900, b"view"), 90.0, US.counter, Calibration(), 1, 2)
+RULES = Rules(trigger_tokens=10_000, trigger=0, target=0.2)
+"""The limit is 10,000, the goal 5,000, and a block whose view takes up to 9,000 was of use."""
+
+
+def account_for(plan, usage=NOT_REPORTED, last=None, rules=RULES, **context):
+    """The account of an answer at second 100, and what was stored."""
+    context = Context(ASKED, rules, len, now=100.0, window=WINDOW, **context)
+    conversation = replace(Conversation.of(context), identity=US, memory=Memory(last=last))
+    facts, reports = [], []
+
+    def perform(action):
+        if isinstance(action, StoreFact):
+            facts.append(action)
+        elif isinstance(action, TurnReport):
+            reports.append(action)
+        else:
+            return list(map(len, action.pieces))
+        return None
+
+    drive(account(Forwarding(conversation.describe(plan), conversation), Delivered(100.0, usage)), perform)
+    return reports[0], LastRequest.from_bytes(facts[0].value), facts[1:]
+
+
+def price(tokens, cached):
+    return pytest.approx((tokens - cached + cached / 10) / 1_000_000)
+
+
+SHORTER = replace(plan_untouched(ASKED, BEFORE), action="applied", tokens_after=1_000)
+
+
+MADE = replace(SHORTER, action="created", block=Block(1, (), reason="window"))
+OLD, COLD = replace(LAST, forwarded_at=-200.0), replace(LAST, forwarded_at=-201.0)
+LATER = replace(LAST, anchor=Anchor(US.links[2], 9, b""))
+
+
+@pytest.mark.parametrize(
+    ("plan", "usage", "last", "cached"),
+    [
+        (SHORTER, Usage(1_000, 600), None, BEFORE - NEW),
+        (SHORTER, Usage(1_000, 600), LAST, BEFORE - NEW),
+        (SHORTER, Usage(1_000, 600), LATER, BEFORE - NEWEST),
+        (SHORTER, Usage(1_000, 600), OLD, BEFORE - NEW),
+        (SHORTER, Usage(1_000, 600), COLD, 0),
+        (SHORTER, Usage(1_000, 0), LATER, 0),
+        (MADE, Usage(1_000, 0), LATER, BEFORE - NEWEST),
+    ],
+)
+def test_as_it_came_all_but_the_new_messages_would_have_been_cached(plan, usage, last, cached):
+    report, _, _ = account_for(plan, usage, last)
+    assert report.dollars_paid == report.dollars_would_be == price(usage.prompt, usage.cached)
+    assert report.dollars_unchanged == price(BEFORE, cached)
+
+
+@pytest.mark.parametrize(("cached", "last", "would_be"), [(600, LATER, 1_000 - NEWEST), (0, LATER, 0), (600, COLD, 0)])
+def test_while_observing_it_would_have_cost_less_by_the_count_of_the_upstream(cached, last, would_be):
+    report, _, _ = account_for(SHORTER, Usage(2 * BEFORE, cached), last, mode="observe")
+    assert report.dollars_paid == report.dollars_unchanged == price(2 * BEFORE, cached)
+    assert report.dollars_would_be == price(2 * 1_000, 2 * would_be)
+
+
+@pytest.mark.parametrize("usage", [Usage(1_000, None), Usage(0, 600)])
+def test_without_figures_there_is_no_price(usage):
+    report, _, _ = account_for(SHORTER, usage)
+    assert (report.dollars_paid, report.dollars_unchanged, report.dollars_would_be) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("plan", "tokens", "last", "rating"),
+    [
+        (MADE, 9_000, None, (0, 0)),
+        (MADE, 9_001, None, (1, 0)),
+        (MADE, 9_000, replace(LAST, requests_since_block=4), (0, 0)),
+        (MADE, 9_000, replace(LAST, requests_since_block=3), (2, 0)),
+        (MADE, 5_000, replace(LAST, requests_since_block=3), (1, 0)),
+        (MADE, 5_001, replace(LAST, requests_since_block=3), (2, 0)),
+        (replace(MADE, reason="overflow_retry"), 9_001, LAST, (1, 3)),
+        (replace(MADE, block=Block(1, (), reason="stride")), 9_001, LAST, (1, 3)),
+        (SHORTER, 5_001, LAST, (1, 3)),
+        (SHORTER, 5_000, LAST, (0, 3)),
+        (SHORTER, 9_001, None, (0, 5)),
+    ],
+)
+def test_a_block_is_of_use_if_it_shortens_enough_and_lasts_five_requests(plan, tokens, last, rating):
+    plan = replace(plan, tokens_after=tokens)
+    report, stored, _ = account_for(plan, last=last)
+    assert (stored.useless_blocks, stored.requests_since_block) == rating
+    assert report.breaker_opened == (rating == (USELESS_BLOCKS_MAX, 0))
+    assert account_for(plan, last=last, rules=replace(RULES, trigger_tokens=0))[1].useless_blocks <= rating[0]
+    assert not account_for(plan, last=last, mode="observe")[0].breaker_opened
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "usage", "is_cut"),
+    [
+        *((2_000, Usage(999), True), (2_000, Usage(1_000), False), (1_999, Usage(10), False), (2_000, Usage(0), False)),
+        *((2_000, Usage(10, 999), True), (2_000, Usage(10, 1_000), False)),
+    ],
+)
+def test_a_prompt_of_which_less_than_half_was_read_was_cut(forwarded, usage, is_cut):
+    assert is_silently_cut(forwarded, Delivered(100.0, usage)) == is_cut
+
+
+def test_the_upstreams_count_is_remembered_if_it_can_be_true():
+    view = sum(len(message.raw) for message in ASKED.messages)
+    anchors = [
+        account_for(SHORTER, Usage(prompt))[1].anchor.tokens for prompt in (0, view // 2 - 1, view, 3 * view + 1)
+    ]
+    assert anchors == [0, 0, view, 0]
+    assert account_for(SHORTER, Usage(view), mode="observe")[1].anchor.tokens == 0

@@ -1,0 +1,38 @@
+"""A request that bypasses compaction is sent as it came, but for signed reasoning that its upstream refuses."""
+
+import pytest
+
+from proxy.events import SizeRefused
+from tests.support.gateway_in_process import GatewayInProcess
+from tests.support.messages import assistant, user
+from tests.support.scripted_upstream import answer, in_turn, text_turn
+
+SIGNED = assistant("Yes.", reasoning_details=[{"type": "reasoning.text", "text": "x", "signature": "c2ln"}])
+HISTORY = [*user("a"), *SIGNED, *user("b")]
+SIGNATURE = answer(
+    {"error": {"message": "Invalid `signature` in `thinking` block", "type": "invalid_request_error"}}, 400
+)
+LENGTH = answer({"error": {"message": "too long", "code": "context_length_exceeded"}}, 400)
+
+
+@pytest.mark.parametrize(
+    ("replies", "messages", "mode", "helped"),
+    [
+        ([SIGNATURE, text_turn("Hi.")], HISTORY, "bypass", [("signature", True)]),
+        ([SIGNATURE, SIGNATURE], HISTORY, "bypass", [("signature", False)]),
+        ([SIGNATURE], user("a"), "bypass", [("signature", False)]),
+        ([LENGTH], HISTORY, "bypass", [("input", False)]),
+        ([text_turn("Hi.")], HISTORY, "bypass", []),
+        ([SIGNATURE], user("a"), "auto", [("signature", False)]),
+    ],
+)
+async def test_only_refused_reasoning_is_left_out(up, tmp_path, *, replies, messages, mode, helped):
+    async with GatewayInProcess(up, tmp_path, retries=0) as served:
+        up.script = in_turn(*replies)
+        call = served.call(messages, headers=[("x-compaction", mode)])
+        data = await served.relay(call)
+    first, *again = up.requests
+    assert first.body == call.body
+    assert [b"c2ln" in request.body for request in again] == [False] * (len(replies) - 1)
+    assert (b"Hi." in data) == all(has_helped for _, has_helped in helped)
+    assert [(event.kind, event.helped) for event in served.events if isinstance(event, SizeRefused)] == helped
