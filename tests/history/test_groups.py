@@ -40,8 +40,17 @@ def spans(*pieces):
     return [(group.start, group.stop) for group in find_groups(request(*pieces).body)]
 
 
-def test_a_call_and_everything_that_answers_it_is_one_group():
-    assert spans(user("hi"), calls(*TWO), assistant("done"), user("thanks")) == [(0, 1), (1, 4), (4, 5), (5, 6)]
+@pytest.mark.parametrize(
+    ("pieces", "groups"),
+    [
+        ((user("hi"), calls(*TWO), assistant("done"), user("thanks")), [(0, 1), (1, 4), (4, 5), (5, 6)]),
+        (([{"role": "tool", "tool_call_id": "x", "content": ""}], user("hi")), [(0, 1), (1, 2)]),
+        ((user("hi"), system("mind this"), call("Read")), [(0, 1), (1, 2), (2, 4)]),
+    ],
+    ids=["a call and all that answers it", "an orphan", "an instruction in the midst"],
+)
+def test_what_is_one_group(pieces, groups):
+    assert spans(*pieces) == groups
 
 
 def test_a_late_result_draws_the_messages_before_it_into_its_group():
@@ -117,34 +126,26 @@ PIECE = st.sampled_from(["user", "system", "a", "b", "a+b", "a+a", "c", "", "=a"
 PIECES = st.lists(PIECE, max_size=24).map(lambda pieces: ["user", *pieces])
 
 
-@given(PIECES, st.data())
-def test_groups_are_the_same_wherever_the_known_messages_end(pieces, data):
-    body = made_of(*pieces)
-    whole = tuple(find_group_starts(body))
-    count = data.draw(st.integers(0, len(body)))
-    assert (*whole[:count], *find_group_starts(body, whole[:count])) == whole
-    assert tuple(find_group_starts(body[:count])) == whole[:count]
+def read_body(messages):
+    return parse_request(written(messages)).body
 
 
-@given(PIECES)
-def test_groups_are_the_same_wherever_the_known_messages_end_where_calls_close_soon(pieces):
-    body = made_of(*pieces)
+BODIES = st.one_of(PIECES.map(lambda pieces: made_of(*pieces)), any_history.map(read_body))
+
+
+@given(BODIES, st.sampled_from([3, ANSWERED_WITHIN_MESSAGES]), st.sampled_from([*range(1, 9), LATE_WITHIN_MESSAGES]))
+def test_groups_are_the_same_wherever_the_known_messages_end_and_only_what_follows_at_once_makes_one_larger(
+    body, open_for, most
+):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grouping, "ANSWERED_WITHIN_MESSAGES", 3)
-        whole = tuple(find_group_starts(body))
-        for count in range(len(body)):
-            assert (*whole[:count], *find_group_starts(body, whole[:count])) == whole
-
-
-@given(PIECES, st.integers(1, 8))
-def test_only_what_follows_a_group_at_once_makes_it_larger_than_the_bound(pieces, most):
-    body = made_of(*pieces)
-    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "ANSWERED_WITHIN_MESSAGES", open_for)
         patch.setattr(grouping, "LATE_WITHIN_MESSAGES", most)
         whole = tuple(find_group_starts(body))
-        for group in find_groups(body):
+        groups = find_groups(body)
+        assert [place for group in groups for place in group] == list(range(len(body)))
+        for group in groups:
             assert all(body[place].is_result for place in group[most:])
-        for count in range(len(body)):
+        for count in range(len(body) + 1):
             assert (*whole[:count], *find_group_starts(body, whole[:count])) == whole
             assert tuple(find_group_starts(body[:count])) == whole[:count]
 
@@ -152,9 +153,7 @@ def test_only_what_follows_a_group_at_once_makes_it_larger_than_the_bound(pieces
 @given(PIECES)
 def test_every_result_is_in_the_group_of_the_call_that_it_answers(pieces):
     body = made_of(*pieces)
-    groups = find_groups(body)
-    assert [place for group in groups for place in group] == list(range(len(body)))
-    group_of = {place: group for group in groups for place in group}
+    group_of = {place: group for group in find_groups(body) for place in group}
     opened = {}
     for place, message in enumerate(body):
         for each in message.calls:
@@ -170,10 +169,6 @@ def test_an_observation_belongs_to_the_words_that_asked_for_it():
     assert [(each.start, each.stop) for each in find_groups(body)] == [(0, 1), (1, 3), (3, 4)]
 
 
-def test_an_orphan_is_a_group_of_its_own():
-    assert spans([{"role": "tool", "tool_call_id": "x", "content": ""}], user("hi")) == [(0, 1), (1, 2)]
-
-
 def test_a_cut_snaps_back_to_the_last_boundary():
     body = request(user("hi"), calls(*TWO), assistant("done")).body
     assert [snap(body, cut) for cut in range(6)] == [0, 1, 1, 1, 4, 5]
@@ -182,7 +177,7 @@ def test_a_cut_snaps_back_to_the_last_boundary():
 
 @given(any_history, st.integers(0, 60))
 def test_no_cut_parts_a_call_from_its_result(messages, cut):
-    body = parse_request(written(messages)).body
+    body = read_body(messages)
     place = snap(body, cut)
     assert place <= cut
     one, other, whole = count_flaws(body[:place]), count_flaws(body[place:]), count_flaws(body)
@@ -275,9 +270,8 @@ def test_repair_leaves_a_late_result_where_the_api_takes_it():
     assert repair(valid, "responses") == valid
 
 
-@given(PIECES, st.sampled_from(["", "messages", "responses"]))
-def test_repair_loses_no_result_that_has_a_call(pieces, api):
-    body = made_of(*pieces)
+@given(BODIES, st.sampled_from(["", "messages", "responses"]))
+def test_repair_loses_no_result_that_has_a_call_and_leaves_none_without(body, api):
     answered = [message for message, pair in zip(body, pair_results(body), strict=True) if pair is not None]
     repaired = repair(body, api)
     own = [message for message in repaired if message.is_result and message.text != MISSING]
@@ -298,35 +292,19 @@ def test_repair_leaves_results_of_one_message_in_the_order_in_which_they_came():
 
 @given(legal)
 def test_a_valid_history_is_not_repaired(messages):
-    body = parse_request(written(messages)).body
+    body = read_body(messages)
     assert all(one is other for one, other in zip(repair(body), body, strict=True))
 
 
-@given(any_history)
-def test_after_repair_every_call_is_answered_and_every_result_called_for(messages):
-    found = count_flaws(repair(parse_request(written(messages)).body))
-    assert (found.orphans, found.unanswered) == (0, 0)
-
-
-def test_instructions_in_the_midst_are_groups_too():
-    assert spans(user("hi"), system("mind this"), call("Read")) == [(0, 1), (1, 2), (2, 4)]
-
-
 def answered_backwards(count):
-    made = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(count)]
-    results = [{"role": "tool", "tool_call_id": each["id"], "content": "x"} for each in reversed(made)]
-    return parse_request(
-        written([*user("go"), {"role": "assistant", "content": None, "tool_calls": made}, *results])
-    ).body
+    names = [f"c{number}" for number in range(count)]
+    return made_of("user", "+".join(names), *(f"={name}" for name in reversed(names)))
 
 
 def unanswered_and_uncalled(count):
     """One message with calls that no result answers, and as many results of other calls."""
-    body = list(answered_backwards(count))
-    others = parse_request(
-        written([{"role": "tool", "tool_call_id": f"d{n}", "content": "x"} for n in range(count)])
-    ).body
-    return tuple(body[:2]) + others
+    numbers = range(count)
+    return made_of("user", "+".join(f"c{number}" for number in numbers), *(f"=d{number}" for number in numbers))
 
 
 def named_and_nameless(count):
@@ -342,19 +320,17 @@ def test_the_cost_of_parallel_calls_grows_with_their_number(work, make):
     assert_grows_in_proportion(work, make, 700)
 
 
-@given(any_history)
-def test_results_find_their_calls_as_a_plain_search_finds_them(messages):
-    body = parse_request(written(messages)).body
-    assert list_callers(body) == [pair and pair[1] for pair in search_pairs(body, ANSWERED_WITHIN_MESSAGES)]
+NAMELESS = st.lists(st.one_of(PIECE, PIECE, st.just("=")), max_size=24).map(lambda pieces: made_of("user", *pieces))
 
 
-@given(st.lists(st.one_of(PIECE, PIECE, st.just("=")), max_size=24), st.sampled_from([2, 5, 400]), st.data())
-def test_results_find_their_calls_wherever_the_search_begins(pieces, most, data):
-    body = made_of("user", *pieces)
-    first = data.draw(st.integers(0, len(body)))
+@given(st.one_of(BODIES, NAMELESS), st.sampled_from([2, 5, ANSWERED_WITHIN_MESSAGES]))
+def test_results_find_their_calls_as_a_plain_search_finds_them_wherever_it_begins(body, most):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grouping, "ANSWERED_WITHIN_MESSAGES", most)
-        assert [*pair_results(body, first)] == search_pairs(body, most)[first:]
+        pairs = search_pairs(body, most)
+        assert list_callers(body) == [pair and pair[1] for pair in pairs]
+        for first in range(len(body) + 1):
+            assert [*pair_results(body, first)] == pairs[first:]
 
 
 def search_pairs(body, most):

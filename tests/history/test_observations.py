@@ -188,9 +188,6 @@ def test_the_newest_words_of_a_person_stay_although_they_came_before_the_first_c
     assert {"role": "user", "content": words} in sent.messages
 
 
-# --- by structure ----------------------------------------------------------------------------------------------------
-
-
 def runs(number):
     return assistant(f"I look at {number}.\n```shell\ngrep -rn call_{number}\n```")
 
@@ -239,9 +236,6 @@ def test_text_that_a_person_may_have_written_is_no_output(talk):
 def test_an_instruction_of_the_system_stays_where_results_come_as_tool_messages():
     pieces = [[*runs(number), *system(f"Ran command: `grep`\n{output(number)}")] for number in range(6)]
     assert not any(marks(user("x"), call("Bash"), *pieces))
-
-
-# --- output behind an action, in the assistant's own message ----------------------------------------------------------
 
 
 def act(number, out=None):

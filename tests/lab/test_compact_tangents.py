@@ -95,16 +95,15 @@ async def test_a_line_that_is_not_understood_is_reported_and_ignored(run, up):
     ]
 
 
-async def test_an_empty_list_of_tangents_is_reported(run, up):
+@pytest.mark.parametrize(("options", "removable", "questions"), [((), 2, 1), (("--keep-last", "9"), 0, 0)])
+async def test_an_empty_list_of_tangents_is_reported_and_no_model_asked_without_removable_turns(
+    run, up, options, removable, questions
+):
     up.script = text_turn("none")
-    output = await run("--tangents", OPENAI_UPSTREAM=up.url)
-    assert (output.code, output.out, output.complaint) == (0, "no tangents named: of 4 turns 2 could be dropped\n", "")
-
-
-async def test_without_removable_turns_no_model_is_asked(run, up):
-    output = await run("--tangents", "--keep-last", "9", OPENAI_UPSTREAM=up.url)
-    assert (output.code, output.out) == (0, "no tangents named: of 4 turns 0 could be dropped\n")
-    assert up.requests == []
+    output = await run("--tangents", *options, OPENAI_UPSTREAM=up.url)
+    said = f"no tangents named: of 4 turns {removable} could be dropped\n"
+    assert (output.code, output.out, output.complaint) == (0, said, "")
+    assert len(up.requests) == questions
 
 
 REFUSED = answer({"error": {"message": "Incorrect API key provided: sk-own"}}, status=401)

@@ -48,11 +48,14 @@ async def test_a_run_is_shortened_and_the_originals_are_where_it_says(environmen
     assert "seen" in shown.out
 
 
-@pytest.mark.parametrize("turns", ["0", "-1", "many", "301"])
-async def test_a_number_of_turns_that_is_none_is_refused(turns, environment):
-    done = await demo(environment, "--turns", turns)
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [*(("--turns", turns, "from 1 to 300") for turns in ("0", "-1", "many", "301")), ("--policy", "jpp", "j-cli")],
+)
+async def test_a_value_that_cannot_be_is_refused_with_those_that_can(environment, option, value, why):
+    done = await demo(environment, option, value)
     assert done.code == 2
-    assert "from 1 to 300" in done.complaint
+    assert why in done.complaint
 
 
 async def on_a_terminal(environment, *options, until, press=b""):
@@ -99,9 +102,3 @@ async def test_ctrl_c_leaves_with_what_it_came_to_and_a_visible_cursor(environme
     assert "turns of a simulated agent" in written
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1
     assert "Traceback" not in written
-
-
-async def test_a_policy_that_is_not_included_is_refused_with_those_that_are(environment):
-    done = await demo(environment, "--policy", "jpp")
-    assert done.code == 2
-    assert "j-cli" in done.complaint

@@ -6,9 +6,10 @@ import pytest
 
 from proxy.config import Config
 from proxy.lab.replay.replay_history import BREAKPOINTS, MARKS, PROVIDER, Cache, Marked, ReplayHistory
+from proxy.lab.replay.replay_jobs import Job, replay_job
 from proxy.lab.replay.replay_values import PRICES
-from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
-from proxy.lab.replay.simulation import Simulation, Trial, build_rules
+from proxy.lab.replay.scoring import ReplayCase, UpstreamModel
+from proxy.lab.replay.simulation import Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn
 from tests.lab.conversation_text import SAMPLES, conversations, one
 
@@ -82,11 +83,7 @@ def test_a_mark_finds_what_was_marked_within_twenty_blocks():
 def test_every_shipped_policy_forwards_the_elements_of_the_session(name):
     for policy in Config().all_policies:
         for conversation in conversations(name):
-            case = ReplayCase(ReplayHistory(conversation), UpstreamModel(window=4_000))
             trial = Trial(policy, build_rules(Config().policy(policy), policy), 4_000, PRICE, StandIn())
-            simulation, judge = Simulation(trial, case.history, PRICE), Judge(case)
-            for turn in case.turns:
-                judge.score(turn, simulation.forward(turn))
-            scores = judge.result(policy).scores
-            assert scores.requests == len(case.turns)
-            assert scores.invalid == {}
+            (result,) = replay_job(Job(conversation, [trial], UpstreamModel(window=4_000)))
+            assert result.scores.requests == len(ReplayHistory(conversation).places)
+            assert result.scores.invalid == {}

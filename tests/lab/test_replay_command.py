@@ -1,5 +1,6 @@
 """`compaction-proxy replay`, as it is called."""
 
+import io
 import json
 
 import pytest
@@ -123,26 +124,17 @@ def test_an_impossible_command_is_reported(capsys, arguments, complaint):
     assert complaint in capsys.readouterr().err
 
 
-class Terminal:
-    def __init__(self, *, shown=True):
-        self.written, self.shown = "", shown
-
+class Terminal(io.StringIO):
     def isatty(self):
-        return self.shown
-
-    def write(self, text):
-        self.written += text
-
-    def flush(self):
-        pass
+        return True
 
 
 def test_progress_is_drawn_on_terminals_only():
-    terminal, file = Terminal(), Terminal(shown=False)
+    terminal, file = Terminal(), io.StringIO()
     for out in (terminal, file):
         bar = ProgressBar(out, "conversations")
         for done in range(4):
             bar(done, 3)
-    assert terminal.written.endswith(f"\r{draw_bar(3, 3, 'conversations')}\x1b[K\n")
-    assert file.written == ""
+    assert terminal.getvalue().endswith(f"\r{draw_bar(3, 3, 'conversations')}\x1b[K\n")
+    assert file.getvalue() == ""
     assert draw_bar(1, 3, "conversations") == f"[{'#' * 10}{'.' * 20}] 1 of 3 conversations"

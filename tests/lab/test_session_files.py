@@ -11,6 +11,7 @@ from proxy.lab.sessions import FORMATS, read_conversations, read_sessions
 from proxy.lab.sessions.session_files import UnreadableError
 from tests.lab.conversation_text import SAMPLES, conversations, format_lines, lines, one, recorded_figures
 from tests.support import recorded_traces
+from tests.support.history_judge import is_json
 
 
 @pytest.mark.parametrize("name", ["messages.json", "messages.jsonl"])
@@ -166,7 +167,7 @@ WRONG = [None, True, -1, 1.5, "", "x", [], [None], [[1]], {}, {"role": 1}, {"con
 def test_a_value_of_another_kind_anywhere_trips_no_reader(place, tmp_path):
     """Each member of each object of each sample in turn becomes something else; who still knows the file reads it."""
     source = place.read_text(encoding="utf-8").splitlines() if place.suffix == ".jsonl" else [place.read_text("utf-8")]
-    rows = [json.loads(line) for line in source if _is_json(line)]
+    rows = [json.loads(line) for line in source if is_json(line)]
     for number, (holder, key) in enumerate(_members(rows)):
         kept = holder[key]
         holder[key] = WRONG[number % len(WRONG)]
@@ -177,14 +178,6 @@ def test_a_value_of_another_kind_anywhere_trips_no_reader(place, tmp_path):
                 assert ReplayHistory(conversation).places, conversation
         except UnreadableError:
             continue
-
-
-def _is_json(line):
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
 
 
 def _members(value):

@@ -1,7 +1,6 @@
 """A conversation in the simulation: blocks stay from turn to turn, and summaries are there when they are ready."""
 
 import json
-import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,13 +12,13 @@ from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.replay_history import PROVIDER, same
 from proxy.lab.replay.replay_jobs import Job, replay_job
 from proxy.lab.replay.replay_values import PRICES
-from proxy.lab.replay.scoring import Judge, UpstreamModel
+from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summarizers import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.messages import assistant, call, user
-from tests.support.replay_cases import recorded_case
+from tests.support.replay_cases import PLAIN, conversation, recorded_case
 from tests.support.scripted_upstream import text_turn
 
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
@@ -53,25 +52,16 @@ def test_nothing_forwards_what_was_sent():
     assert [each.view for each in sent] == [turn.request.messages for turn in case.turns]
 
 
-def count_hashes(turns):
-    """How many messages the links of a conversation of so many turns are computed for."""
-    reads = [call("Read", path=f"src/{number}.py", out="x = 1") for number in range(turns)]
-    case, calls = recorded_case(user("Go."), *reads, assistant("Done.")), 0
-
-    def note(frame, event, _):
-        nonlocal calls
-        calls += event == "call" and frame.f_code is chain._remove_markers.__code__
-
-    sys.setprofile(note)
-    try:
-        forward_all(case, trial(STRIDES))
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
-def test_a_request_costs_what_is_new_in_it_as_in_the_running_proxy():
-    assert 0 < count_hashes(40) <= 2.5 * count_hashes(20)
+def test_a_request_costs_what_is_new_in_it_as_in_the_running_proxy(monkeypatch):
+    hashed, remove_markers = [], chain._remove_markers
+    monkeypatch.setattr(chain, "_remove_markers", lambda *given: hashed.append(given) or remove_markers(*given))
+    counts = []
+    for turns in (20, 40):
+        reads = [call("Read", path=f"src/{number}.py", out="x = 1") for number in range(turns)]
+        forward_all(recorded_case(user("Go."), *reads, assistant("Done.")), trial(STRIDES))
+        counts.append(len(hashed))
+        hashed.clear()
+    assert 0 < counts[1] <= 2.5 * counts[0]
 
 
 def test_a_block_applies_until_the_next_one():
@@ -176,10 +166,7 @@ async def test_a_real_model_is_asked_as_in_production(up):
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_a_plain_design_is_judged_like_any_policy(name):
-    case = recorded_case(*WORK)
-    judge = Judge(case)
-    for turn, sent in zip(case.turns, forward_all(case, trial(DESIGNS[name])), strict=True):
-        judge.score(turn, sent)
-    scores = judge.result(name).scores
+    (result,) = replay_job(Job(conversation(*WORK), [trial(DESIGNS[name])], PLAIN))
+    scores = result.scores
     assert scores.invalid == {}
     assert (scores.rewrites > 0) == (name in ("sliding-10", "batched-10k"))

@@ -33,12 +33,7 @@ def test_arguments_of_calls_are_searched_like_texts():
 def test_output_in_the_role_of_a_user_counts_as_output():
     output = f"Observation: {READ}"
     pieces = (user("Go."), assistant("ls"), user(output), *([assistant("ok"), user("Observation: ok")] * 2))
-    flat = [piece if isinstance(piece, list) else [*piece] for group in pieces for piece in _flatten(group)]
-    assert needed(*flat, assistant(f"I change {LINE} now")) == [LINE]
-
-
-def _flatten(group):
-    return group if group and isinstance(group[0], list) else [group]
+    assert needed(*pieces, assistant(f"I change {LINE} now")) == [LINE]
 
 
 def test_a_short_piece_is_no_span():

@@ -135,15 +135,6 @@ def test_nothing_that_a_terminal_would_obey_is_left_in_a_reason():
     assert turns(*WORK).parse_answer("2: \x1b[2Jthe\x07 weather\u202e") == ((Tangent(2, "[2Jthe weather"),), ())
 
 
-def test_exactly_the_named_turns_go_and_the_rest_keeps_its_bytes():
-    found = turns(*WORK)
-    draft, reports = found.drop_turns({2}, estimate_tokens)
-    gone = found.messages(2)
-    assert draft.view == tuple(message for message in found.request.messages if message not in gone)
-    assert [(each.step, each.messages, each.refused) for each in reports] == [("turn 2", 4, "")]
-    assert reports[0].saved == sum(estimate_tokens(message.raw) for message in gone)
-
-
 def test_a_turn_that_cannot_be_removed_stays_and_the_report_says_why():
     texts, why = drop_turns_of(turns(*WORK), 0, 1, 2, 4, 9)
     assert "Fix the parser." in texts

@@ -23,12 +23,10 @@ SENT = list(WORK.messages)
 FIRST, SECOND, THIRD = (sum(sizes(SENT[:many])) for many in (1, 3, 5))
 
 
-def silent(_done, _of):
-    pass
-
-
 async def scores(door, recorder, *conversations, ledger=None):
-    results = await replay_through(conversations, door, recorder, ledger=ledger or ResultFile(), progress=silent)
+    results = await replay_through(
+        conversations, door, recorder, ledger=ledger or ResultFile(), progress=lambda _done, _of: None
+    )
     return [result.scores for result in results]
 
 

@@ -8,18 +8,15 @@ import sys
 import pytest
 
 from proxy.config.policies import Policy
+from tests.support.messages import assistant, call, history, user
 
 GIBIBYTE = 1024**3
 
 
 def lines(turns, size=2_000):
     """The originals of a conversation: each message with the link of the one before it."""
-    messages = [{"role": "user", "content": "go"}]
-    for turn in range(turns):
-        call = {"id": f"c{turn}", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"c{turn}", "content": f"{turn} " * (size // 4)})
-    messages.append({"role": "assistant", "content": "done"})
+    reads = [call("read", path="a.py", out=f"{turn} " * (size // 4)) for turn in range(turns)]
+    messages = history(user("go"), *reads, assistant("done"))
     rows = [
         {"v": 1, "at": f"{place + 1:032x}", "after": f"{place:032x}", "message": message, "under": []}
         for place, message in enumerate(messages)
@@ -56,21 +53,15 @@ def test_each_conversation_is_replayed_under_both_policies():
 
 
 @pytest.mark.seconds
-def test_when_its_seconds_are_over_within_a_conversation_it_answers_for_those_before():
+@pytest.mark.parametrize(("seconds", "turns", "finished"), [(170.0, (3, 200), 1), (0.1, (3,), 0)])
+def test_when_its_seconds_are_over_within_a_conversation_it_answers_for_those_before(seconds, turns, finished):
     with start() as process:
-        # More than a pipe holds: once all of it is written, the process is at the second conversation.
-        process.stdin.write(job_line() + lines(3) + lines(200)[:-1])
+        # Two are more than a pipe holds: once all of it is written, the process is at the second conversation.
+        process.stdin.write(job_line(seconds=seconds) + b"".join(map(lines, turns))[:-1])
         process.stdin.flush()
-        process.send_signal(signal.SIGALRM)  # what its own timer sends
-        assert json.loads(process.stdout.read())["conversations"] == 1
-
-
-@pytest.mark.seconds
-def test_it_keeps_to_its_seconds():
-    with start() as process:
-        process.stdin.write(job_line(seconds=0.1) + lines(3)[:-1])
-        process.stdin.flush()
-        assert json.loads(process.stdout.read())["conversations"] == 0
+        if finished:
+            process.send_signal(signal.SIGALRM)  # what its own timer sends
+        assert json.loads(process.stdout.read())["conversations"] == finished
 
 
 @pytest.mark.slow

@@ -77,7 +77,11 @@ def test_each_upstream_reports_its_window_in_its_own_way(path, answer, limits):
 
 @pytest.mark.parametrize("path", PROBES)
 @pytest.mark.parametrize(
-    "answer", [None, {}, [], "no", 7, {"data": None}, {"data": [{"id": "m"}]}, {"models": ["m"]}, {"error": {}}]
+    "answer",
+    [
+        *(None, {}, [], "no", 7, {"data": None}, {"data": [{"id": "m"}]}, {"models": ["m"]}, {"error": {}}),
+        {"data": [{"id": "m", "meta": {"n_ctx_train": 131_072}}]},  # llama.cpp: the length it was trained with
+    ],
 )
 def test_an_upstream_that_reports_no_window_leaves_it_unknown(path, answer):
     assert PROBES[path](answer, "m") is None
@@ -86,11 +90,6 @@ def test_an_upstream_that_reports_no_window_leaves_it_unknown(path, answer):
 @pytest.mark.parametrize("length", [0, -1, 1, True, "4096", None, 4096.0])
 def test_only_a_count_is_a_window(length):
     assert PROBES["/v1/models"]({"data": [{"id": "m", "max_model_len": length}]}, "m") is None
-
-
-def test_the_trained_length_of_llama_cpp_is_not_taken_for_its_window():
-    answer = {"data": [{"id": "tiny.gguf", "meta": {"n_ctx_train": 131_072}}]}
-    assert PROBES["/v1/models"](answer, "tiny.gguf") is None
 
 
 def test_a_server_of_one_model_answers_for_any_name_and_one_of_many_only_for_its_own():
@@ -167,11 +166,10 @@ def test_prices_and_their_cliffs_are_per_million_tokens():
     assert window.cliffs == (PriceCliff(272_000, TokenPrices(10.0, 1.0, None, 45.0)),)
 
 
-@pytest.mark.parametrize("model", ["gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10"])
-def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on(model):
-    assert economics.compute_relative_prices(resolve_window(model)).ends_only
+ENDS_ONLY = ("gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10")
+EVERY_PREFIX = ("gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b")
 
 
-@pytest.mark.parametrize("model", ["gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b"])
-def test_other_caches_find_every_prefix(model):
-    assert not economics.compute_relative_prices(resolve_window(model)).ends_only
+@pytest.mark.parametrize("model", [*ENDS_ONLY, *EVERY_PREFIX])
+def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on_and_others_every_prefix(model):
+    assert economics.compute_relative_prices(resolve_window(model)).ends_only is (model in ENDS_ONLY)

@@ -258,7 +258,7 @@ def test_f25_of_two_workers_that_make_a_block_at_once_the_first_counts_for_both(
     ready = late.decides(messages)
     first = house.send(messages)
     late.store = house.store
-    late.accept(ready)
+    ready.driver.accept()
     assert ready.left != first.left
     assert [worker.send(messages).left for worker in (late, house)] == [first.left] * 2
 

@@ -1,52 +1,39 @@
 """A collector of OpenTelemetry: OTLP over HTTP on loopback, decoded by OpenTelemetry's own protobuf messages.
 
 async with Collector() as collector:
-    …                                     # a proxy with `otel.endpoint: collector.url`
+    …                                     # a proxy with `otel.endpoint: collector.origin`
     spans = await collector.spans(2)
 """
 
-from collections import defaultdict
-from typing import Any, Self
+from typing import Any
 
-from aiohttp import web
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.support.proxy_client import until
+from tests.support.scripted_upstream import Request, Upstream
+from tests.support.upstream_replies import Reply, answer
 
 
-class Collector:
+class Collector(Upstream):
     def __init__(self, status: int = 200) -> None:
+        super().__init__(self._decode)
         self.status = status
-        self.posts: list[web.BaseRequest] = []
         self.resources: list[dict[str, Any]] = []
-        self.received: dict[str, list[Any]] = defaultdict(list)
-
-    async def __aenter__(self) -> Self:
-        self._runner = web.ServerRunner(web.Server(self._receive))
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        self.received: list[Any] = []
 
     async def spans(self, count: int) -> list[Any]:
         """At least so many spans, waited for."""
-        return await until(lambda: found if len(found := self.received["spans"]) >= count else None)
+        return await until(lambda: self.received if len(self.received) >= count else None)
 
-    async def _receive(self, request: web.BaseRequest) -> web.Response:
-        body = await request.read()
-        self.posts.append(request)
+    def _decode(self, request: Request) -> Reply:
         assert request.path == "/v1/traces"
-        assert request.headers["content-type"] == "application/x-protobuf"
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+        assert request.header("content-type") == "application/x-protobuf"
+        for resource in ExportTraceServiceRequest.FromString(request.body).resource_spans:
             self.resources.append(attributes(resource.resource))
             for scope in resource.scope_spans:
-                self.received["spans"] += scope.spans
-        return web.Response(status=self.status)
+                self.received += scope.spans
+        return answer(b"", self.status)
 
 
 def attributes(item: Any) -> dict[str, Any]:

@@ -70,18 +70,10 @@ class Worker:
 
     def send(self, messages, **more):
         """A request that the upstream accepts."""
-        sent = self._prepare(messages, **more)
+        sent = self.decides(messages, **more)
         sent.driver.accept()
         sent.driver.complete()
         return sent
-
-    def decides(self, messages, **more):
-        """What would be sent."""
-        return self._prepare(messages, **more)
-
-    def accept(self, sent):
-        """The upstream accepts what was decided before."""
-        sent.driver.accept()
 
     def considers(self, messages):
         """What is planned before any model is asked."""
@@ -91,7 +83,8 @@ class Worker:
         """What is asked ahead of need."""
         return planning.plan_next_summary(self._state(messages))
 
-    def _prepare(self, messages, **more):
+    def decides(self, messages, **more):
+        """What would be sent."""
         driver = Driver(self, self._read(self.write(messages, **more)))
         plan, request = driver.prepare().plan, driver.request
         if plan is None:

@@ -98,8 +98,12 @@ def _each(count, *write_message):
     return Shape(_work(messages=_many(count, *write_message)))
 
 
+def _one(name, **arguments):
+    return Shape(_work(messages=call(name, **arguments)))
+
+
 def _result(text):
-    return Shape(_work(messages=call("Bash", command="make", out=text)))
+    return _one("Bash", command="make", out=text)
 
 
 def _words(text):
@@ -111,7 +115,11 @@ def _answer(text):
 
 
 def _arguments(**arguments):
-    return Shape(_work(messages=call("Write", out="ok", **arguments)))
+    return _one("Write", out="ok", **arguments)
+
+
+def _last_words(text):
+    return Shape(_work(end=[*assistant("x"), *user(text)]))
 
 
 SHAPES = {
@@ -153,21 +161,15 @@ SHAPES = {
     "plans": lambda n: _each(
         n, lambda k: call("TodoWrite", todos=[{"content": f"do {k}", "status": "pending"}], out="ok")
     ),
-    "items of a plan": lambda n: Shape(
-        _work(
-            messages=call("TodoWrite", todos=[{"content": f"do {k}", "status": "pending"} for k in range(n)], out="ok")
-        )
+    "items of a plan": lambda n: _one(
+        "TodoWrite", todos=[{"content": f"do {k}", "status": "pending"} for k in range(n)], out="ok"
     ),
     "tasks": lambda n: _each(n, lambda k: call("Task", prompt=f"look at {k}", out=f"{k} {LINE}")),
     "commands": lambda n: _each(n, lambda k: call("Bash", command=f"cat {k}.txt | grep x", out=f"{k} {LINE}")),
-    "reasoning": lambda n: Shape(
-        _work(
-            messages=_many(
-                n,
-                lambda k: assistant(f"{k}", reasoning_content="think " * 9, signature="c2ln" * 9),
-                lambda k: user(f"{k}"),
-            )
-        )
+    "reasoning": lambda n: _each(
+        n,
+        lambda k: assistant(f"{k}", reasoning_content="think " * 9, signature="c2ln" * 9),
+        lambda k: user(f"{k}"),
     ),
     "members of the request": lambda n: Shape(_work(), members={f"k{number}": number for number in range(n)}),
     "texts of agents without tools": lambda n: Shape(
@@ -201,17 +203,13 @@ SHAPES = {
     "a list of arguments": lambda n: _arguments(paths=[f"/{number}.py" for number in range(n)]),
     "a path": lambda n: _arguments(file_path="/a" * n),
     "a path of dots": lambda n: _arguments(file_path="../" * n),
-    "a command line": lambda n: Shape(_work(messages=call("Bash", command="cd /a && make; " * n, out=LINE))),
-    "a command of quotes": lambda n: Shape(_work(messages=call("Bash", command="echo 'a \" b' \"" * n, out=LINE))),
-    "a command of comments": lambda n: Shape(_work(messages=call("Bash", command=" # x\n" * n, out=LINE))),
-    "a patch": lambda n: Shape(
-        _work(
-            messages=call(
-                "apply_patch",
-                input="*** Begin Patch\n" + "".join(f"*** Update File: {k}.py\n+x\n" for k in range(n)),
-                out="ok",
-            )
-        )
+    "a command line": lambda n: _one("Bash", command="cd /a && make; " * n, out=LINE),
+    "a command of quotes": lambda n: _one("Bash", command="echo 'a \" b' \"" * n, out=LINE),
+    "a command of comments": lambda n: _one("Bash", command=" # x\n" * n, out=LINE),
+    "a patch": lambda n: _one(
+        "apply_patch",
+        input="*** Begin Patch\n" + "".join(f"*** Update File: {k}.py\n+x\n" for k in range(n)),
+        out="ok",
     ),
     "arguments that are no JSON": lambda n: Shape(_work(messages=calls(("Bash", '{"command": "' + "x\\" * n, "ok")))),
     # Texts of results.
@@ -244,10 +242,8 @@ SHAPES = {
     # Texts of users and of the model.
     "words of the user": lambda n: _words(_plain_words(n)),
     "short lines of the user": lambda n: _words("<\n\n" * n),
-    "reminders without an end": lambda n: Shape(_work(end=[*assistant("x"), *user(REMINDER * n)])),
-    "reminders": lambda n: Shape(
-        _work(end=[*assistant("x"), *user(f"{REMINDER}x</system-reminder>" * n + "/compact")])
-    ),
+    "reminders without an end": lambda n: _last_words(REMINDER * n),
+    "reminders": lambda n: _last_words(f"{REMINDER}x</system-reminder>" * n + "/compact"),
     "pins without an end": lambda n: _words(PIN * n),
     "pins": lambda n: _words("".join(f"<pin>keep {k}</pin>\n" for k in range(n))),
     "messages with pins": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"<pin>keep {k}</pin>")),
@@ -259,9 +255,9 @@ SHAPES = {
     "an output's openings": lambda n: Shape(
         history(user("Do it."), assistant("```bash\nls\n```"), user(OUTPUT * n), assistant("ok"), user(OUTPUT * n))
     ),
-    "an aside": lambda n: Shape(_work(end=[*assistant("x"), *user("summarize summary " * n)])),
-    "a command to compact": lambda n: Shape(_work(end=[*assistant("x"), *user("/compact " + "focus " * n)])),
-    "spaces before a command": lambda n: Shape(_work(end=[*assistant("x"), *user(" " * n + "/compact")])),
+    "an aside": lambda n: _last_words("summarize summary " * n),
+    "a command to compact": lambda n: _last_words("/compact " + "focus " * n),
+    "spaces before a command": lambda n: _last_words(" " * n + "/compact"),
     # What is nested.
     "nested parts": lambda n: replace(_words([{"type": "text", "text": "x", "y": NESTED}]), depth=n),
     "nested members": lambda n: Shape(_work(), members={"metadata": NESTED}, depth=n),
@@ -281,9 +277,7 @@ SHAPES = {
             ]
         )
     ),
-    "uses of the provider's tools": lambda n: Shape(
-        _work(messages=_many(n, _use_and_result, lambda k: user(f"Go on, {k}.")))
-    ),
+    "uses of the provider's tools": lambda n: _each(n, _use_and_result, lambda k: user(f"Go on, {k}.")),
 }
 OF_MESSAGES_ONLY = ("results of the provider's tools", "uses of the provider's tools")
 MOST = {

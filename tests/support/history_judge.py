@@ -50,14 +50,14 @@ def _calls_of(message, found):
         waiting.append(("tool", call.get("id")))
         if call.get("type") == "function":
             found["arguments are no text"] += not isinstance(call["function"].get("arguments"), str)
-            found["arguments are no JSON"] += not _is_json(call["function"].get("arguments"))
+            found["arguments are no JSON"] += not is_json(call["function"].get("arguments"))
     found["one id for two calls"] += len(waiting) - len(set(waiting))
     if isinstance(message.get("function_call"), dict):
         waiting.append(("function", message["function_call"].get("name")))
     return waiting
 
 
-def _is_json(text):
+def is_json(text):
     try:
         json.loads(text)
     except (ValueError, TypeError, RecursionError):

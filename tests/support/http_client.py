@@ -7,6 +7,7 @@ to see what really came, so the scripted upstream and the fidelity runner both r
 import asyncio
 from contextlib import closing
 from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 LONGEST_HEAD = 4 * 1024 * 1024
@@ -29,10 +30,6 @@ class Head:
 
     def first(self, name: str) -> str | None:
         return next((value.decode("latin-1") for value in self.all(name)), None)
-
-    @property
-    def is_chunked(self) -> bool:
-        return (self.first("transfer-encoding") or "").lower() == "chunked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 async def read_body(reader: asyncio.StreamReader, head: Head, *, until_close: bool) -> Body:
     """A body in whichever of the three framings; a connection that breaks leaves it not whole, and says no more."""
-    if head.is_chunked:
+    if (head.first("transfer-encoding") or "").lower() == "chunked":
         return await _read_chunks(reader)
     length = head.first("content-length")
     if length is not None:
@@ -129,6 +126,14 @@ async def send(url: str, message: bytes, *, method: str = "POST") -> Answer:
     with closing(writer):
         writer.write(message)
         return await read_answer(reader, method)
+
+
+async def is_answered(url: str, message: bytes) -> bool:
+    """Whether a GET is answered well."""
+    try:
+        return (await send(url, message, method="GET")).status == HTTPStatus.OK
+    except OSError:
+        return False
 
 
 async def read_answer(reader: asyncio.StreamReader, method: str = "POST") -> Answer:

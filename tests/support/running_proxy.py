@@ -149,10 +149,7 @@ async def _ready(proxy: Proxy) -> None:
 
 
 async def _is_ready(proxy: Proxy) -> bool:
-    try:
-        return (await http_client.send(proxy.origin, READY, method="GET")).status == 200
-    except OSError:
-        return False
+    return await http_client.is_answered(proxy.origin, READY)
 
 
 async def _stop_process(process: asyncio.subprocess.Process | ForkedProcess) -> int:

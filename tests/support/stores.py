@@ -51,17 +51,13 @@ async def find_block(store: Store, *keys: str) -> Found | None:
     return block
 
 
-def keep_state() -> None:
-    """A store with its state in its own process cannot lose it from outside."""
-
-
 @dataclass(frozen=True, slots=True)
 class StoreKind:
     """A kind of store: `open(bounds)` gives one worker's view of the state."""
 
     open: Callable[[StoreLimits], Store]
     forward: Callable[[float], None]
-    lose: Callable[[], None] = keep_state
+    lose: Callable[[], None] = lambda: None  # what is in its own process cannot be lost from outside
     opened: list[Store] = field(default_factory=list)
 
     def store(self, **bounds: float) -> Store:

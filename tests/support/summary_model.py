@@ -4,23 +4,14 @@ import asyncio
 import json
 from dataclasses import replace
 
+from proxy.config.policies import read_prompt
 from tests.support.agent import reading
 from tests.support.compacting_proxy import metric
 from tests.support.proxy_client import PATIENCE_SECONDS
 from tests.support.scripted_upstream import Turn, answer, pause, text_turn
 
 ASKED = "write a handover of this conversation"
-SECTIONS = (
-    "Goals and constraints",
-    "Done",
-    "Decisions",
-    "Files",
-    "Errors",
-    "Active work",
-    "Pending",
-    "Identifiers",
-    "How to look things up",
-)
+SECTIONS = read_prompt("structured").headings
 # A window that is full after some twenty reads, and nothing but a summary to make room.
 SMALL_WINDOW_SETTINGS = {
     "clear_at_least": 1_000_000,

@@ -33,8 +33,7 @@ class RecordedExchange:
         return history_of(self.request, self.tenant)
 
 
-def exchange(request: bytes, answer: Turn | None = None, tenant: str = TENANT) -> RecordedExchange:
-    return RecordedExchange(request, answer, tenant)
+exchange = RecordedExchange
 
 
 def history_of(source: bytes, tenant: str = TENANT) -> History:

@@ -146,24 +146,7 @@ def raw(*parts: Act) -> Reply:
     return Reply(parts=parts, headless=True)
 
 
-def pause(seconds: float) -> Pause:
-    return Pause(seconds)
-
-
-def wait_for(event: asyncio.Event) -> WaitFor:
-    return WaitFor(event)
-
-
-def hang() -> Hang:
-    return Hang()
-
-
-def cut() -> Cut:
-    return Cut()
-
-
-def close() -> Close:
-    return Close()
+pause, wait_for, hang, cut, close = Pause, WaitFor, Hang, Cut, Close
 
 
 def _slice(part: Act, size: int) -> list[Act]:

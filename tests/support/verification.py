@@ -10,6 +10,7 @@ from proxy.history.chain import canonicalize, compute_link, keep_as_written
 from proxy.history.messages import read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
+from tests.support.history_judge import is_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def _find_holes(transcript: Transcript) -> Iterator[str]:
     if unreadable := sum(parse(raw) is None for raw in transcript.saved.lines() if raw.endswith(b"\n")):
         yield f"{unreadable} lines cannot be read"
     for line in transcript.messages.values():
-        if not _is_json(line.message):
+        if not is_json(line.message):
             yield f"message {line.at[:16]} cannot be read"
         if line.after not in transcript.messages and not line.tenant:
             yield f"message {line.at[:16]} follows {line.after[:16]}, which is in no file"
@@ -45,14 +46,6 @@ def _find_holes(transcript: Transcript) -> Iterator[str]:
     for head in transcript.heads.values():
         if not head.altered and hash_head(head.message) != head.name:
             yield f"system prompt {head.name[:16]} is not what it was"
-
-
-def _is_json(raw: bytes) -> bool:
-    try:
-        json.loads(raw)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:

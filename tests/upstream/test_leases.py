@@ -8,6 +8,7 @@ from proxy.config import Upstream as Settings
 from proxy.errors import UpstreamUnreachable
 from proxy.lifetime import BackgroundTasks, Leases
 from proxy.upstream.client import Call, Client
+from tests.support.gateway_in_process import connections_closed
 from tests.support.scripted_upstream import answer, hang, text_turn
 
 CALL = Call("GET", "/models", "", (), None)
@@ -79,9 +80,7 @@ async def test_an_answer_that_is_tried_again_keeps_nothing_open(up):
         assert reply.status == 503
     assert await is_closed(client)
     assert len(up.requests) == 3
-    async with asyncio.timeout(60):
-        while up.connections:  # noqa: ASYNC110 (the other side signals nothing)
-            await asyncio.sleep(0.01)
+    await connections_closed(up)
 
 
 def take_lease():

@@ -37,15 +37,13 @@ class Tunnel:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             there, back = await asyncio.open_connection(*target.rsplit(":", 1))
             with closing(back):
-                await asyncio.wait([_flow(reader, back), _flow(there, writer)], return_when=asyncio.FIRST_COMPLETED)
+                flows = [asyncio.ensure_future(_flow(*line)) for line in ((reader, back), (there, writer))]
+                await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
 
 
-def _flow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> asyncio.Task[None]:
-    async def flow() -> None:
-        while piece := await reader.read(1 << 16):
-            writer.write(piece)
-
-    return asyncio.ensure_future(flow())
+async def _flow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(1 << 16):
+        writer.write(piece)
 
 
 @asynccontextmanager

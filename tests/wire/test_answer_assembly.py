@@ -197,11 +197,14 @@ def test_more_than_there_is_room_for_is_left_out_and_the_answer_counts_as_cut():
     assert assemble(json.dumps(text_turn("x" * 20_000).completion()).encode(), kind=JSON, room=10_000) == NOTHING
 
 
-def test_a_line_that_never_ends_is_not_held():
-    assembly = Assembly(EVENTS, room=10_000)
+@pytest.mark.parametrize(
+    "pieces", [[b"data: " + b"x" * 1000] * 500, [b"data: " + b"%d" % number * 200 + b"\n" for number in range(2_000)]]
+)
+def test_a_line_that_never_ends_and_an_event_of_many_lines_are_not_held(pieces):
+    assembly = Assembly(EVENTS, room=1_000)
     tracemalloc.start()
-    for _ in range(500):
-        assembly.feed(b"data: " + b"x" * 1000)
+    for piece in pieces:
+        assembly.feed(piece)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 50_000
@@ -267,29 +270,10 @@ def test_the_cost_of_calls_grows_with_their_number():
         call = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":%d,"id":"%d"}]}}]}\n\n'
         return b"".join(call % (number, number) for number in range(count))
 
-    def read(data):
-        assembly = Assembly("text/event-stream")
-        assembly.feed(data)
-        return assembly.answer(ended=True)
-
-    assert_grows_in_proportion(read, stream, 2_000)
-
-
-def test_an_event_of_many_lines_is_bounded():
-    assembly = Assembly("text/event-stream", room=1_000)
-    tracemalloc.start()
-    for number in range(2_000):
-        assembly.feed(b"data: " + b"%d" % number * 200 + b"\n")
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held < 50_000
-    assert not assembly.answer(ended=True).whole
+    assert_grows_in_proportion(assemble, stream, 2_000)
 
 
 def test_usage_is_read_after_the_room_is_gone():
-    assembly = Assembly("text/event-stream", room=100)
-    assembly.feed(b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % (b"x" * 90))
-    assembly.feed(b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % (b"x" * 90))
-    assembly.feed(b'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\n')
-    answer = assembly.answer(ended=True)
+    pieces = [delta(content="x" * 90), delta(content="x" * 90), chunk(choices=[], usage={"prompt_tokens": 3})]
+    answer = assemble(*pieces, room=100)
     assert (answer.whole, answer.usage) == (False, {"prompt_tokens": 3})

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import encodings
 from proxy.wire.encodings import (
     MEMBERS_MAX,
     DecodedTooLarge,
@@ -124,10 +123,9 @@ def test_a_very_small_body_may_still_be_a_plausible_one():
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
-def test_the_cost_of_many_members_grows_with_their_number(name, monkeypatch):
-    monkeypatch.setattr(encodings, "MEMBERS_MAX", 1_000_000)
+def test_the_cost_of_many_members_grows_with_their_number(name):
     empty = PACKERS[name](b"")
-    assert_grows_in_proportion(lambda body: decode_body(body, name, MIB), lambda n: empty * n, 10_000)
+    assert_grows_in_proportion(lambda body: decode_body(body, name, MIB), lambda n: empty * n, MEMBERS_MAX // 4)
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])

@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from proxy.history.calls import change_arguments
 from proxy.summary.question import Try
-from proxy.wire.json_body import find_values
 from proxy.wire.messages import messages_format
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses import responses_format
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from tests.support import responses_api
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
 
@@ -248,12 +250,15 @@ def test_arguments_of_a_tool_that_look_like_a_compaction_leave_the_history_to_th
     assert MESSAGES_FORMAT.parse(source) is not None
 
 
-def test_a_text_that_quotes_a_compaction_costs_no_reading(monkeypatch):
-    read = []
-    monkeypatch.setattr(messages_format, "find_values", lambda source: read.append(source) or find_values(source))
-    said = user('It said "compact_ that", "compact_1" and "compaction".')
-    assert MESSAGES_FORMAT.why_relayed(request(history(said))) == ""
-    assert not read
+@pytest.mark.parametrize(
+    ("module", "wire", "write"),
+    [(messages_format, MESSAGES_FORMAT, request), (responses_format, RESPONSES_FORMAT, responses_api.request)],
+    ids=["Messages", "Responses"],
+)
+def test_a_text_that_quotes_a_compaction_costs_no_reading(monkeypatch, module, wire, write):
+    monkeypatch.setattr(module, "find_values", lambda _: pytest.fail("the values were read"))
+    quoted = ("compact_ that", "compact_1", "compaction", "compaction is near", "context_compaction")
+    assert wire.why_relayed(write(user(f"It said {json.dumps(quoted)} and 'compaction_summary'."))) == ""
 
 
 @pytest.mark.parametrize(

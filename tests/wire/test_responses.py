@@ -6,8 +6,6 @@ import pytest
 
 from proxy.history.messages import make_literal
 from proxy.wire.event_streams import StreamOpening
-from proxy.wire.json_body import find_values
-from proxy.wire.responses import responses_format
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.messages import history, user
 from tests.support.responses_api import request
@@ -33,14 +31,6 @@ TOOL = {"type": "function", "name": "Tell", "parameters": {"properties": {"conve
 )
 def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
     assert RESPONSES_FORMAT.why_relayed(request(history(user("Mend it.")), **more)) == why
-
-
-def test_a_text_that_quotes_a_compaction_costs_no_reading(monkeypatch):
-    read = []
-    monkeypatch.setattr(responses_format, "find_values", lambda source: read.append(source) or find_values(source))
-    said = user('It said "compaction is near", "context_compaction" and "compaction_summary".')
-    assert RESPONSES_FORMAT.why_relayed(request(history(said))) == ""
-    assert not read
 
 
 def test_a_body_whose_history_is_given_twice_is_not_understood():

@@ -198,14 +198,12 @@ def answers_of(api, rounds):
             for place, name in enumerate(names)
         ]
         if api == "chat":
-            message = {"role": "assistant", "content": text, **({"tool_calls": used} if used else {})}
-            finish_reason = "tool_calls" if used else "stop"
-            usage = {"prompt_tokens": 10, "completion_tokens": 1}
-            choice = {"index": 0, "message": message, "finish_reason": finish_reason}
-            pieces = [delta(role="assistant"), *([delta(content=text)] if text else [])]
-            pieces += [delta(tool_calls=[{"index": place, **call}]) for place, call in enumerate(used)]
-            pieces += [finish(finish_reason), chunk(choices=[], usage=usage), DONE]
-            yield pieces, {"choices": [choice], "usage": usage}
+            turn = text_turn(text).using(10, 1)
+            for name in names:
+                turn += call_turn(name, a=1)
+            own = f'"call_{number}_'
+            body = json.dumps(turn.completion()).replace('"call_', own)
+            yield [frame.replace(b'"call_', own.encode()) for frame in turn.frames(usage=True)], json.loads(body)
         else:
             module = {"messages": messages_api, "responses": responses_api}[api]
             whole = module.answer_text if api == "messages" else module.answer_whole

@@ -18,6 +18,7 @@ BARE_ERRORS = [
     b'{"error":{"message":"out of memory"}}',
     b'{"error":"out of memory"}',
 ]
+FLAT = event({"type": "error", "code": "server_error", "message": "No.", "param": None, "sequence_number": 3})
 
 
 def watching(*, must_finish=True, flat_errors=False):
@@ -190,6 +191,7 @@ def test_a_stream_is_finished_by_a_reason_a_done_or_an_error_in_its_place(last):
         [delta(content="\ndata: [DONE]\n")],
         [event({"choices": [], "usage": {"total_tokens": 7}})],
         [event({"choices": [{"delta": {"content": '{"error": 1}'}}]})],
+        [delta(content="Hi"), FLAT],  # to clients of other APIs it is no error
     ],
 )
 def test_a_stream_that_only_stops_is_not_finished(frames):
@@ -236,20 +238,11 @@ def test_the_type_of_what_an_event_holds_is_not_its_own(kind):
     assert not watch.finished
 
 
-FLAT = event({"type": "error", "code": "server_error", "message": "No.", "param": None, "sequence_number": 3})
-
-
 def test_the_flat_error_of_responses_is_an_error_in_its_place():
     watch = watching(flat_errors=True)
     assert read(watch, event({"type": "response.created", "response": {"error": None}}), FLAT).endswith(FLAT)
     assert watch.finished
     assert watch.error is None
-
-
-def test_a_flat_error_is_none_to_clients_of_other_apis():
-    watch = watching()
-    read(watch, delta(content="Hi"), FLAT)
-    assert not watch.finished
 
 
 def test_a_stream_that_owes_no_finish_is_finished_from_the_start():

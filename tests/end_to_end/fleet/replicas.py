@@ -58,15 +58,9 @@ class Replica:
                 *command, env=self.environment, cwd=ROOT, stdout=log, stderr=log
             )
         async with asyncio.timeout(PATIENCE):
-            while not await self.is_ready():
+            while not await http_client.is_answered(self.origin, READY):
                 assert self.process.returncode is None, (self.place / "log").read_text()[-3000:]
                 await asyncio.sleep(0.05)
-
-    async def is_ready(self) -> bool:
-        try:
-            return (await http_client.send(self.origin, READY, method="GET")).status == 200
-        except OSError:
-            return False
 
     def run_command(self, *words: str) -> str:
         """What one of the commands answers, run on its state."""

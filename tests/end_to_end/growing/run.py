@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from proxy.config.policies import shipped_policies
-from tests.support.growing_histories import CLOSING, Conversation
+from proxy.shorten.fold import CLOSING
+from tests.support.growing_histories import Conversation
 from tests.support.history_judge import changes, split_body
 from tests.support.proxy_client import ask, log_of
 from tests.support.running_proxy import serving

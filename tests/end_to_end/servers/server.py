@@ -103,13 +103,6 @@ class Server:
 
 async def _answers(server: Running, process: asyncio.subprocess.Process) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not await _is_there(server):
+        while not await http_client.is_answered(server.origin, MODELS):
             assert process.returncode is None, server.log.read_text()[-2000:]
             await asyncio.sleep(0.05)
-
-
-async def _is_there(server: Running) -> bool:
-    try:
-        return (await http_client.send(server.origin, MODELS, method="GET")).status == 200
-    except OSError:
-        return False

@@ -20,16 +20,11 @@ _PLACES = count()
 
 
 @pytest.fixture(scope="session")
-def s3_process(tmp_path_factory) -> Iterator[S3]:
+def s3(tmp_path_factory) -> Iterator[S3]:
     if MISSING:
         pytest.skip(MISSING)
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
-
-
-@pytest.fixture
-def s3(s3_process: S3) -> S3:
-    return s3_process
 
 
 @pytest.fixture
