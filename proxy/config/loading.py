@@ -1,6 +1,6 @@
 """Loading: file, environment and command line become one frozen configuration, or a list of all its faults.
 
-1. Read the file: its values and the line of each (`yaml_reader`).
+1. Read the file: its values and the line of each (`yaml_file`).
 2. Set over them, weakest first: `OPENAI_UPSTREAM`, `COMPACTION_PROXY_...` variables, options of the command line.
    `Loaded.origins` remembers who set each value.
 3. Validate. Each fault gets the origin of its value (`faults`). Contradictions are reported once every setting is

@@ -75,7 +75,7 @@ class Rules(Struct, frozen=True):
     """Share of the trigger that a summary or a fold brings the history down to, at least 8,000 tokens; neither is made
     if clearing old results alone halves it. Raise it to keep more each time and rewrite more often."""
     min_progress: Annotated[float, Bounds(lt=1)] = 0.1
-    """Smallest share of the history that a rewrite must save, unless the request would not fit without it."""
+    """Smallest share of the history that a summary or a fold must save, unless the request would not fit without it."""
     min_groups: int = 4
     """Leave conversations with fewer groups alone if they fit. A group is a tool call with its results, or one
     message."""

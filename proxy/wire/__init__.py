@@ -10,8 +10,15 @@
 4. An answer is relayed as it comes, watched for its end, errors and usage. To be recorded or to recall, its events are
    read as chat answers as well.
 
-To add a fourth API: a folder with a `RequestFormat` and its `AnswerFormat`, an entry in `formats`, a path in
-`http_head`. Keep in sync: `find_cut` of a request and the places at which its list can be continued.
+To add a fourth API, with `responses/` as the model:
+
+- a folder with a `RequestFormat` (`PiecedFormat` if its messages are not those of chat), `AnswerFormat` and `Rounds`;
+- its path in `http_head` (`ApiPath`, `COMPACTED_PATHS`) and in `formats`: paths are compared whole;
+- its events in `event_streams` (which one begins, ends, or is an error) and its usage in `token_counts`;
+- errors in its shape: `proxy/errors.py`; its name in metrics, spans and `upstreams.api`;
+- the few places of the core that ask for the API (`grep -rn '"responses"' proxy`), `tests/support/apis.py`, the README.
+
+Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
 chat/             OpenAI chat completions: the form that the core works on
 messages/         Anthropic Messages
