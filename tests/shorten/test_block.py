@@ -15,7 +15,7 @@ from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.economics import Calibration, encode_window, make_learned_window
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.summary import Summary
+from proxy.shorten.summary import NOTES_HEADING, Summary
 from proxy.store.contract import Found
 from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
@@ -109,6 +109,24 @@ def test_blocks_with_different_output_have_different_ids():
 
 def fits(block, body):
     return block.fits(len(body), find_last_user(body))
+
+
+@pytest.mark.parametrize(
+    ("summary", "made", "text", "is_bound"),
+    [
+        (None, "", "", False),
+        (Summary(1, "What was done."), "", "", True),
+        (None, "note", NOTES_HEADING, True),
+        (None, "note", "Messages were left out here.", False),
+        (None, "clear_results", NOTES_HEADING, False),
+    ],
+)
+def test_what_a_model_wrote_is_bound_to_the_head_that_it_had_read(summary, made, text, is_bound):
+    literal = json.dumps({"role": "user", "content": text}).encode()
+    block = Block(1, (Part(0, 1, literal, made),), summary=summary).bound_to("head")
+    assert block.head == ("head" if is_bound else "")
+    assert block.serves("head")
+    assert block.serves("another head") != is_bound
 
 
 def test_a_block_fits_only_if_it_keeps_the_last_user_message():

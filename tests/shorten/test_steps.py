@@ -120,6 +120,22 @@ def test_a_text_within_json_is_clipped_in_its_place_so_that_the_result_stays_jso
     assert len(json.dumps(left)) < len(json.dumps(wrapped)) * 0.7
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_cleared"),
+    [
+        ({}, True),
+        ({"exempt": ("read*",)}, False),
+        ({"exempt": ("write",)}, True),
+        ({"hints": (("re*", "", "keep"),)}, False),
+        ({"exempt": ("read",), "hints": (("read", "", "strip"),)}, True),  # what a tool's own entry says comes first
+    ],
+)
+def test_results_of_exempt_tools_and_of_those_to_keep_are_not_cleared(settings, is_cleared):
+    draft = draft_of(user("x"), call("Read", path="a", out=BIG))
+    shorter = ClearResults(keep_recent=0, **settings)(draft)
+    assert (shorter.middle != draft.middle) == is_cleared
+
+
 def test_where_no_tool_is_to_be_removed_every_call_keeps_its_place():
     draft = draft_of(user("x"), call("Read", path="a", out=BIG), call("Never", out="short"))
     left = ToolHints((("never", "keep", "keep"),))(draft).middle
