@@ -97,7 +97,7 @@ class Registry(Struct, frozen=True):
     switches: Mapping[str, Switch] = field(default_factory=dict)
     """By team, and `EVERYBODY`. A team without an entry is on."""
     ended_sessions: frozenset[str] = frozenset()
-    """Without their signatures."""
+    """Ended admin sessions, without their signatures."""
 
     def is_halted(self, team: str) -> bool:
         for name in (EVERYBODY, team):

@@ -284,7 +284,7 @@ class _AnswersByUse:
         self._messages = messages
         self._stop = 0
         self._places: dict[bytes, int] = {}
-        """By the id, written as JSON."""
+        """The place of each id, which is written as JSON."""
 
     def find_continued(self, place: int) -> Iterator[int]:
         """An upstream refuses the answer at *place* without these."""

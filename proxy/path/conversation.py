@@ -231,7 +231,7 @@ class Conversation(Struct, frozen=True):
 
     @property
     def window_keys(self) -> tuple[str, str]:
-        """Of the learned and of the probed window."""
+        """The keys in the store of the learned and of the probed window."""
         tenant = self.identified.tenant
         return make_window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
 

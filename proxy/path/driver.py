@@ -94,6 +94,7 @@ class RequestDriver:
         self._instead: Forwarding | None = None
         self._is_accepted = False
         self._step: Deliver | None = None
+        """Set once the answer goes to the client: what is left is the account."""
         self._acceptance: asyncio.Task[Send | Deliver | Finished] | None = None
         """Longer work on an accepted request: it goes on if the client leaves."""
 
@@ -172,6 +173,7 @@ class RequestDriver:
             finally:
                 del acceptance  # its exception holds this frame
         else:
+            # If the client left while an action was performed, that action ends with None.
             step = self._step or await self._drive(self._life)
         if not isinstance(step, Deliver):
             return

@@ -63,14 +63,14 @@ FailOpen = Callable[[Coroutine[Any, Any, Any], Any], Awaitable[Any]]
 
 
 class RoundLog(Struct):
-    """For the account. The driver holds no rounds, as they hold the driver."""
+    """What the account of a turn needs. The driver holds it in place of the rounds, which hold the driver."""
 
     rounds: Rounds
     number: int = 0
     base_number: int = 0
     """The number of the first round with the history that is forwarded now."""
     added: list[bytes] = []
-    """To that history."""
+    """What the rounds have added to that history."""
 
 
 class AnswerRounds:
@@ -93,7 +93,7 @@ class AnswerRounds:
         self.log = RoundLog(answers.ROUNDS(tools, stream=False))
         self.accepted: CompactedHistory | None = None
         self._compacted: CompactedHistory | None = None
-        """No earlier round was asked with this history."""
+        """A history that the next round is the first to send."""
         self._answered_calls = self._returned_bytes = 0
         self._report = ""
         self._has_tried_to_compact = False

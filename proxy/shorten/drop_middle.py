@@ -82,7 +82,7 @@ class Entry(Struct, frozen=True):
     text: str
     ending: str = ""
     has_failed: bool = False
-    """It is left out last."""
+    """A failed entry is left out last."""
     times: int = 1
 
     def render(self, characters: int) -> str:

@@ -127,7 +127,7 @@ class Rules(Struct, frozen=True):
 
     @property
     def clear_tokens(self) -> int:
-        """Whatever the prices."""
+        """The setting, or its `auto` value before prices are looked at."""
         if self.clear_at_least == "auto":
             return CLEAR_TOKENS
         return self.clear_at_least

@@ -68,7 +68,7 @@ class Summarizer:
         """Of other workers, and when each was first found."""
 
     def is_resting(self, scope: SummaryScope) -> bool:
-        """After a fault."""
+        """Return whether no summary is asked for yet, because the last call failed."""
         return (self._resting.get(scope) or 0.0) > time.monotonic()
 
     def start(self, order: SummaryOrder) -> None:

@@ -78,7 +78,7 @@ class Question(Struct, frozen=True):
     old: tuple[Message, ...]
     """Messages that the answer shall stand for."""
     earlier: str
-    """The summary among them."""
+    """The earlier summary among these messages."""
     words: str
     """The user's words, whose language the summary shall have."""
     weight: int
@@ -109,7 +109,7 @@ class Try(Struct, frozen=True):
     tools: bytes | None
     aligned: bool
     again: bool = False
-    """With more room, if the answer had too little."""
+    """Asked again with more room, as the first answer had too little."""
 
 
 def may_ask(rules: Rules, facts: Facts) -> bool:

@@ -177,9 +177,9 @@ class RequestFormat(ABC):
 
 class Round(Struct, frozen=True):
     elements: tuple[bytes, ...]
-    """With reasoning and signatures."""
+    """The answer as the next request has to repeat it, with reasoning and signatures."""
     calls: tuple[ToolCall, ...]
-    """Those of the client's tools too."""
+    """Calls of the proxy's tools and of the client's."""
 
 
 class Rounds(ABC):
@@ -289,7 +289,7 @@ class Rounds(ABC):
 
 
 def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Any value but a number is that of the second."""
+    """Add up numbers; any other value is that of the second."""
     if usage is None or other_usage is None:
         return dict(usage or other_usage or {}) or None
     total = dict(usage)

@@ -174,7 +174,7 @@ class ApiPath(StrEnum):
     MESSAGES = "/messages"
     COUNT_TOKENS = "/messages/count_tokens"
     COMPACT = "/chat/completions/compact"
-    """Ours: the shortened messages themselves."""
+    """Answered by the proxy, with the shortened messages."""
     PROVIDERS_COMPACT = "/responses/compact"
     """Its client should learn that the history was not compacted."""
 

@@ -87,7 +87,7 @@ def find_raw(source: bytes, places: Places, key: str) -> bytes:
 
 
 def read_members(source: bytes, places: Places) -> dict[str, Any]:
-    """Those of `_KINDS` that are of their kind."""
+    """Return the members named in `_KINDS` whose value has the expected type."""
     values: dict[str, Any] = {}
     for key, place in places.items():
         if key in _KINDS:

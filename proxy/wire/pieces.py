@@ -202,7 +202,7 @@ def _move(spans: Sequence[tuple[int, int]], moved_bytes: int) -> Sequence[tuple[
 
 
 def list_elements(raw: bytes, word: bytes) -> list[bytes]:
-    """Those with the word; none if it is no list."""
+    """Return the elements that contain *word*; none if *raw* is no list."""
     if raw[:1] != b"[":
         return []
     return [element for element in read_elements(raw) if word in element]

@@ -64,7 +64,7 @@ class Redaction(Struct, frozen=True, dict=True):
 
     @cached_property
     def _stems(self) -> dict[str, tuple[str, ...]]:
-        """The letters before that."""
+        """By sign, the letters before the last sign of each mark."""
         return {sign: tuple(mark.split(sign)[-2] for mark, _ in self._marks[sign]) for sign in ("_", "-")}
 
     def _find_rules(self, text: str) -> tuple[Rule, ...]:

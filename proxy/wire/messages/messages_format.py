@@ -233,7 +233,7 @@ def _is_compacting(source: bytes) -> bool:
 
 
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
-    """If it is a part of the answer's bound."""
+    """Return the thinking budget, or None if it is no part of `max_tokens`."""
     if thinking.get("type") != "enabled":
         return None
     budget = thinking.get("budget_tokens")

@@ -139,7 +139,7 @@ class _CallIndex:
 
     def __init__(self, known_pieces: Sequence[Piece | None]) -> None:
         self._known_pieces = reversed(known_pieces)
-        """Hardly any output needs these."""
+        """Found when an output needs them, which is rare."""
         self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: Item) -> None:

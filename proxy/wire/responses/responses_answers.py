@@ -26,7 +26,7 @@ class ResponsesRounds(Rounds):
         super().__init__(own_tools, stream=stream)
         self._sequence_number = -1
         self._is_changed = False
-        """Later events have other numbers."""
+        """Events after a changed one are numbered anew."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
