@@ -5,6 +5,7 @@ Each part imports only parts above it (a room's modules may stand at different h
     lru            a cache bounded in bytes, shared fairly between tenants
     lifetime       leases on shared resources, background tasks, threads that write, where faults end
     declaration    declares a setting of a policy, with its description and bounds, as a field of a struct
+    tools/         what tools and programs are: tables of them, and questions about a call
     history/       the history that a client sends: its messages, groups and identity
     recall/        the tools of the proxy itself, by which a model reads earlier messages again
     designs/       the steps that only four published designs use

@@ -20,6 +20,7 @@ PACKAGE = ROOT / "proxy"
 
 LAYERS = (
     {"lru", "lifetime", "declaration", "models.names"},
+    {"tools"},
     {"history"},
     {"recall"},
     {"shorten"},
@@ -59,7 +60,7 @@ LAYERS = (
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
-    "declaration.py", "history/", "shorten/", "designs/", "recall/",
+    "declaration.py", "tools/", "history/", "shorten/", "designs/", "recall/",
     "summary/question.py", "models/names.py",
     "path/planning.py", "path/conversation.py", "path/actions.py", "path/remember.py",
     "path/remedies.py", "path/program.py",

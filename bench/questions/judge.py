@@ -18,7 +18,8 @@ from typing import Any
 import yaml
 
 from proxy.history.grouping import list_callers
-from proxy.history.messages import NOTE, Message, ToolCall
+from proxy.history.messages import NOTE, Message
+from proxy.tools.tool_call import ToolCall
 
 KINDS = ("outcome", "end state", "task", "instruction", "file", "search", "record")
 QUESTIONS = Path(__file__).with_name("questions.yaml")

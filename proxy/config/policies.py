@@ -34,12 +34,12 @@ from proxy.config.faults import describe_errors
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
 from proxy.designs.strategies import DedupOld, PruneTools, Subsumption
 from proxy.designs.tool_hints import ClearArguments, ToolHints
-from proxy.history.agents import Hint
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
+from proxy.tools.tool_kinds import Hint
 
 SHIPPED_PROMPTS = ("structured", "workflow")
 

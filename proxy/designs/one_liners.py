@@ -10,13 +10,13 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from proxy.history.agents import Hint
 from proxy.history.grouping import find_groups, find_turns, list_callers
 from proxy.history.messages import Message
 from proxy.shorten.fold import find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.shorten.outcome import cut_first_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import render_call
+from proxy.tools.tool_kinds import Hint
 
 EARLIER = "- Earlier turns that are not listed: {}"
 

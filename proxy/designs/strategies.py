@@ -13,13 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
 from proxy.history.calls import list_tool_names, remove_calls, remove_pruned_tools
-from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type
+from proxy.history.messages import REPEATED, Message, find_part_type
 from proxy.recall.tool import COMPACT, RECALL
 from proxy.shorten.clear_results import count_old
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import render_call
+from proxy.tools.tool_call import ToolCall
+from proxy.tools.tool_kinds import EXEMPT, Hint, find_modes, matches_any
 
 Subsumption = tuple[str, str, str, str, str]
 """A tool (glob), and its arguments for path, first line (or `[1, 50]`), last line and number of lines; "" for none."""

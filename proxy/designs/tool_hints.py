@@ -12,11 +12,9 @@ from typing import ClassVar
 from msgspec import Struct
 
 from proxy.designs.strategies import remove_pairs
-from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
 from proxy.history.calls import change_arguments
 from proxy.history.chain import remove_wrapping
-from proxy.history.messages import Message, ToolCall
-from proxy.shorten.acts import HEREDOC
+from proxy.history.messages import Message
 from proxy.shorten.clear_results import (
     CLEARABLE,
     ClearResults,
@@ -28,6 +26,9 @@ from proxy.shorten.clear_results import (
 from proxy.shorten.outcome import cut_line
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import TEMPLATE, replace_texts
+from proxy.tools.command_line import HEREDOC
+from proxy.tools.tool_call import ToolCall
+from proxy.tools.tool_kinds import EXEMPT, Hint, find_modes, matches_any
 
 
 class ClearArguments(Struct, frozen=True):

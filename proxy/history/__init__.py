@@ -29,7 +29,6 @@ splice        changes inside JSON bytes that leave all other bytes as they are
 calls         changes of the calls inside a message, and of the tools that a request offers
 grouping      calls and their results, groups and turns: where a history may be cut, and the repair of flaws
 pins          passages that must survive verbatim
-agents        tools of agents by name and arguments: tables; command lines that agents run
 observations  output of an environment in the role of a user, `/compact`, and questions about the conversation itself
 rereads       second reads that a harness refuses: the text comes again once it was shortened
 columns       values computed message by message, continued from one request to the next

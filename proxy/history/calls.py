@@ -6,7 +6,8 @@ from itertools import filterfalse
 from typing import Any
 
 from proxy.history import splice
-from proxy.history.messages import Message, ToolCall, make_literal
+from proxy.history.messages import Message, make_literal
+from proxy.tools.tool_call import ToolCall
 
 
 def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:

@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from proxy.history.grouping import find_callers, find_group_starts
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import Message
 from proxy.history.rereads import Reread, find_rereads
+from proxy.tools.tool_call import ToolCall
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -172,7 +173,7 @@ class Columns:
         return self._extend("rereads", len(messages), partial(find_rereads, messages, self.callers(messages)))
 
     def documents(self, length: int, compute: Compute[V]) -> Sequence[V]:
-        """Whether each message is a document in force, see `shorten/acts.py`."""
+        """Whether each message is a document in force, see `shorten/documents.py`."""
         return self._extend("documents", length, compute)
 
     def pinned_passages(self, pins: Hashable, messages: Sequence[Message], find: Callable[[Message], V]) -> Sequence[V]:

@@ -26,7 +26,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.history.messages import RESULTS, Message, ToolCall, find_last_assistant, make_literal
+from proxy.history.messages import RESULTS, Message, find_last_assistant, make_literal
+from proxy.tools.tool_call import ToolCall
 
 MISSING = "[No result of this call was recorded.]"
 ANSWERED_WITHIN_MESSAGES = 400

@@ -6,14 +6,14 @@ message that was rewritten has other bytes and the name of the step that `made` 
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history import splice
+from proxy.tools.tool_call import ToolCall
 
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
@@ -22,35 +22,6 @@ WORDS_KEPT = ("", "strip_attachments")
 """A user's message that one of these made is still a user's words; "" is the client's own message."""
 REPEATED = "dedup_arrivals"
 """Makes a result a pointer to an earlier, equal one."""
-
-
-class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments are parsed once
-    """`arguments` is the model's text, JSON for functions, anything for custom tools."""
-
-    id: str
-    name: str
-    arguments: str
-    kind: Literal["function", "custom", "legacy"] = "function"
-
-    @property
-    def answered_by(self) -> str:
-        return self.id or self.name
-
-    @cached_property
-    def value(self) -> Any:  # noqa: ANN401 - JSON
-        """None if the arguments are not JSON."""
-        try:
-            return json.loads(self.arguments)
-        except (ValueError, RecursionError):
-            return None
-
-    @property
-    def named(self) -> dict[str, Any]:
-        """Empty if the arguments are not a JSON object."""
-        value = self.value
-        if isinstance(value, dict):
-            return value
-        return {}
 
 
 class Message(Struct, frozen=True):

@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
-from proxy.history import agents
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import Message
+from proxy.tools.tool_call import PATHS, ToolCall, find_requested_lines, find_value
+from proxy.tools.tool_kinds import is_read, matches_any
 
 RESTORED = "restore_reread"
 POINTER_CHARACTERS = 1_000
@@ -122,7 +123,7 @@ def _find_reread(
     path = _find_path(call)
     if call is None or not path or _writes_whole_file(call):
         return None
-    lines = agents.find_requested_lines(call.named)
+    lines = find_requested_lines(call.named)
     was_edited = False
     for earlier in range(place - 1, -1, -1):
         reader = callers[earlier]
@@ -130,11 +131,11 @@ def _find_reread(
             continue
         if _writes_whole_file(reader):
             return None  # the text stands in the model's own call
-        if not agents.is_read(reader):
+        if not is_read(reader):
             was_edited = True
         elif is_pointer(messages[earlier].text[:POINTER_CHARACTERS]):
             continue
-        elif not same_lines or agents.find_requested_lines(reader.named) == lines:
+        elif not same_lines or find_requested_lines(reader.named) == lines:
             return Reread(earlier, was_edited)
     return None
 
@@ -142,13 +143,13 @@ def _find_reread(
 def _find_path(call: ToolCall | None) -> str:
     if call is None:
         return ""
-    value = agents.find_value(call.named, agents.PATHS)
+    value = find_value(call.named, PATHS)
     if isinstance(value, str):
         return value
     return ""
 
 
 def _writes_whole_file(call: ToolCall) -> bool:
-    return agents.matches_any(call.name, ("write*", "create*", "*write_file", "*create_file")) and bool(
-        agents.find_value(call.named, ("content", "file_text", "text"))
+    return matches_any(call.name, ("write*", "create*", "*write_file", "*create_file")) and bool(
+        find_value(call.named, ("content", "file_text", "text"))
     )

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from proxy.history.agents import render_value
 from proxy.history.calls import list_argument_texts, list_tool_names
 from proxy.history.grouping import find_callers
-from proxy.history.messages import HEAD, Message, ToolCall
+from proxy.history.messages import HEAD, Message
+from proxy.tools.tool_call import ToolCall, render_value
 
 
 class OwnTool(Struct, frozen=True):

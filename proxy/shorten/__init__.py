@@ -2,7 +2,7 @@
 
 pipeline        `Draft` and `Step`; `run()` checks the invariants after every step
 economics       windows, prices and calibrated counts; after how many requests a rewrite has paid for itself
-acts            effects of calls on the world and on files; results that are instructions
+documents       results that hold instructions or the task
 output          the output of a call without the frames of harnesses
 outcome         the exit code of a result, and the lines that tell how its call ended
 placeholder     labels of calls, and the text in place of an old result

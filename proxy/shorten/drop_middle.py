@@ -19,12 +19,9 @@ from typing import ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from proxy.history import agents
-from proxy.history.agents import STATEFUL, Hint, find_command_line, remove_folder_change
 from proxy.history.grouping import list_callers
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import Message
 from proxy.history.observations import find_output_within
-from proxy.shorten.acts import FileUse, acts_on_world, list_file_uses
 from proxy.shorten.fold import (
     LOST_WORDS,
     count_words,
@@ -37,6 +34,11 @@ from proxy.shorten.outcome import ResultOutcome, cut_first_line, cut_line, find_
 from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call
+from proxy.tools.command_line import find_command_line, remove_folder_change
+from proxy.tools.effects import acts_on_world
+from proxy.tools.file_uses import FileUse, list_file_uses
+from proxy.tools.tool_call import ToolCall
+from proxy.tools.tool_kinds import STATEFUL, Hint, find_kind
 
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
@@ -150,7 +152,7 @@ def write_ledger(
 
 def _find_entries(message: Message, call: ToolCall | None, following: Message | None) -> Iterator[Entry]:
     if call is not None:
-        match agents.find_kind(call.name, call.named):
+        match find_kind(call.name, call.named):
             case "silent":
                 return
             case "ask":
@@ -190,7 +192,7 @@ def _find_text_entries(message: Message, following: Message | None) -> Iterator[
 
 
 def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator[Entry]:
-    kind = agents.find_kind(call.name, call.named)
+    kind = find_kind(call.name, call.named)
     outcome = find_outcome(result, call, failed=failed)
     words = find_words_of_user(result)
     if words and outcome.was_rejected:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
 
-from proxy.history.agents import Hint, find_modes, matches_any
 from proxy.history.grouping import find_groups, pair_results
 from proxy.history.messages import (
     HEAD,
@@ -30,6 +29,7 @@ from proxy.history.messages import (
 from proxy.history.observations import is_harness_note
 from proxy.recall.tool import render_handle
 from proxy.shorten.pipeline import Draft
+from proxy.tools.tool_kinds import Hint, find_modes, matches_any
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
 CLOSING = (

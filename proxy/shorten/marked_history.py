@@ -16,8 +16,8 @@ from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
 from proxy.history.rereads import PROMISE, RESTORED, correct_rereads, leave_out_promise
 from proxy.recall.tool import RECALL, offer_tool
-from proxy.shorten.acts import Reading, find_documents
 from proxy.shorten.block import Block
+from proxy.shorten.documents import Reading, find_documents
 from proxy.shorten.economics import Calibration
 from proxy.shorten.fold import count_bytes
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft, is_spared, run

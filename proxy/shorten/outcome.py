@@ -13,10 +13,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from proxy.history.agents import find_command_line, find_kind, is_read_only, matches_any, split_commands
-from proxy.history.messages import ToolCall, find_first_line
-from proxy.shorten.acts import READING_PROGRAMS, acts_on_world
+from proxy.history.messages import find_first_line
 from proxy.shorten.output import Output, read_output
+from proxy.tools.effects import explains_exit, find_quoting_kind
+from proxy.tools.programs import ENDED_WELL
+from proxy.tools.tool_call import ToolCall
+from proxy.tools.tool_kinds import find_kind, is_read_only
 
 FAILURE_WORDS = (
     *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "denied", "refused", "not found"),
@@ -38,25 +40,6 @@ _HARMLESS = re.compile(
     r"|^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
     re.IGNORECASE,
 )
-_END_STATE = re.compile(
-    r"^[ \t]*+(?:"
-    r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}\d+ pass(?:ed|ing)?\b"
-    r"|ran \d+ tests? in [\d.]+s$"  # unittest
-    r"|ok  \t\S+\t"  # go test: "ok  <tab>tides/berth<tab>0.31s"
-    r"|0 fail$"  # bun test
-    r"|0 issues\.|all checks passed!|success: no issues found|checked \d+ files? in"  # golangci-lint, ruff, mypy, biome
-    r"|\[[\w./-]+ (?:\(root-commit\) )?(?=\d*[a-f])[0-9a-f]{7,40}\] \S"  # git commit
-    r"|[0-9a-f]{7,40}\.\.[0-9a-f]{7,40} +\S+ +-> +\S|\* \[new (?:branch|tag)\]"  # git push
-    r"|fast-forward$|successfully rebased|head is now at |merge made by"  # git merge, rebase, reset
-    r"|https?://\S+/(?:pull|issues|releases?)/\S+$"  # gh pr create
-    r"|[✓✔] (?:squashed|merged|rebased|closed|reopened|created)[^\n]* (?:pull request|issue) "  # gh pr merge
-    r"|successfully (?:installed|built|uninstalled) |installed \d+ packages?"  # pip, uv
-    r"|(?:added|removed|changed) \d+ packages?|up to date"  # npm
-    r"|test result: ok\."
-    r")(?![^\n]*[1-9]\d* (?:fail|error))",
-    re.MULTILINE,
-)
-"""Lines by which a command tells that it worked, or names its product."""
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
 LINES_MAX = 40
@@ -137,7 +120,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         refusal = cut_first_line(message, ERROR_CHARACTERS)
     if was_rejected:
         return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=refusal, lines=(refusal,))
-    if exit_code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
+    if exit_code and quoting and call is not None and not refusal and explains_exit(call, exit_code):
         return ResultOutcome(exit_code)
     kind = ""
     if call is not None:
@@ -291,7 +274,7 @@ def _measure_indentation(line: str) -> int:
 
 def _find_end_states(lines: Sequence[str]) -> list[int]:
     text = _lower(lines)
-    return list(_number_lines(text, map(re.Match.start, _END_STATE.finditer(text))))[-8:]
+    return list(_number_lines(text, map(re.Match.start, ENDED_WELL.finditer(text))))[-8:]
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
@@ -344,48 +327,6 @@ def find_words_of_user(result: str) -> str:
 def holds_words_of_user(content: bytes) -> bool:
     beginning = content[:1_000]
     return b"tool use was rejected" in beginning and _QUOTED_BELOW.encode() in beginning
-
-
-def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
-    """A tool that reads, searches or reports, and a command that only reads, quote other texts."""
-    if call is None:
-        return ""
-    kind = find_kind(call.name, call.named)
-    if kind == "run":
-        if _only_reads(find_command_line(call.named)) and not acts_on_world(call):
-            return "command"
-        return ""
-    searches = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
-    if kind in ("read", "agent") or matches_any(call.name, searches):
-        return "tool"
-    return ""
-
-
-def _only_reads(command: str) -> bool:
-    if not command.strip() or command[4_000:]:
-        return False
-    simple_commands = split_commands(command)
-    return bool(simple_commands) and all(map(_is_quoting, map(str.split, simple_commands)))
-
-
-def _is_quoting(words: list[str]) -> bool:
-    program = words[0].rpartition("/")[2]
-    if program == "git":
-        reads = {"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"}
-        return not reads.isdisjoint(words[1:4])
-    if program == "gh":
-        # These print the output of programs, others texts that somebody wrote.
-        return {"run", "checks", "workflow"}.isdisjoint(words[1:3])
-    return program in READING_PROGRAMS
-
-
-def _answers_by_exit_code(call: ToolCall) -> bool:
-    """Exit code 1 says that nothing matched, or that there is a difference."""
-    words = split_commands(find_command_line(call.named))[-1].split()
-    program = words[0].rpartition("/")[2]
-    if program == "git":
-        return not {"diff", "grep"}.isdisjoint(words[1:4])
-    return program in ("grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp")
 
 
 def cut_first_line(text: str, limit: int) -> str:

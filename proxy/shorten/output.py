@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from proxy.history.agents import render_value
 from proxy.history.observations import remove_reminders
+from proxy.tools.tool_call import render_value
 
 FRAMES: Mapping[str, tuple[str, ...]] = {
     "any shell": (

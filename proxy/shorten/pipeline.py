@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from proxy.history.chain import remove_wrapping
 from proxy.history.grouping import count_flaws, find_callers
-from proxy.history.messages import NOTE, Message, ToolCall
+from proxy.history.messages import NOTE, Message
+from proxy.tools.tool_call import ToolCall
 
 BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]
@@ -41,7 +42,7 @@ class Draft(Struct, frozen=True):
     tools: bytes | None = None
     fixed: frozenset[int] = frozenset()
     documents: frozenset[int] = frozenset()
-    """The starts of the documents in force (see `acts.py`): only a fold may take them."""
+    """The starts of the documents in force (see `documents.py`): only a fold may take them."""
     origin: tuple[Message, ...] = ()
     window: int | None = None
     goal: int | None = None

@@ -15,26 +15,16 @@ from operator import attrgetter
 from posixpath import commonprefix
 from typing import Any
 
-from proxy.history.agents import (
-    COMMANDS,
-    PATHS,
-    find_command_line,
-    find_kind,
-    find_requested_lines,
-    find_value,
-    is_plan_mode,
-    is_read,
-    is_read_only,
-    matches_any,
-    remove_folder_change,
-    render_value,
-)
 from proxy.history.calls import iterate_strings
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import Message
 from proxy.history.observations import find_output_within
-from proxy.shorten.acts import PATCH, acts_on_world, is_file_text, list_patched_files
 from proxy.shorten.outcome import WORD_CHARACTERS, ResultOutcome, cut_first_line, find_outcome
 from proxy.shorten.output import parse_json, read_output
+from proxy.tools.command_line import find_command_line, remove_folder_change
+from proxy.tools.effects import acts_on_world
+from proxy.tools.file_uses import PATCH, is_file_text, list_patched_files
+from proxy.tools.tool_call import COMMANDS, PATHS, ToolCall, find_requested_lines, find_value, render_value
+from proxy.tools.tool_kinds import find_kind, is_plan_mode, is_read, is_read_only, matches_any
 
 GAP = "…"
 LABEL_CHARACTERS = 100

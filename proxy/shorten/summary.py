@@ -13,7 +13,6 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Struct
 
 from proxy.declaration import INTERNAL, Bounds
-from proxy.history.agents import Hint
 from proxy.history.messages import HEAD, Message
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (
@@ -25,6 +24,7 @@ from proxy.shorten.fold import (
     fold_stretches,
 )
 from proxy.shorten.pipeline import Count, Draft
+from proxy.tools.tool_kinds import Hint
 
 _TAG = re.compile(r"<(?=[\s/]{0,8}(?:transcript|earlier-summary)\b)", re.IGNORECASE)
 _MARKS = f"{string.punctuation}{string.whitespace}•·…\u2013\u2014"

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from proxy.history.grouping import find_groups, list_callers, repair
-from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
+from proxy.history.messages import NOTE, REPEATED, Message
 from proxy.shorten.fold import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import render_call
@@ -39,6 +39,7 @@ from proxy.shorten.summary import (
     render_request,
     retell,
 )
+from proxy.tools.tool_call import ToolCall
 
 BOUNDARY = (
     "\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first} on,"

@@ -15,11 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.recall.tool import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
 from proxy.shorten.reasons import Reason
 from proxy.summary.question import Try
+from proxy.tools.tool_call import ToolCall
 from proxy.wire.event_streams import EventReader
 from proxy.wire.json_body import (
     UNREADABLE,

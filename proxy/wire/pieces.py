@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.messages import HEAD, NOTE, Message, ToolCall
+from proxy.history.messages import HEAD, NOTE, Message
 from proxy.history.request import Request
+from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.json_body import (
     Places,

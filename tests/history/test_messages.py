@@ -5,8 +5,9 @@ import tracemalloc
 
 import pytest
 
-from proxy.history.messages import ToolCall, extract_text, make_literal, read_message
+from proxy.history.messages import extract_text, make_literal, read_message
 from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, parse_request, request, system, user
 
 

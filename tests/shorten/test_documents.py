@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
-from proxy.shorten.acts import find_documents, is_instruction_path
+from proxy.shorten.documents import find_documents, is_instruction_path
 from proxy.shorten.fold import OPENING
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.history.agents import render_value
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.outcome import cut_first_line
+from proxy.tools.tool_call import render_value
 from proxy.wire.redaction import redaction
 from tests.support.messages import assistant, call, calls, parse_request, request, user
 

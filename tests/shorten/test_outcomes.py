@@ -13,7 +13,6 @@ from itertools import islice
 import pytest
 
 from proxy.history.grouping import list_callers
-from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearObservations, ClearResults
 from proxy.shorten.drop_middle import write_ledger
@@ -26,6 +25,7 @@ from proxy.shorten.outcome import (
     list_error_lines,
 )
 from proxy.shorten.pipeline import Draft
+from proxy.tools.tool_call import ToolCall
 from tests.support import messages, recorded_traces
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import call, parse_request, request, user

@@ -9,13 +9,13 @@ from statistics import median
 
 import pytest
 
-from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.outcome import ResultOutcome
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, join_lines, render_call, render_placeholder
 from proxy.shorten.rules import Rules
+from proxy.tools.tool_call import ToolCall
 from tests.support import messages, recorded_traces
 from tests.support.messages import assistant, call, parse_request, request, user
 

@@ -28,7 +28,6 @@ from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
 from proxy.config.yaml_file import parse_variable
 from proxy.designs.strategies import PruneTools
-from proxy.history.agents import EXEMPT
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.lab.commands import tangents
@@ -46,6 +45,7 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize
 from proxy.store.transcripts.archive import role_and_text
 from proxy.summary.question import build_question
+from proxy.tools.tool_kinds import EXEMPT
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 
 SUMMARY, AUTO, JP = "summary", "auto", "jp"

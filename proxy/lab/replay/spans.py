@@ -15,7 +15,8 @@ from functools import cached_property
 from msgspec import Struct
 
 from proxy.history.calls import iterate_strings
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import Message
+from proxy.tools.tool_call import ToolCall
 
 SPAN_CHARACTERS = 24
 EVERY_REQUESTS = 5

@@ -15,11 +15,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-from proxy.history.agents import find_command_line, find_kind, matches_any, split_commands
 from proxy.history.grouping import list_callers
-from proxy.history.messages import HEAD, Message, ToolCall
+from proxy.history.messages import HEAD, Message
 from proxy.history.pins import Pins
 from proxy.lab.replay.replay_values import Recall
+from proxy.tools.command_line import find_command_line, split_commands
+from proxy.tools.tool_call import ToolCall
+from proxy.tools.tool_kinds import find_kind, matches_any
 
 
 def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import HEAD, Message, ToolCall, read_message
+from proxy.history.messages import HEAD, Message, read_message
 from proxy.history.request import Request
 from proxy.shorten.reasons import Reason
+from proxy.tools.tool_call import ToolCall
 from proxy.wire import marks
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.chat.chat_answers import ChatAnswers

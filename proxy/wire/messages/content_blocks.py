@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.columns import Columns
-from proxy.history.messages import Message, ToolCall, read_message
+from proxy.history.messages import Message, read_message
+from proxy.tools.tool_call import ToolCall
 from proxy.wire import marks
 from proxy.wire.json_body import NULL, as_text, build_reader, read_elements
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.messages import ToolCall
 from proxy.recall.tool import OwnTool
+from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import read_event, write_event, write_named_events
 from proxy.wire.json_body import as_object, read_object, write_json

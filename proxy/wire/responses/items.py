@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.messages import Message, ToolCall, read_message
+from proxy.history.messages import Message, read_message
+from proxy.tools.tool_call import ToolCall
 from proxy.wire.json_body import NULL, as_text, build_reader
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import starmap
 from typing import Any
 
-from proxy.history.messages import ToolCall
 from proxy.recall.tool import OwnTool
+from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import has_name, read_event, write_event, write_named_events
 from proxy.wire.json_body import as_object, find_raw, find_values, read_object, write_json

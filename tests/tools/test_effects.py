@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from proxy.history.messages import ToolCall
-from proxy.shorten.acts import ACTING_PROGRAMS, acts_on_world, is_file_text, list_file_uses
 from proxy.shorten.placeholder import TEMPLATE, render_placeholder
+from proxy.tools.effects import acts_on_world
+from proxy.tools.file_uses import is_file_text, list_file_uses
+from proxy.tools.programs import ACTING_PROGRAMS
+from proxy.tools.tool_call import ToolCall
 
 OUTPUT = "\n".join(f"step {number} is done" for number in range(100))
 

@@ -1,15 +1,14 @@
-"""Calls as agents make them: tables of tools by the names of tool and arguments, and command lines."""
+"""Tools of agents: tables by the names of tools and arguments."""
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from proxy.history.messages import ToolCall
+from proxy.tools.tool_call import COMMANDS, PATHS, ToolCall
 
 
 class StateTool(Struct, frozen=True):
@@ -55,12 +54,6 @@ STATE_TOOLS = (
 EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
 """A fold keeps only those of `STATEFUL`."""
 STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
-
-PATHS = (
-    *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),
-    *("file", "paths", "files", "filepath", "source", "destination"),
-)
-COMMANDS = ("command", "cmd", "commands", "script")
 
 Kind = Literal["plan", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
@@ -209,93 +202,3 @@ def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
 def is_read(call: ToolCall) -> bool:
     """So is an editor for everything, without arguments."""
     return find_kind(call.name, {"path": ".", "command": "view", **call.named}) == "read"
-
-
-def find_value(values: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - JSON
-    for name in names:
-        value = values.get(name)
-        if value:
-            return value
-    return None
-
-
-def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
-    """Return a JSON value as text; a string without its quotes."""
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except RecursionError:
-        return "…"
-
-
-def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The first and the last line, 0 for the end of the file."""
-    match values:
-        case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
-            return first, max(0, last)
-    first = _find_number(values, ("start_line", "startLine", "line_start", "start_line_one_indexed", "offset"))
-    last = _find_number(values, ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive"))
-    count = _find_number(values, ("limit",))
-    if count > 0:
-        first = max(first, 1)
-        last = first + count - 1
-    if first <= 0:
-        return None
-    return first, max(0, last)
-
-
-def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
-    value = find_value(values, names)
-    if isinstance(value, int):
-        return value
-    return 0
-
-
-_QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
-_PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
-_CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
-
-
-def find_command_line(values: Mapping[str, Any]) -> str:
-    """Of a shell with a script as its argument, the script."""
-    value = find_value(values, (*COMMANDS, "code")) or ""
-    if not isinstance(value, list):
-        return render_value(value)
-    if len(value) > 1 and value[1] in ("-c", "-lc"):
-        return render_value(value[-1])
-    return " ".join(map(render_value, value))
-
-
-def split_commands(line: str) -> list[str]:
-    """Without comments. A quoted text that is no single word becomes `?`."""
-    if "#" in line:  # only whole lines: a "#" after a command may be quoted
-        line = "\n".join([text for text in line.split("\n") if not text.lstrip(" \t").startswith("#")])
-    line = _QUOTED.sub(_unquote, line)
-    for end in ("&&", "|", "\n"):
-        line = line.replace(end, ";")
-    return list(filter(str.strip, line.split(";")))
-
-
-def _unquote(quoted: re.Match[str]) -> str:
-    text = quoted[0][1:-1]
-    if _PLAIN_WORD.fullmatch(text):
-        return text
-    return "?"
-
-
-def skip_words_before_command(words: Sequence[str]) -> list[str]:
-    """`make` of `sudo CC=gcc make`."""
-    shell_words = {"if", "then", "elif", "else", "while", "until", "do", "!", "(", "{"}
-    programs = {"sudo", "time", "env", "exec", "nohup", "command"}
-    for place, word in enumerate(words):
-        if word not in shell_words and word not in programs and "=" not in word:
-            return list(words[place:])
-    return []
-
-
-def remove_folder_change(command: str) -> str:
-    change = _CHANGE_OF_FOLDER.match(command)
-    if change is None or change.end() == len(command):
-        return command
-    return command[change.end() :]

@@ -1,0 +1,135 @@
+"""Results that hold instructions or the task: instruction files, and texts that the user named."""
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from proxy.history import observations
+from proxy.history.messages import Message
+from proxy.tools.command_line import find_command_line, skip_words_before_command, split_commands
+from proxy.tools.file_uses import list_read_paths
+from proxy.tools.tool_call import ToolCall
+from proxy.tools.tool_kinds import is_read_only, list_name_words
+
+INSTRUCTION_FILES = (
+    *("skill.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md"),
+    *("copilot-instructions.md", ".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"),
+)
+"""In lower case: https://agents.md, https://agentskills.io."""
+TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
+_FRONT_MATTER = re.compile(
+    r"\s*+N---\n(?:N(?:[\w-]+:|[ \t])[^\n]*\n)*?N(?:description|globs|alwaysApply|applyTo):".replace(
+        "N", r"(?:[ \t]*+\d++(?:→|\t|: |\| ?))?+"
+    )
+)
+"""Front matter of a file, also if its lines are numbered (N)."""
+_PUNCTUATION = str.maketrans(dict.fromkeys("<>\"'`()[]{}|,;", " "))
+NUMBERED_THINGS = frozenset(
+    (
+        *("issue", "issues", "pr", "prs", "pull", "pulls", "request", "requests", "ticket", "tickets", "merge", "mr"),
+        "merge_requests",
+    )
+)
+
+
+class Reading(Struct, frozen=True):
+    is_document: bool = False
+    names: frozenset[str] = frozenset()
+    """Given by the user up to this message, and not fetched yet."""
+
+
+def find_documents(
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], earlier: Sequence[Reading] = ()
+) -> Iterator[Reading]:
+    names = frozenset[str]()
+    if earlier:
+        names = earlier[-1].names
+    for message, call in zip(messages[len(earlier) :], callers[len(earlier) :], strict=False):
+        is_document = False
+        if message.is_user:
+            names = _add_names(names, message.text)
+        elif call is not None and message.is_result:
+            fetched_names = names & _find_fetched_names(call)
+            is_document = bool(fetched_names) or is_instruction(call, message)
+            names -= fetched_names
+        yield Reading(is_document, names)
+
+
+def is_instruction(call: ToolCall, result: Message) -> bool:
+    paths = list_read_paths(call)
+    if any(map(is_instruction_path, paths)):
+        return True
+    for path in paths:
+        if path.lower().endswith(TEXT_ENDINGS):
+            return _FRONT_MATTER.match(result.text[:1_500]) is not None
+    return False
+
+
+def is_instruction_path(path: str) -> bool:
+    """Tell instruction files by their names and folders.
+
+    >>> is_instruction_path("/repo/.claude/skills/deploy/SKILL.md"), is_instruction_path("src/rules/engine.py")
+    (True, False)
+    """
+    folder, name = posixpath.split(path.replace("\\", "/").lower())
+    if name in INSTRUCTION_FILES:
+        return True
+    folders = {"skills", "memory", "memories", "rules", ".clinerules", "instructions", "commands"}
+    return name.endswith(TEXT_ENDINGS) and not folders.isdisjoint(folder.split("/"))
+
+
+def _add_names(names: frozenset[str], text: str) -> frozenset[str]:
+    text = observations.remove_reminders(text)
+    # Between the beginning and the end of a user's message is pasted text.
+    if text[4_000:]:
+        text = f"{text[:2_000]}\n{text[-2_000:]}"
+    room = max(0, 200 - len(names))
+    return names | frozenset(_list_names(text)[:room])
+
+
+def _find_fetched_names(call: ToolCall) -> set[str]:
+    names = set(map(posixpath.basename, list_read_paths(call)))
+    if _fetches(call):
+        arguments = call.arguments[:4_000]
+        words = list_name_words(f"{call.name} {arguments}")
+        for name in _list_names(arguments, may_be_bare=not NUMBERED_THINGS.isdisjoint(words)):
+            if "://" in name or not name.endswith(TEXT_ENDINGS):
+                names.add(name)
+    return names
+
+
+def _fetches(call: ToolCall) -> bool:
+    command = find_command_line(call.named)
+    if not command:
+        return is_read_only(call.name)
+    for part in split_commands(command):
+        program, *words = skip_words_before_command(part.split()) or [""]
+        if program in ("curl", "wget", "http", "lynx", "w3m"):
+            return True
+        if program in ("gh", "glab", "jira", "linear") and not {"view", "show", "get", "api", "diff"}.isdisjoint(words):
+            return True
+    return False
+
+
+def _list_names(text: str, *, may_be_bare: bool = False) -> list[str]:
+    """URLs, tickets such as `PROJ-12`, issues as `#12`, and names of text files. *may_be_bare*: any number is one."""
+    names = list[str]()
+    thing = ""
+    for word in text.translate(_PUNCTUATION).split():
+        name = word.strip(".:!?*@")
+        if "://" in name:
+            names.append(name[max(0, name.find("http")) :])
+        elif name.endswith(TEXT_ENDINGS):
+            names.append(posixpath.basename(name))
+        for piece in name.split("/"):
+            project, _, number = piece.partition("-")
+            number = number.partition("-")[0]
+            digits = piece.removeprefix("#")
+            if digits.isdecimal() and (digits != piece or may_be_bare or thing in NUMBERED_THINGS):
+                names.append(f"#{digits}")
+            elif number.isdecimal() and project.isalnum() and project.isupper():
+                names.append(f"{project}-{number}")
+            thing = piece.lower()
+    return names

@@ -1,0 +1,160 @@
+"""The files that a call reads or changes."""
+
+import posixpath
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from proxy.tools.command_line import find_command_line, remove_heredocs, skip_words_before_command, split_commands
+from proxy.tools.programs import FILE_PROGRAMS
+from proxy.tools.tool_call import PATHS, ToolCall, find_value, render_value
+from proxy.tools.tool_kinds import find_kind, is_read, remove_server_name
+
+_REDIRECTION = re.compile(r"<|(?<![=-])(\d?)>>?(?:&\d|\s*([^\s<>&]*))")
+_PATCHED = re.compile(
+    r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
+)
+PATCH = "*** Begin Patch"
+
+
+class FileUse(Struct, frozen=True):
+    path: str
+    change: str = ""
+    """As `edited`; empty if it was only read."""
+
+
+def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
+    """The files that a call uses, and whether it does nothing else."""
+    values = call.named
+    uses = list[FileUse]()
+    match find_kind(call.name, values):
+        case "read":
+            uses = list(map(FileUse, _list_argument_paths(values)))
+        case "change":
+            change = _name_change(call)
+            uses = [FileUse(path, change) for path in _list_argument_paths(values)]
+        case "patch":
+            for text in values.values() or [call.arguments]:
+                if isinstance(text, str):
+                    uses += list_patched_files(text)
+        case "run":
+            return _read_command(find_command_line(values))
+        case _:
+            return uses, False
+    return uses, True
+
+
+def list_read_paths(call: ToolCall) -> list[str]:
+    if is_read(call):
+        return _list_argument_paths(call.named)
+    return [use.path for use in list_file_uses(call)[0] if not use.change]
+
+
+def list_changed_paths(call: ToolCall) -> list[str]:
+    return [use.path for use in list_file_uses(call)[0] if use.change]
+
+
+def is_file_text(call: ToolCall) -> bool:
+    """Whether the result is only the text of files. A log is output: no edit quotes it."""
+    paths = list_read_paths(call)
+    if any(path.endswith((".log", ".out", ".err")) for path in paths):
+        return False
+    if is_read(call):
+        return True
+    uses, is_complete = list_file_uses(call)
+    return is_complete and bool(paths) and len(paths) == len(uses)
+
+
+def list_patched_files(text: str) -> list[FileUse]:
+    uses = []
+    for kind, path in _PATCHED.findall(text):
+        change = "edited"
+        if kind == "Delete":
+            change = "deleted"
+        if path != "/dev/null":
+            uses.append(FileUse(path.strip(), change))
+    return uses
+
+
+def _list_argument_paths(values: dict[str, Any]) -> list[str]:
+    """The paths among the arguments, also of `files: [{"path": "a.py"}]`."""
+    paths = find_value(values, PATHS)
+    if not isinstance(paths, list):
+        paths = [paths]
+    texts = []
+    for path in paths:
+        if isinstance(path, dict):
+            path = path.get("path")  # noqa: PLW2901
+        if isinstance(path, str):
+            texts.append(path)
+    return texts
+
+
+def _name_change(call: ToolCall) -> str:
+    command = render_value(call.named.get("command") or "")[:20]
+    name = f"{remove_server_name(call.name)} {command}".lower()
+    changes = {
+        "deleted": "delete remove",
+        "moved": "move rename",
+        "written": "write create save",
+        "added to": "append insert",
+    }
+    for change, words in changes.items():
+        for word in words.split():
+            if word in name:
+                return change
+    return "edited"
+
+
+def _read_command(command: str) -> tuple[list[FileUse], bool]:
+    if PATCH in command:
+        return list_patched_files(command), command.lstrip().startswith("apply_patch")
+    uses = list[FileUse]()
+    folder, is_complete = "", True
+    for simple_command in split_commands(remove_heredocs(command)[:2_000]):
+        words = skip_words_before_command(_REDIRECTION.sub(" ", simple_command).split())
+        if not words:
+            continue
+        if words[0] == "cd":
+            folder = words[1] if len(words) > 1 else ""
+            continue
+        uses_here = _find_arguments(words)
+        for stream, path in _REDIRECTION.findall(simple_command):
+            if stream in ("", "1") and _is_path(path):
+                uses_here.append(FileUse(path, "written"))
+        # Without a file these only filter or print.
+        is_idle = words[0] in ("head", "tail", "sed", "echo", "pwd", "true")
+        is_complete = is_complete and (bool(uses_here) or is_idle)
+        for use in uses_here:
+            path = use.path
+            if not path.startswith("~"):
+                path = posixpath.normpath(posixpath.join(folder, path))
+            uses.append(FileUse(path, use.change))
+    return uses, is_complete and bool(uses)
+
+
+def _find_arguments(words: Sequence[str]) -> list[FileUse]:
+    program = posixpath.basename(words[0])
+    arguments = words[1:]
+    if program == "git" and arguments:
+        program, arguments = f"git-{arguments[0]}", arguments[1:]
+    options, names = list[str](), list[str]()
+    for word in arguments:
+        if word.startswith("-"):
+            options.append(word)
+        else:
+            names.append(word)
+    for entry in FILE_PROGRAMS:
+        if program not in entry.names.split():
+            continue
+        if not entry.options or any(option.startswith(entry.options) for option in options):
+            return [FileUse(name, entry.change) for name in names[entry.first :] if _is_path(name)]
+    return []
+
+
+def _is_path(word: str) -> bool:
+    if word.startswith(("/dev/", "-")) or "://" in word or not set("$`(){}*?").isdisjoint(word):
+        return False
+    return word.strip("0123456789.,") != ""
