@@ -219,8 +219,9 @@ def test_it_brings_no_more_than_twenty_eight_packages():
 
 
 def test_the_changelog_knows_this_version():
-    headings = re.findall(r"^## .*?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings[0] == __version__
+    page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## .*?(\d+\.\d+\.\d+)(?! \(unreleased\))", page, re.MULTILINE)
+    assert released[0] == __version__
 
 
 def read_pages():

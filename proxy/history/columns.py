@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message
-from proxy.history.rereads import Reread, find_rereads
+from proxy.history.rereads import FileUse, find_file_uses
 from proxy.tools.tool_call import ToolCall
 
 T = TypeVar("T")
@@ -168,9 +168,9 @@ class Columns:
 
         return self._extend("last users", len(messages), compute)
 
-    def rereads(self, messages: Sequence[Message]) -> Sequence[Reread | None]:
-        """The earlier result that each message says is in the context."""
-        return self._extend("rereads", len(messages), partial(find_rereads, messages, self.callers(messages)))
+    def file_uses(self, messages: Sequence[Message]) -> Sequence[FileUse | None]:
+        """The file that each result is about, and the earlier result that it says is in the context."""
+        return self._extend("file uses", len(messages), partial(find_file_uses, messages, self.callers(messages)))
 
     def documents(self, length: int, compute: Compute[V]) -> Sequence[V]:
         """Whether each message is a document in force, see `shorten/documents.py`."""

@@ -243,6 +243,19 @@ def remove_other_breaks(text: str) -> str:
     return text
 
 
+def remove_reminders(text: str) -> str:
+    """Agents add them to a person's words. One that does not end stays, with all that follows it."""
+    remaining: list[str] = []
+    start, opening, closing = 0, "<system-reminder>", "</system-reminder>"
+    while (reminder := text.find(opening, start)) >= 0:
+        end = text.find(closing, reminder)
+        if end < 0:
+            break
+        remaining.append(text[start:reminder])
+        start = end + len(closing)
+    return "".join([*remaining, text[start:]])
+
+
 def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     if isinstance(content, str):
         return content

@@ -27,7 +27,7 @@ from math import inf
 from msgspec.structs import replace
 
 from proxy.history.calls import list_tool_names
-from proxy.history.messages import HEAD, Message, find_last_assistant
+from proxy.history.messages import HEAD, Message, find_last_assistant, remove_reminders
 from proxy.history.pins import Pins, compile_pattern, find_pin_fault
 from proxy.history.request import Request
 
@@ -228,19 +228,6 @@ def is_harness_note(text: str) -> bool:
     """No rules in force, only notes such as `<system-reminder>The file a.py was changed.</system-reminder>`."""
     end = _skip_elements(text, _HARNESS_OPENING)
     return end > 0 and not text[end:].strip() and _RULES_IN_FORCE.search(text) is None
-
-
-def remove_reminders(text: str) -> str:
-    """Agents add them to a person's words. One that does not end stays, with all that follows it."""
-    remaining: list[str] = []
-    start, opening, closing = 0, "<system-reminder>", "</system-reminder>"
-    while (reminder := text.find(opening, start)) >= 0:
-        end = text.find(closing, reminder)
-        if end < 0:
-            break
-        remaining.append(text[start:reminder])
-        start = end + len(closing)
-    return "".join([*remaining, text[start:]])
 
 
 def find_compact_call(request: Request) -> str | None:

@@ -9,147 +9,208 @@ Some agents answer a repeated read with a pointer to the earlier result, and end
 Once the first result is shortened, the model cannot get the text back: each new read brings the pointer again. So the
 text, which the client's history still holds, replaces the first pointer after the shortened result, and the promise is
 removed. Both follow from the block and the messages so far.
+
+A text is a pointer only if a tool that reads files returned it and it is the harness's sentence from its first to its
+last character. A page, a log or a file that quotes the sentence stays as it came.
 """
 
+import json
 from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from proxy.history.messages import Message
+from proxy.history.messages import Message, remove_reminders
 from proxy.tools.tool_call import PATHS, ToolCall, find_requested_lines, find_value
-from proxy.tools.tool_kinds import is_read, matches_any
+from proxy.tools.tool_kinds import find_kind, is_read, matches_any
 
 RESTORED = "restore_reread"
-POINTER_CHARACTERS = 1_000
+CLAIM_BYTES = 1_000
+"""A longer result is neither a pointer nor a promise."""
 
 
 class Pointer(Struct, frozen=True):
     program: str
-    words: str
     example: str
+    """The whole text. Of a JSON object the values of `status` and `dedup` count, and that it has no other members."""
 
 
 POINTERS = (
     Pointer(
         "Claude Code",
-        "file unchanged since your last Read",
         "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead.",
     ),
     Pointer(
-        "Claude Code 2.1, Hermes Agent",  # https://github.com/NousResearch/hermes-agent/issues/90949
-        "File unchanged since last read",
-        '{"status": "unchanged", "message": "File unchanged since last read. The content from the earlier read_file '
-        'result in this conversation is still current — refer to that instead of re-reading.", "dedup": true, '
-        '"content_returned": false}',
+        "Claude Code 2.1",
+        "File unchanged since last read. The content from the earlier Read tool_result in this conversation is still "
+        "current — refer to that instead of re-reading.",
     ),
     Pointer(
-        "Hermes Agent, skills",
-        "content unchanged since it was loaded earlier",
-        '{"success": true, "status": "unchanged", "name": "deploy", "file": "SKILL.md", "dedup": true, "message": '
-        '"Skill content unchanged since it was loaded earlier in this conversation"}',
+        "Hermes Agent",  # https://github.com/NousResearch/hermes-agent/issues/90949
+        '{"status": "unchanged", "message": "File unchanged since last read. The content from the earlier read_file '
+        'result in this conversation is still current — refer to that instead of re-reading.", "path": "a.py", '
+        '"dedup": true, "content_returned": false}',
     ),
 )
+_JSON_MEMBERS = {"status", "message", "path", "dedup", "content_returned"}
 PROMISE = " (file state is current in your context — no need to Read it back)"
-LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file are not in it.]\n"
+LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file, if any, are not in it.]\n"
+
+Lines = tuple[int, int] | None
 
 
-class Reread(Struct, frozen=True):
-    """A message that relies on the result at *target* being in the context."""
+class FileUse(Struct, frozen=True):
+    """A result of a call that reads or changes one file."""
 
-    target: int
-    was_edited: bool
+    path: str
+    act: Literal["read", "point", "edit", "write"]
+    """`point`: a read that was answered with a pointer. `write`: all of the text stands in the model's own call."""
+    lines: Lines = None
+    target: int | None = None
+    """The earlier result that a pointer or a promise says is in the context."""
+    was_edited: bool = False
 
 
-def find_rereads(
-    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[Reread | None] = ()
-) -> Iterator[Reread | None]:
+def find_file_uses(
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[FileUse | None] = ()
+) -> Iterator[FileUse | None]:
+    uses, files = [*known], _Files()
     for place in range(len(known), len(messages)):
         message, call = messages[place], callers[place]
-        reread = None
-        if call is not None and message.is_result and len(message.content) <= POINTER_CHARACTERS:
-            text = message.text
-            if is_pointer(text):
-                reread = _find_reread(messages, callers, place, same_lines=True)
-            elif PROMISE in text:
-                reread = _find_reread(messages, callers, place, same_lines=False)
-        yield reread
+        use = None
+        if call is not None:
+            use = _read_use(message, call)
+        if use is not None and (use.act == "point" or (use.act == "edit" and holds_promise(message))):
+            files.catch_up(uses)
+            use = files.find_target(use)
+        uses.append(use)
+        yield use
 
 
-def is_pointer(text: str) -> bool:
-    return any(pointer.words in text for pointer in POINTERS)
+class _File(Struct):
+    reads: dict[Lines, int]
+    """The newest read of these lines."""
+    newest_read: int
+    newest_edit: int = -1
 
 
-def correct_rereads(
+class _Files:
+    """The newest reads and edits of each file, so that no message is looked at twice."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _File] = {}
+        self._seen_messages = 0
+
+    def catch_up(self, uses: Sequence[FileUse | None]) -> None:
+        for place in range(self._seen_messages, len(uses)):
+            use = uses[place]
+            if use is not None:
+                self._add(place, use)
+        self._seen_messages = len(uses)
+
+    def _add(self, place: int, use: FileUse) -> None:
+        if use.act == "write":
+            self._files.pop(use.path, None)
+        elif use.act == "read":
+            file = self._files.setdefault(use.path, _File({}, place))
+            file.reads[use.lines] = file.newest_read = place
+        elif use.act == "edit" and use.path in self._files:
+            self._files[use.path].newest_edit = place
+
+    def find_target(self, use: FileUse) -> FileUse:
+        file = self._files.get(use.path)
+        if file is None:
+            return use
+        target: int | None = file.newest_read
+        if use.act == "point":
+            target = file.reads.get(use.lines)
+        if target is None:
+            return use
+        return replace(use, target=target, was_edited=file.newest_edit > target)
+
+
+def _read_use(message: Message, call: ToolCall) -> FileUse | None:
+    path = find_value(call.named, PATHS)
+    if not isinstance(path, str):
+        return None
+    if is_read(call):
+        lines = find_requested_lines(call.named)
+        if len(message.content) <= CLAIM_BYTES and find_pointer_end(message.text) is not None:
+            return FileUse(path, "point", lines)
+        if not message.reports_error:
+            return FileUse(path, "read", lines)
+    elif not message.reports_error and find_kind(call.name, call.named) in ("change", "patch"):
+        if matches_any(call.name, ("write*", "create*", "*write_file", "*create_file")) and find_value(
+            call.named, ("content", "file_text", "text")
+        ):
+            return FileUse(path, "write")
+        return FileUse(path, "edit")
+    return None
+
+
+def find_pointer_end(text: str) -> int | None:
+    """Return where a pointer ends, behind which only reminders of the harness follow; None if it is no pointer."""
+    for pointer in POINTERS:
+        end = len(pointer.example)
+        if text.startswith(pointer.example) and not remove_reminders(text[end:]).strip():
+            return end
+    if not text.startswith("{"):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    is_unchanged = value.get("status") == "unchanged" and value.get("dedup") is True
+    if is_unchanged and value.keys() <= _JSON_MEMBERS:
+        return len(text)
+    return None
+
+
+def holds_promise(message: Message) -> bool:
+    return len(message.content) <= CLAIM_BYTES and message.text.endswith(PROMISE)
+
+
+def correct_claims(
     tail: Sequence[Message],
     body: Sequence[Message],
-    rereads: Sequence[Reread | None],
+    uses: Sequence[FileUse | None],
     whole: Collection[int],
     room: int,
 ) -> Iterator[Message]:
     """*whole*: results whose text stands in the view. *room*: the most bytes to restore."""
-    restored = set[int]()
+    standing, tried = {*whole}, set[int]()
     for message in tail:
-        reread = rereads[message.start]
-        if reread is not None and message.made == RESTORED:
-            restored.add(reread.target)
-        if reread is None or message.made or reread.target in whole or reread.target in restored:
+        use = uses[message.start]
+        if use is None or use.target is None or use.target in standing or message.made:
+            if use is not None and use.target is not None and message.made == RESTORED:
+                standing.add(use.target)
             yield message
-            continue
-        if PROMISE in message.text:
+        elif use.act == "edit":
             yield leave_out_promise(message)
-            continue
-        text = body[reread.target].text
-        if reread.was_edited:
-            text = LATER_EDITS + text
-        restored_message = message.with_text(text, RESTORED)
-        added_bytes = len(restored_message.raw) - len(message.raw)
-        if added_bytes > room:
+        elif use.target in tried:
             yield message
-            continue
-        room -= added_bytes
-        restored.add(reread.target)
-        yield restored_message
+        else:
+            tried.add(use.target)
+            restored_message = _restore(message, body[use.target], was_edited=use.was_edited)
+            added_bytes = len(restored_message.raw) - len(message.raw)
+            if restored_message is message or added_bytes > room:
+                yield message
+                continue
+            room -= added_bytes
+            standing.add(use.target)
+            yield restored_message
+
+
+def _restore(pointer: Message, result: Message, *, was_edited: bool) -> Message:
+    """Write the text of *result* in place of the pointer, before reminders that stand behind that."""
+    if result.attached:
+        return pointer
+    text, pointer_text = result.text, pointer.text
+    if was_edited:
+        text = LATER_EDITS + text
+    return pointer.with_text(text + pointer_text[find_pointer_end(pointer_text) :], RESTORED)
 
 
 def leave_out_promise(message: Message) -> Message:
-    return message.with_text(message.text.replace(PROMISE, ""), "leave_out_promise")
-
-
-def _find_reread(
-    messages: Sequence[Message], callers: Sequence[ToolCall | None], place: int, *, same_lines: bool
-) -> Reread | None:
-    """Its target is the newest result before *place* with the text of the same file."""
-    call = callers[place]
-    path = _find_path(call)
-    if call is None or not path or _writes_whole_file(call):
-        return None
-    lines = find_requested_lines(call.named)
-    was_edited = False
-    for earlier in range(place - 1, -1, -1):
-        reader = callers[earlier]
-        if reader is None or _find_path(reader) != path:
-            continue
-        if _writes_whole_file(reader):
-            return None  # the text stands in the model's own call
-        if not is_read(reader):
-            was_edited = True
-        elif is_pointer(messages[earlier].text[:POINTER_CHARACTERS]):
-            continue
-        elif not same_lines or find_requested_lines(reader.named) == lines:
-            return Reread(earlier, was_edited)
-    return None
-
-
-def _find_path(call: ToolCall | None) -> str:
-    if call is None:
-        return ""
-    value = find_value(call.named, PATHS)
-    if isinstance(value, str):
-        return value
-    return ""
-
-
-def _writes_whole_file(call: ToolCall) -> bool:
-    return matches_any(call.name, ("write*", "create*", "*write_file", "*create_file")) and bool(
-        find_value(call.named, ("content", "file_text", "text"))
-    )
+    return message.with_text(message.text.removesuffix(PROMISE), "leave_out_promise")

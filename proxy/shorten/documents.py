@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from proxy.history import observations
-from proxy.history.messages import Message
+from proxy.history.messages import Message, remove_reminders
 from proxy.tools.command_line import find_command_line, skip_words_before_command, split_commands
 from proxy.tools.file_uses import list_read_paths
 from proxy.tools.tool_call import ToolCall
@@ -81,7 +80,7 @@ def is_instruction_path(path: str) -> bool:
 
 
 def _add_names(names: frozenset[str], text: str) -> frozenset[str]:
-    text = observations.remove_reminders(text)
+    text = remove_reminders(text)
     # Between the beginning and the end of a user's message is pasted text.
     if text[4_000:]:
         text = f"{text[:2_000]}\n{text[-2_000:]}"

@@ -14,7 +14,7 @@ from proxy.history.grouping import Groups, find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
-from proxy.history.rereads import PROMISE, RESTORED, correct_rereads, leave_out_promise
+from proxy.history.rereads import RESTORED, correct_claims, leave_out_promise
 from proxy.recall.tool import RECALL, offer_tool
 from proxy.shorten.block import Block
 from proxy.shorten.documents import Reading, find_documents
@@ -141,13 +141,13 @@ def leave_out_false_promises(history: MarkedHistory, parts: Sequence[Message]) -
     """Drop promises that a file is in the context if the block shortens it."""
     if not history.is_unmarked:
         return tuple(parts)
-    rereads = history.body_columns.rereads(history.body)
+    uses = history.body_columns.file_uses(history.body)
     whole_starts = _find_whole_starts(parts)
     corrected_parts = []
     for message in parts:
         if message.made == "":
-            reread = rereads[message.start]
-            if reread is not None and reread.target not in whole_starts and PROMISE in message.text:
+            use = uses[message.start]
+            if use is not None and use.act == "edit" and use.target is not None and use.target not in whole_starts:
                 message = leave_out_promise(message)  # noqa: PLW2901
         corrected_parts.append(message)
     return tuple(corrected_parts)
@@ -202,17 +202,21 @@ def _correct_rereads(
     history: MarkedHistory, block: Block, block_view: tuple[Message, ...], tail: tuple[Message, ...]
 ) -> tuple[Message, ...]:
     body, covers = history.body, block.covers
-    rereads = history.body_columns.rereads(body)
+    uses = history.body_columns.file_uses(body)
+
+    def relies_on_result(message: Message) -> bool:
+        use = uses[message.start]
+        return use is not None and use.target is not None
 
     def correct_new(earlier_messages: Sequence[Message]) -> Sequence[Message]:
         start = max(covers, len(earlier_messages))
         new_tail = tail[start - covers :]
-        if all(rereads[message.start] is None for message in new_tail):
+        if not any(map(relies_on_result, new_tail)):
             return (*body[len(earlier_messages) : start], *new_tail)
         before = (*block_view, *earlier_messages[covers:])
         whole_starts = _find_whole_starts((*before, *new_tail))
         saved_bytes = count_bytes(body[:start]) - count_bytes(before)
-        messages = correct_rereads((*earlier_messages[covers:], *new_tail), body, rereads, whole_starts, saved_bytes)
+        messages = correct_claims((*earlier_messages[covers:], *new_tail), body, uses, whole_starts, saved_bytes)
         return (*body[len(earlier_messages) : start], *islice(messages, start - covers, None))
 
     key = block.digest, covers, block.always, block.window, history.recalls

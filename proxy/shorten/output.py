@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from proxy.history.observations import remove_reminders
+from proxy.history.messages import remove_reminders
 from proxy.tools.tool_call import render_value
 
 FRAMES: Mapping[str, tuple[str, ...]] = {

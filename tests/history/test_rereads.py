@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE, is_pointer
+from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE, find_pointer_end
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
@@ -42,7 +42,26 @@ def follow(*pieces, worker=None, **options):
 
 @pytest.mark.parametrize("pointer", POINTERS, ids=lambda pointer: pointer.program)
 def test_the_pointers_of_known_harnesses_are_known(pointer):
-    assert is_pointer(pointer.example)
+    assert find_pointer_end(pointer.example) == len(pointer.example)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The log says: {POINTER}",
+        f"{POINTER} So it was deleted.",
+        POINTER.upper(),
+        POINTER[:-1],
+        f"1\t{POINTER}",
+        POINTERS[2].example.replace('"unchanged"', '"changed"'),
+        POINTERS[2].example.replace('"path"', '"content"'),
+        POINTERS[2].example + "!",
+        '{"status": "unchanged"}',
+        "[" * 500,
+    ],
+)
+def test_a_text_that_only_holds_a_pointer_is_none(text):
+    assert find_pointer_end(text) is None
 
 
 def test_while_the_first_result_is_whole_the_pointer_stays():
@@ -70,10 +89,67 @@ def test_a_second_pointer_stays_since_the_text_is_in_the_view_again():
     assert [message.text for message in results[-2:]] == [TEXT, POINTER]
 
 
+def test_reminders_behind_a_pointer_stay():
+    reminder = "\n<system-reminder>The user opened b.py.</system-reminder>"
+    results, _ = follow(READ, *WORK, call("Read", file_path="a.py", out=POINTER + reminder))
+    assert results[-1].text == TEXT + reminder
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call("Grep", path="a.py", pattern="unchanged", out=POINTER),
+        call("Bash", path="a.py", command="git log -1", out=POINTER),
+        call("Edit", file_path="a.py", old_string="a", new_string="b", out=POINTER),
+        call("mcp__web__fetch", path="a.py", out=POINTER),
+        call("Read", file_path="a.py", out=f"The file was deleted. It is not so that the {POINTER}"),
+        call("Read", file_path="a.py", out=f"1\tPOINTER = '{POINTER}'"),
+    ],
+    ids=lambda other: other[0]["tool_calls"][0]["function"]["name"],
+)
+def test_a_result_that_is_no_pointer_stays_as_it_came(other):
+    results, _ = follow(READ, *WORK, other)
+    assert results[-1].text == other[1]["content"]
+
+
+def test_a_promise_in_the_result_of_another_tool_stays():
+    for text in (EDITED, f"{EDITED}\nThat is what the log says."):
+        results, _ = follow(READ, *WORK, call("Grep", path="a.py", pattern="x", out=text))
+        assert results[-1].text == text
+    quoted = call("Edit", file_path="a.py", old_string="a", new_string="b", out=f"Error: 2 matches of {EDITED}!")
+    assert follow(READ, *WORK, quoted)[0][-1].text == quoted[1]["content"]
+
+
+def test_a_failed_read_is_no_text_of_the_file():
+    failed = call("Read", file_path="a.py", out="The file is locked.")
+    failed[1]["is_error"] = True
+    results, _ = follow(READ, *WORK, failed, REREAD)
+    assert results[-1].text == TEXT
+
+
+def test_an_image_is_not_restored_as_text():
+    shown = [{"type": "text", "text": TEXT}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+    results, _ = follow(call("Read", file_path="a.py", out=shown), *WORK, REREAD)
+    assert results[-1].text == POINTER
+
+
+def test_a_search_in_the_file_is_no_edit():
+    results, _ = follow(READ, *WORK, call("Grep", path="a.py", pattern="x", out="3: x"), REREAD)
+    assert results[-1].text == TEXT
+
+
 def test_a_pointer_to_other_lines_of_the_file_stays():
     part = call("Read", file_path="a.py", offset=10, limit=5, out=POINTER)
     results, _ = follow(READ, *WORK, part)
     assert results[-1].text == POINTER
+
+
+def test_a_promise_goes_although_there_is_no_room_for_the_text():
+    rules = replace(RULES, clear_at_least=500, clear_cold_at_least=500)
+    edit = call("Edit", file_path="a.py", old_string="a", new_string="b", out=EDITED)
+    steps = [call("Bash", command=f"echo {step}", out="ok") for step in range(8)]
+    results, _ = follow(READ, *steps, REREAD, edit, worker=Worker(rules, Facts(usable_tokens=60_000)))
+    assert [message.text for message in results[-2:]] == [POINTER, "The file a.py has been updated successfully."]
 
 
 def test_edits_in_between_are_named():
