@@ -29,6 +29,7 @@ scorecard       the columns of the tables
 One measure each (docs/replay-your-sessions.md):
 
 spans           text that the agent wrote next and that was still there
+sentences       the sentences of the proxy, each with the messages that it speaks of
 truth           messages, pins, documents and outcomes in the last view
 validity        breaches that a strict upstream refuses
 """
