@@ -94,10 +94,12 @@ In place of an old result, the model reads a placeholder. These are from the bui
 bench/what_the_model_reads.py FILE`.
 
 - The first line says who wrote it, the call, the size, the **outcome**, how much was left out and how to get the text.
-  The outcome is an exit code if one was shown, else `failed: LINE` if the API marks the result as an error or the
-  tool's first words say so, else nothing.
-- Below are **all lines that carry the outcome**, at most 40: each line with a word of failure, end states
-  (`229 passed`, a commit), and the last lines of a command. `…` stands for words in common with a line above.
+  The outcome is an exit code if one was shown, with the line that explains a failure best; else `failed: LINE` if the
+  API marks the result as an error or the tool's first words say so; `reports a failure: LINE` if a runner's own last
+  words say so (`go test | tail`); else nothing.
+- Below are **all lines that carry the outcome**, at most 40: lines in a known form of a failure
+  (`proxy/shorten/failure_lines.py`), end states (`229 passed`, a commit), and the last lines of a command. `…` stands
+  for words in common with a line above.
 - Nothing else is quoted. Results of up to 1,500 bytes stay whole, and so do all words of the user and the assistant.
 
 Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded: the

@@ -4,6 +4,7 @@ pipeline        `Draft` and `Step`; `run()` checks the invariants after every st
 economics       windows, prices and calibrated counts; after how many requests a rewrite has paid for itself
 documents       results that hold instructions or the task
 output          the output of a call without the frames of harnesses
+failure_lines   the forms of lines by which programs tell of a failure
 outcome         the exit code of a result, and the lines that tell how its call ended
 placeholder     labels of calls, and the text in place of an old result
 fold            notes in place of a stretch of history, and the messages that stay

@@ -241,22 +241,22 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 def _describe_act(outcome: ResultOutcome, result: str) -> str:
     """With the last lines of a long result: an error before them does not tell how the act ended."""
-    ending = _describe_ending(outcome, result)
+    ending = _describe_ending(replace(outcome, last_line=""), result)
     if len(result) <= EXCERPT_CHARACTERS:
         return ending
-    last_lines = [" ".join(line.split()) for line in outcome.lines[-3:] if line.strip() not in ending]
-    return "; ".join((ending, *last_lines))
+    last_lines = [" ".join(line.split()) for line in outcome.lines[-4:] if line.strip() not in ending]
+    return "; ".join(filter(None, (ending, *last_lines)))
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
-    if outcome.has_failed or (outcome.exit_code == 0 and outcome.error):
+    if outcome.has_failed:
         return outcome.render()
-    if outcome.end_state or outcome.error:
-        return outcome.end_state or outcome.error
+    if outcome.end_state:
+        return outcome.end_state
     if len(result) > EXCERPT_CHARACTERS:
         return outcome.last_line
     output = read_output(result)
-    if output.members or output.data:
+    if output.members:
         return " ".join(result.split())
     return " ".join(output.text.split()) or outcome.render()
 

@@ -1,65 +1,53 @@
 """Outcomes of results: how a call ended, and the lines that tell it.
 
-A call failed if its exit code, its API, or the first words of its tool say so. Lines with a word of failure stay, each
-with an indented line below it, which says why; so do end states (`229 passed`) and last lines. Files, searches and
-reports of sub-agents quote errors of others: there only the first words of the tool count.
+A call failed if its exit code, its API, or the first words of its tool say so. If its exit code is 0 or unknown, it
+reports a failure if a runner's own last words say so: `go test | tail` prints FAIL and exits with 0. Files, searches
+and reports of sub-agents quote failures of others, which are none of theirs. In doubt there is no verdict.
+
+Below the verdict stand the lines that tell it: those of failures, each with the line that says why, end states (`229
+passed`), and the last lines of a command.
 """
 
 import re
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from posixpath import basename
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.messages import find_first_line
+from proxy.shorten.failure_lines import SUMMARIES, WEIGHTS, Weight, find_failure_lines, find_reason
 from proxy.shorten.output import Output, read_output
+from proxy.tools.command_line import find_command_line, skip_words_before_command, split_commands
 from proxy.tools.effects import explains_exit, find_quoting_kind
 from proxy.tools.programs import ENDED_WELL
 from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import find_kind, is_read_only
 
-FAILURE_WORDS = (
-    *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "denied", "refused", "not found"),
-    *("no such", "cannot", "could not", "unable to", "undefined", "conflict", "reject", "declined", "unauthori"),
-    *("timed out", "timeout", "abort", "interrupt", "kill", "crash", "segmentation fault", "core dumped"),
-    *("out of memory", "exhausted", "unreachable", "rolled back", "rolled_back", "rolling back", "not ok ", "***"),
-    *("err!", "warn", "sh: ", "fehler", "erreur", "错误", "エラー", "오류", "ошибка", "✗", "✘", "✖", "✕", "❌", "● "),
-)
-_FAILURE_MARK = re.compile(
-    r"^x \S"  # gh run view: "X step 57 deploy to production (exit 137)"
-    r"|\" 5\d\d [\d-]"  # access logs: `"POST /charge HTTP/1.1" 500 17`
-    r"|^e\d{4} \d\d:"  # klog: "E1125 09:00:57.000000  1 pool.go:91] pool exhausted"
-    r"|:\d{1,7}:\d{1,5}: ",  # compilers and linters: "main.go:7:2: undefined: foo"
-    re.MULTILINE,
-)
-_HARMLESS = re.compile(
-    r"\b(?:no|0|zero|without) (?:\w+ )?(?:errors?|fail(?:ed|ures?|ing|s)?|warnings?|conflicts?|problems?)\b"
-    r"|\b(?:errors?|fail(?:ed|ures?)|warnings?|conflicts?|unreachable)\W{1,4}(?:0|none|null|nil|false|\[\]|\{\})(?![\w.])"
-    r"|^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
-    re.IGNORECASE,
-)
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
 LINES_MAX = 40
 MINOR_LINES_MAX = 10
-"""For warnings, and for errors above a report of success."""
-_REFUSAL = re.compile(
-    r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
-    r"|unable to\b|invalid\b|no replacement was|your proposed edit has introduced|permission denied"
-    r"|(?:/bin/)?(?:ba|z)?sh: |(?:[a-z]{2,12}: )[^\n]{1,200}: (?:no such file|permission denied|is a directory))",
+"""For failures in the output of a command that worked."""
+REPORT_LINES_MAX = 8
+_HARNESS_REFUSAL = re.compile(
+    r"\s*(?:<tool_use_error>|error executing |no replacement was|your proposed edit has introduced"
+    r"|[\w-]+ verification failed|command timed out)",
     re.IGNORECASE,
 )
-"""First words of a tool that could not do its work."""
-_UNCHANGED = re.compile(
-    r"\s*(?:[\w-]+ verification failed|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
-    r"|file has been (?:unexpectedly )?modified|no (?:changes|replacements?|match(?:es)?)\b"
+"""First words of a harness that could not do its work, also of one that runs commands."""
+_REFUSAL = re.compile(
+    r"\s*(?:\[?error\b|fatal:|failed\b|exception\b|could not\b|cannot\b|unable to\b|invalid\b|permission denied"
+    r"|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
+    r"|file has been (?:unexpectedly )?modified|no (?:changes|replacements?)\b"
     r"|(?:the )?(?:old_str(?:ing)?|string to replace|search (?:text|block|string)|pattern)\b[^\n]{0,200}?"
     r"\b(?:not (?:be )?found|did not|does not|no match))",
     re.IGNORECASE,
 )
-"""First words of a tool that has changed nothing."""
+"""First words of a tool that could not do its work, or has changed nothing."""
 _REJECTED = re.compile(
     r"\s*(?:<tool_use_error>)?\W{0,2}(?:"
     r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
@@ -68,6 +56,8 @@ _REJECTED = re.compile(
     re.IGNORECASE,
 )
 """First words of a harness if a person has refused a call, or stopped it."""
+_REFUSAL_CHARACTERS = 1_000
+"""A tool that reads and could not do so says it in fewer; a longer text is what it has read."""
 _QUOTED_BELOW = "the user said:"
 """Claude Code writes it before the words of the person."""
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
@@ -76,8 +66,11 @@ WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 class ResultOutcome(Struct, frozen=True):
     exit_code: int | None = None
     has_failed: bool = False
+    is_reported: bool = False
+    """A program says that it failed, but not by its exit code."""
     was_rejected: bool = False
     error: str = ""
+    """Why it failed; empty if it did not."""
     end_state: str = ""
     last_line: str = ""
     lines: tuple[str, ...] = ()
@@ -92,107 +85,157 @@ class ResultOutcome(Struct, frozen=True):
         return "no verdict"
 
     def render(self) -> str:
-        """`exit code 1: LINE`, `exit code 0, contains errors: LINE`, `failed: LINE`; empty for no verdict."""
-        if self.exit_code is None and not self.has_failed:
-            return ""
-        if self.exit_code is None:
-            return f"failed: {self.error}"
-        if not self.error:
-            return f"exit code {self.exit_code}"
-        if self.exit_code == 0:
-            return f"exit code 0, contains errors: {self.error}"
-        return f"exit code {self.exit_code}: {self.error}"
+        """`exit code 1: LINE`, `exit code 0, reports a failure: LINE`, `failed: LINE`; empty for no verdict."""
+        verdict = ""
+        if self.exit_code is not None:
+            verdict = f"exit code {self.exit_code}"
+        elif self.has_failed and not self.is_reported:
+            verdict = "failed"
+        if self.is_reported:
+            return f"{verdict}, reports a failure: {self.error}".removeprefix(", ")
+        if self.error:
+            return f"{verdict}: {self.error}"
+        return verdict
 
 
 def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:
     quoting = find_quoting_kind(call)
     output = read_output(text)
-    exit_code = output.exit_code
-    if quoting == "tool" or (failed and exit_code == 0):
-        exit_code = None
-    failed = failed or (output.has_failed and quoting != "tool")
-    message = output.text
-    if failed and not message:
-        message = output.reason
-    refusal = ""
-    was_rejected = quoting != "tool" and _REJECTED.match(message) is not None
-    if was_rejected or _REFUSAL.match(message) or (not quoting and _UNCHANGED.match(message)):
-        refusal = cut_first_line(message, ERROR_CHARACTERS)
-    if was_rejected:
-        return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=refusal, lines=(refusal,))
-    if exit_code and quoting and call is not None and not refusal and explains_exit(call, exit_code):
-        return ResultOutcome(exit_code)
-    kind = ""
+    if quoting == "tool":
+        output.exit_codes, output.has_failed = [], False
+    if failed and output.exit_code == 0:
+        output.exit_codes = []
+    output.has_failed = output.has_failed or failed
+    exit_code, message = output.exit_code, output.message
+    first_line = cut_first_line(message, ERROR_CHARACTERS)
+    if quoting != "tool" and _REJECTED.match(message):
+        return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=first_line, lines=(first_line,))
+    kind = "run"
     if call is not None:
         kind = find_kind(call.name, call.named)
-    if (quoting or kind in ("change", "patch")) and not exit_code and not failed:
-        if not refusal and kind == "agent":
-            return _read_report(message)
-        if not refusal:
-            return ResultOutcome(exit_code)
-        return ResultOutcome(exit_code, has_failed=exit_code is None, error=refusal, lines=(refusal,))
-    has_failed = exit_code not in (None, 0) or (failed and exit_code is None)
-    may_act = not quoting and not (call is not None and kind == "other" and is_read_only(call.name))
-    return _read_lines(output, refusal, message, exit_code, has_failed=has_failed, may_act=may_act)
+    has_failed = output.has_failed or bool(exit_code) or _is_refused(message, kind, quoting)
+    outcome = ResultOutcome(exit_code, has_failed=has_failed)
+    if has_failed and (kind != "run" or not output.text):
+        outcome = replace(outcome, error=first_line)
+    if call is not None and quoting == "command":
+        return _read_quotation(output, outcome, call)
+    if not quoting and kind not in ("change", "patch"):
+        may_act = kind == "run" or call is None or not is_read_only(call.name)
+        return _read_lines(output, outcome, call, may_act=may_act)
+    if kind == "agent" and not has_failed:
+        return _read_report(message)
+    return replace(outcome, lines=tuple(filter(None, (outcome.error,))))
+
+
+def _is_refused(message: str, kind: str, quoting: str) -> bool:
+    if _HARNESS_REFUSAL.match(message):
+        return True
+    if kind == "run" or (quoting and len(message) > _REFUSAL_CHARACTERS):
+        return False
+    return _REFUSAL.match(message) is not None
+
+
+def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> ResultOutcome:
+    """Only lines that begin with the name of one of its programs are its own."""
+    own_words = tuple(f"{program}: " for program in _list_programs(call))
+    if "git: " in own_words:
+        own_words += ("fatal: ", "error: ")
+    own_lines = [line for line in output.text.split("\n") if line.startswith(own_words)]
+    if outcome.exit_code and not own_lines and explains_exit(call, outcome.exit_code):
+        return ResultOutcome(outcome.exit_code)
+    if not outcome.has_failed:
+        return outcome
+    error = outcome.error
+    if own_lines:
+        error = cut_line(own_lines[-1])
+    elif outcome.exit_code is None:
+        error = cut_first_line(output.message, ERROR_CHARACTERS)
+    return replace(outcome, error=error, lines=tuple(filter(None, (error,))))
+
+
+def _list_programs(call: ToolCall) -> list[str]:
+    programs = list[str]()
+    for command in split_commands(find_command_line(call.named)[:4_000]):
+        programs += map(basename, skip_words_before_command(command.split())[:1])
+    return programs
 
 
 def _read_report(text: str) -> ResultOutcome:
-    """Its end has the conclusion, and the id under which the sub-agent can be resumed."""
-    lines = text.split("\n")
-    shown_lines = _cut_lines(lines, reversed(_find_end_lines(lines, text_start=0)))
-    return ResultOutcome(last_line=cut_line(" ".join(shown_lines), LINE_CHARACTERS), lines=tuple(shown_lines))
-
-
-def _read_lines(
-    output: Output, refusal: str, message: str, exit_code: int | None, *, has_failed: bool, may_act: bool
-) -> ResultOutcome:
-    lines = output.list_lines()
-    is_diff = "\n@@ -" in "\n".join(("", *lines))
-    errors, warnings = list_failure_lines(lines, is_diff=is_diff)
-    end_states = _find_end_states(lines)
-    end_lines = list[int]()
-    if may_act and not is_diff:
-        end_lines = _find_end_lines(lines, text_start=len(output.members) + len(output.data))
-    # Errors above a report of success were most likely expected.
-    has_worked = bool(end_states) and not has_failed and max(errors, default=-1) < max(end_states)
-    limit = LINES_MAX
-    if has_worked:
-        limit = MINOR_LINES_MAX
-    chosen, omitted_errors = _choose_lines(lines, [*end_states, *end_lines], errors, warnings, limit)
-    error = ""
-    if not has_worked:
-        has_failed = has_failed or (bool(refusal) and exit_code is None)
-        error = _render_error(lines, errors) if errors else refusal
-    if has_failed and not error and not exit_code:
-        error = cut_first_line(message, ERROR_CHARACTERS) or "an error without words"
-    shown_lines = _cut_lines(lines, chosen)
-    last_line, end_state = "", ""
-    if end_lines:
-        last_line = cut_line(lines[end_lines[0]])
-    if may_act and output.members:
-        last_line = output.join_members()
-        shown_lines.insert(0, last_line)
-    if has_worked:
-        end_state = cut_line(" ".join(lines[max(end_states)].strip(" =").split()))
+    """Its last paragraph has the conclusion, and the id under which the sub-agent can be resumed."""
+    paragraphs = [paragraph for paragraph in text.split("\n\n") if any(map(str.isalpha, paragraph))]
+    if not paragraphs:
+        return ResultOutcome()
+    *lines, last_line = [cut_line(line, LINE_CHARACTERS) for line in paragraphs[-1].strip("\n").split("\n")]
+    beginning = cut_line(" ".join(lines), max(LINE_CHARACTERS - len(last_line), 1))
     return ResultOutcome(
-        exit_code,
-        has_failed=has_failed,
-        error=error,
-        end_state=end_state,
-        last_line=last_line,
-        lines=tuple(shown_lines),
-        omitted_errors=omitted_errors,
+        last_line=f"{beginning} {last_line}".lstrip(), lines=(*lines[1 - REPORT_LINES_MAX :], last_line)
     )
 
 
+def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *, may_act: bool) -> ResultOutcome:
+    """Complete the outcome of a program by the lines that it has printed."""
+    lines = output.list_lines()
+    weights = find_failure_lines(lines)
+    end_states = [number for number, line in enumerate(lines) if ENDED_WELL.match(line.lower())][-8:]
+    if may_act:
+        outcome = _judge(outcome, lines, weights, end_states, call)
+    end_lines = list[int]()
+    last_line = end_state = ""
+    if may_act and not output.is_cut_json and "\n@@ -" not in f"\n{output.text}":
+        end_lines = _find_end_lines(lines, text_start=len(output.members))
+    if end_lines:
+        last_line = cut_line(lines[end_lines[0]])
+    failures, limit = list(weights), LINES_MAX
+    if end_states and not outcome.has_failed and max(weights, default=-1) < end_states[-1]:
+        failures = [number for number in failures if weights[number] in ("case", *SUMMARIES)]
+        # What a test run that passed says of errors was most likely expected, but not that another run has failed.
+        if SUMMARIES.isdisjoint(weights.values()):
+            end_state = cut_line(" ".join(lines[end_states[-1]].strip(" =").split()))
+    if outcome.exit_code == 0 or end_state:
+        limit = MINOR_LINES_MAX
+    chosen, omitted_errors = _choose_lines(lines, [*end_states, *end_lines], failures, limit)
+    shown_lines = [*output.other_codes, *_cut_lines(lines, chosen)]
+    if may_act and output.members:
+        last_line = output.join_members()
+        shown_lines.insert(0, last_line)
+    return replace(
+        outcome, end_state=end_state, last_line=last_line, lines=tuple(shown_lines), omitted_errors=omitted_errors
+    )
+
+
+def _judge(
+    outcome: ResultOutcome,
+    lines: Sequence[str],
+    weights: Mapping[int, Weight],
+    end_states: Sequence[int],
+    call: ToolCall | None,
+) -> ResultOutcome:
+    """Find out whether a program says that it has failed, and why."""
+    printed = [number for number, line in enumerate(lines) if line.strip()]
+    has_failed, is_reported = outcome.has_failed, False
+    if outcome.exit_code is None and len(printed) == 1 and weights.get(printed[0]) == "cause":
+        has_failed = True
+    if not has_failed:
+        summaries = [number for number, weight in weights.items() if weight in SUMMARIES]
+        is_reported = max(summaries, default=-1) > max(end_states, default=-1)
+        # Compilers have no summary.
+        is_reported = is_reported or (bool(printed) and weights.get(printed[-1]) == "case")
+        if outcome.exit_code is None and _runs_python(call):
+            is_reported = is_reported or _ends_with_traceback(lines, weights, printed)
+    if not has_failed and not is_reported:
+        return outcome
+    error = outcome.error or _find_error(lines, weights)
+    if printed and not error and (len(printed) == 1 or outcome.exit_code is None):
+        error = cut_line(lines[printed[0]])
+    return replace(outcome, has_failed=True, is_reported=is_reported, error=error)
+
+
 def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
-    """Of a piece of a result, and how many more there are; none if it quotes others."""
+    """The lines of a part of a result that tell of failures, and how many more there are; none if it quotes others."""
     if find_quoting_kind(call):
         return [], 0
-    output = read_output(text)
-    lines = output.list_lines()
-    errors, warnings = list_failure_lines(lines, is_diff=False)
-    chosen, omitted_errors = _choose_lines(lines, [], errors, warnings, LINES_MAX)
+    lines = read_output(text).list_lines()
+    chosen, omitted_errors = _choose_lines(lines, [], find_failure_lines(lines), LINES_MAX)
     return _cut_lines(lines, chosen), omitted_errors
 
 
@@ -200,81 +243,30 @@ def _cut_lines(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
     return [cut_end(lines[number], LINE_CHARACTERS) for number in numbers]
 
 
-def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
-    """The numbers of errors, each with that of the line that says why, and of warnings."""
-    errors, warnings = dict[int, int](), list[int]()
-    for number in _find_worded_lines(lines):
-        line = lines[number]
-        # A line of a diff without those around it reads as another change than was made.
-        if is_diff and line[:1] in ("+", "-") and line[1:2] not in ("+", "-"):
-            continue
-        lower_line = line.lower()
-        if "warn" in lower_line and not _tells_of_failure(lower_line.replace("warn", "")):
-            warnings.append(number)
-        else:
-            errors[number] = _find_reason(lines, number)
-    return errors, warnings
+def _runs_python(call: ToolCall | None) -> bool:
+    if call is None or find_kind(call.name, call.named) != "run":
+        return False
+    command = find_command_line(call.named)
+    return "code" in call.named or any(word in command for word in ("python", "pytest", ".py"))
 
 
-def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
-    text = _lower(lines)
-    positions = list(map(re.Match.start, _FAILURE_MARK.finditer(text)))
-    # One expression for all words takes five times as long.
-    for word in FAILURE_WORDS:
-        position = text.find(word)
-        while position >= 0:
-            positions.append(position)
-            line_end = text.find("\n", position)
-            position = text.find(word, line_end) if line_end >= 0 else -1
-    for number in dict.fromkeys(_number_lines(text, sorted(positions))):
-        rest = _HARMLESS.sub("", lines[number])
-        if rest == lines[number] or _tells_of_failure(rest.lower()):
-            yield number
+def _ends_with_traceback(lines: Sequence[str], weights: Mapping[int, Weight], printed: Sequence[int]) -> bool:
+    tracebacks = [number for number in weights if lines[number].lstrip().startswith("Traceback (most")]
+    return bool(tracebacks) and find_reason(lines, tracebacks[-1]) == printed[-1]
 
 
-def _tells_of_failure(lower_line: str) -> bool:
-    return any(map(lower_line.__contains__, FAILURE_WORDS)) or _FAILURE_MARK.search(lower_line) is not None
-
-
-def _lower(lines: Sequence[str]) -> str:
-    # "İ" becomes two letters in lower case.
-    return "\n".join(lines).replace("İ", "I").lower()
-
-
-def _number_lines(text: str, positions: Iterable[int]) -> Iterator[int]:
-    """The line of each position, if these are in order."""
-    number = start = 0
-    for position in positions:
-        number += text.count("\n", start, position)
-        start = position
-        yield number
-
-
-def _find_reason(lines: Sequence[str], number: int) -> int:
-    """Below a traceback the first line that is not indented, else the next one if it is indented deeper."""
-    indentation = _measure_indentation(lines[number])
-    is_traceback = lines[number].lstrip().startswith("Traceback (most")
-    reach = 200 if is_traceback else 3
-    for below in range(number + 1, min(len(lines), number + reach)):
-        if lines[below].strip():
-            is_deeper = _measure_indentation(lines[below]) > indentation
-            if is_deeper != is_traceback:
-                return below
-            if not is_traceback:
-                break
-    is_go_test = lines[number].lstrip().startswith("--- FAIL")
-    if is_go_test and number and _measure_indentation(lines[number - 1]) > indentation:
-        return number - 1
-    return number
-
-
-def _measure_indentation(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _find_end_states(lines: Sequence[str]) -> list[int]:
-    text = _lower(lines)
-    return list(_number_lines(text, map(re.Match.start, ENDED_WELL.finditer(text))))[-8:]
+def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
+    """Why it failed: of the lines with the greatest weight the last one."""
+    if not weights:
+        return ""
+    number = max(weights, key=lambda number: (WEIGHTS.index(weights[number]), number))
+    reason = find_reason(lines, number)
+    line = lines[number].strip()
+    if reason == number:
+        return cut_line(line)
+    if line.startswith("Traceback (most"):
+        return cut_line(lines[reason])
+    return cut_line(f"{line.removesuffix(':')}: {lines[reason].strip()}")
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
@@ -287,13 +279,14 @@ def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
 
 
 def _choose_lines(
-    lines: Sequence[str], first: Sequence[int], errors: dict[int, int], warnings: Sequence[int], limit: int
+    lines: Sequence[str], first: Sequence[int], failures: Iterable[int], limit: int
 ) -> tuple[list[int], int]:
+    """The numbers of *first* and of failures with their reasons, and how many of these have no room."""
     chosen = set(first)
     texts = {lines[number].strip() for number in chosen}
-    candidates = chain(*errors.items())
     omitted_errors = 0
-    for number in dict.fromkeys((*candidates, *warnings[:MINOR_LINES_MAX])):
+    pairs = [(failure, find_reason(lines, failure)) for failure in failures]
+    for number in dict.fromkeys(chain.from_iterable(pairs)):
         text = lines[number].strip()
         if number in chosen or text in texts:
             continue
@@ -303,16 +296,6 @@ def _choose_lines(
         texts.add(text)
         chosen.add(number)
     return sorted(chosen), omitted_errors
-
-
-def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
-    number, reason = next(iter(errors.items()))
-    line = lines[number].strip()
-    if reason == number:
-        return cut_line(line)
-    if line.startswith("Traceback (most"):
-        return cut_line(lines[reason])
-    return cut_line(f"{line.removesuffix(':')}: {lines[reason].strip()}")
 
 
 def find_words_of_user(result: str) -> str:

@@ -3,12 +3,18 @@
 A frame is a line above or below the output (`Wall time: 0.1 seconds`, `[Current working directory: /w]`) or JSON around
 it (`{"stdout": ..., "exit_code": 1}`, `{"content": [{"text": ...}]}`). Frames are nested: Codex writes lines above the
 JSON of a server, and a text within JSON may be JSON again.
+
+A program may print an exit code, too. Of different codes the outermost counts, of these that in a form which only
+harnesses write or beside such a form, else one that is not 0:
+
+    Exit code: 0                                  printed by a program
+    3 assertions broke
+    [The command completed with exit code 2.]     written by OpenHands: it counts
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct, field
@@ -16,59 +22,141 @@ from msgspec import Struct, field
 from proxy.history.messages import remove_reminders
 from proxy.tools.tool_call import render_value
 
-FRAMES: Mapping[str, tuple[str, ...]] = {
-    "any shell": (
-        (
-            r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
-            r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}-?(\d+)\W{0,3}"
-        ),
-    ),
-    "Codex": (
+
+class Frame(Struct, frozen=True):
+    """A whole line that a harness writes; a group of its pattern is the exit code."""
+
+    harness: str
+    pattern: str
+    examples: tuple[str, ...]
+
+
+ANY_PROGRAM = Frame(
+    "any program",
+    r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
+    r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)[^\w\n-]{1,4}(-?\d+)\W{0,3}",
+    ("Exit code 1", "Process exited with code 1", "Command exited with code -1", "exit status: 3", "returncode: 0"),
+)
+FRAMES = (
+    ANY_PROGRAM,
+    Frame(
+        "Codex",
         r"(?:chunk id|wall time|original token count|total output lines): [^\n]{1,80}",
-        r"process running with session id \d+",
-        r"output:",
+        ("Chunk ID: 17ae2b", "Wall time: 0.1 seconds", "Original token count: 9", "Total output lines: 1687"),
     ),
-    "Claude Code": (
-        r"<(?:status|exit_code)>(?=[^<\n]{1,40}<)(?:[^<\n]*?code)?\W{0,4}(\d+)[^<\n]*</\w+>",
-        r"<(?:status|exit_code|timestamp)>[^<\n]{1,40}</\w+>",
-        r"</?(?:stdout|stderr|tool_use_error)>",
-        r"shell cwd was reset to \S[^\n]*",
+    Frame(
+        "Codex",
+        r"warning: truncated output \(original token count: \d+\)",
+        ("Warning: truncated output (original token count: 12036)",),
+    ),
+    Frame("Codex", r"process running with session id \d+", ("Process running with session ID 4",)),
+    Frame("Codex", r"output:", ("Output:",)),
+    Frame(
+        "Claude Code",
+        r"<(?:status|exit_code)>(?=[^<\n]{1,40}<)(?:[^<\n]*?code)?[^\w\n-]{0,4}(-?\d+)[^<\n]*</\w+>",
+        ("<status>completed, exit code 1</status>", "<exit_code>1</exit_code>"),
+    ),
+    Frame(
+        "Claude Code",
+        r"<(?:status|exit_code|timestamp|retrieval_status|task_id|task_type)>[^<\n]{1,80}</\w+>",
+        ("<status>running</status>", "<task_type>local_agent</task_type>"),
+    ),
+    Frame("Claude Code", r"</?(?:stdout|stderr|tool_use_error)>", ("<stdout>",)),
+    Frame("Claude Code", r"shell cwd was reset to \S[^\n]*", ("Shell cwd was reset to /w",)),
+    Frame(
+        "Claude Code",
         r"here's the result of running `cat -n` on [^\n]+:",
+        ("Here's the result of running `cat -n` on a.py:",),
     ),
-    "Copilot CLI": (r"<(?:shellid: )?[\w-]{1,40} completed with exit code -?(\d+)>",),
-    "OpenHands": (
-        r"\[the command completed with exit code -?(\d+)[^\n]*\]",
+    Frame(
+        "Claude Code",
+        r"(?:<usage>)?(?:total_tokens|subagent_tokens|tool_uses|duration_ms): \d+(?:</usage>)?",
+        ("<usage>total_tokens: 86060", "tool_uses: 10", "duration_ms: 59927</usage>"),
+    ),
+    Frame(
+        "Copilot CLI",
+        r"<(?:shellid: )?[\w-]{1,40} completed with exit code (-?\d+)>",
+        ("<shellId: 1 completed with exit code 1>",),
+    ),
+    Frame(
+        "OpenHands",
+        r"\[the command completed with exit code (-?\d+)[^\n]*\]",
+        ("[The command completed with exit code 1.]",),
+    ),
+    Frame(
+        "OpenHands",
         r"\[(?:the command completed|current working directory|python interpreter)[^\n]*\]",
+        ("[Current working directory: /w]", "[Python interpreter: /usr/bin/python]"),
     ),
-    "SWE-agent": (r"\((?:open file|current directory): [^\n]*\)", r"bash-\$"),
-    "mini-swe-agent": (r"<returncode>-?(\d+)</returncode>", r"</?output>"),
-    "Gemini CLI": (
+    Frame("agents that speak in text", r"observation:", ("Observation:",)),
+    Frame("SWE-agent", r"\((?:open file|current directory): [^\n]*\)", ("(Open file: /w/a.py)",)),
+    Frame("SWE-agent", r"bash-\$", ("bash-$",)),
+    Frame("mini-swe-agent", r"<returncode>(-?\d+)</returncode>", ("<returncode>1</returncode>",)),
+    Frame("mini-swe-agent", r"</?output>", ("<output>",)),
+    Frame(
+        "Gemini CLI",
         r"(?:directory|stderr|error|signal|process group pgid|background pids): \(?(?:none|root|empty|\d+)\)?",
+        ("Directory: (root)", "Signal: (none)", "Process Group PGID: 4242"),
     ),
-}
-"""Expressions for whole lines, by the harness that writes them. A group is the exit code."""
-_FRAME_LINE = re.compile("|".join(chain(*FRAMES.values())), re.IGNORECASE)
+)
+_FRAME_LINE = re.compile("|".join([frame.pattern for frame in FRAMES]), re.IGNORECASE)
+_GROUP_OF_ANY_PROGRAM = 1
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
-_PRINTED = ("stdout", "stderr", "output", "logs")
+_PRINTED = ("stdout", "stderr", "output", "logs", "text")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
+_JSON_START = re.compile(r"\s*(?:\{\s*\"|\[\s*[\[{\"])")
+
+
+class ExitCode(Struct, frozen=True):
+    depth: int
+    """The greatest is that of the outermost frame."""
+    is_harness: bool
+    number: int
+    line: str
 
 
 class Output(Struct):
     text: str = ""
     members: list[str] = field(default_factory=list)
-    data: list[str] = field(default_factory=list)
-    exit_code: int | None = None
+    """Short values of JSON, and the lengths of its lists: `status: succeeded`, `orders: 25 entries`."""
+    exit_codes: list[ExitCode] = field(default_factory=list)
     has_failed: bool = False
     """By a member such as `isError`."""
     reason: str = ""
-    is_framed: bool = False
-    """An exit code, or JSON around the output, shows that a command ran."""
+    is_json: bool = False
+    is_cut_json: bool = False
+    """It begins as JSON, but a harness has cut it."""
+    shows_command: bool = False
+    """JSON has the members of a command's result."""
+
+    @property
+    def exit_code(self) -> int | None:
+        if not self.exit_codes:
+            return None
+        return max(self.exit_codes, key=_measure_trust).number
+
+    @property
+    def other_codes(self) -> list[str]:
+        """The lines with an exit code that does not count."""
+        return [code.line for code in self.exit_codes if code.number != self.exit_code]
+
+    @property
+    def is_framed(self) -> bool:
+        """An exit code, or JSON around the output, shows that a command ran."""
+        return self.shows_command or bool(self.exit_codes)
+
+    @property
+    def message(self) -> str:
+        """What was printed, or why the call failed if nothing was."""
+        if self.has_failed and not self.text:
+            return self.reason
+        return self.text
 
     def list_lines(self) -> list[str]:
-        return [*self.members, *self.data, *self.text.split("\n")]
+        return [*self.members, *self.text.split("\n")]
 
     def join_members(self) -> str:
         """In one line; of too many those of the answer itself, of these the first and the last."""
@@ -88,49 +176,64 @@ def read_output(text: str) -> Output:
 
 
 def _read_text(text: str, output: Output, depth: int) -> list[str]:
-    lines = _remove_frames(remove_reminders(text), output)
+    lines = _remove_frames(remove_reminders(text), output, depth)
     value = None
     if depth:
         value = parse_json("\n".join(lines))
     if not isinstance(value, dict | list):
-        return list(map(clean_line, lines))
+        output.is_cut_json = output.is_cut_json or _is_cut_json(lines)
+        return [clean_line(line) for line in lines]
+    output.is_json = True
     if isinstance(value, dict):
-        _read_flags(value, output)
+        _read_flags(value, output, depth)
     return list(_read_value("", value, output, depth))
 
 
-def _remove_frames(text: str, output: Output) -> list[str]:
+def _measure_trust(code: ExitCode) -> tuple[int, bool, bool]:
+    return code.depth, code.is_harness, code.number != 0
+
+
+def _remove_frames(text: str, output: Output, depth: int) -> list[str]:
     lines = text.split("\n")
-    start, stop = 0, len(lines)
-    while start < min(stop, 8) and _is_frame(lines[start], output):
-        start += 1
-    last = max(start, stop - 8)
-    while stop > last and _is_frame(lines[stop - 1], output):
-        stop -= 1
-    return lines[start:stop]
+    frames_max = 8
+    start = _read_frames(lines[:frames_max], output, depth)
+    below = _read_frames(reversed(lines[start:][-frames_max:]), output, depth)
+    return lines[start : len(lines) - below]
 
 
-def _is_frame(line: str, output: Output) -> bool:
-    line = line.strip()
-    if not line:
-        return True
-    if len(line) > _LONG_CHARACTERS:
-        return False
-    frame = _FRAME_LINE.fullmatch(line)
-    if frame is None:
-        return False
-    if frame.lastindex and output.exit_code is None:
-        output.exit_code = int(frame[frame.lastindex])
-        output.is_framed = True
-    return True
+def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
+    """Note the exit codes of the frames with which *lines* begin, and return the number of these."""
+    codes = list[tuple[int, str]]()
+    is_harness, number = False, 0
+    for line in lines:
+        line = line.strip()  # noqa: PLW2901
+        frame = None
+        if len(line) <= _LONG_CHARACTERS:
+            frame = _FRAME_LINE.fullmatch(line)
+        if line and frame is None:
+            break
+        number += 1
+        if frame is None:
+            continue
+        is_harness = is_harness or frame.lastindex != _GROUP_OF_ANY_PROGRAM
+        if frame.lastindex:
+            codes.append((int(frame[frame.lastindex]), line))
+    output.exit_codes += [ExitCode(depth, is_harness, code, line) for code, line in codes]
+    return number
 
 
-def _read_flags(value: dict[str, Any], output: Output) -> None:
-    output.is_framed = output.is_framed or not value.keys().isdisjoint(("command", *CODES))
+def _is_cut_json(lines: list[str]) -> bool:
+    """Not so logs with an object in each line."""
+    return bool(lines) and _JSON_START.match("\n".join(lines[:2])) is not None and parse_json(lines[0]) is None
+
+
+def _read_flags(value: dict[str, Any], output: Output, depth: int) -> None:
+    output.shows_command = output.shows_command or not value.keys().isdisjoint(("command", *CODES))
     for container in (value, value.get("metadata")):
         for name in CODES:
-            if isinstance(container, dict) and isinstance(container.get(name), int) and output.exit_code is None:
-                output.exit_code = int(container[name])
+            if isinstance(container, dict) and isinstance(container.get(name), int):
+                code = int(container[name])
+                output.exit_codes.append(ExitCode(depth, is_harness=True, number=code, line=f"{name}: {code}"))
     if _says_failed(value):
         output.has_failed = True
     for name in ("error", "message", "detail", "reason", "stderr"):
@@ -153,8 +256,9 @@ def _says_failed(value: dict[str, Any]) -> bool:
 
 
 def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Yield the lines of long texts, and note short values as members."""
     levels_max = 40
-    if name.count(".") + name.count("[") > levels_max or value in ("", None):
+    if name.count(".") > levels_max or value in ("", None, []):
         return
     is_printed = name.rpartition(".")[2] in _PRINTED
     if isinstance(value, str) and (is_printed or len(value) > _LONG_CHARACTERS or "\n" in value):
@@ -165,25 +269,31 @@ def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[s
             if not (is_command and key in _AROUND):
                 yield from _read_value(f"{name}.{key}".lstrip("."), inner, output, depth)
     elif isinstance(value, list):
-        for inner in value:
-            yield from _read_value(f"{name}[]", inner, output, depth)
+        yield from _read_list(name, value, output, depth)
     elif not name.endswith("type"):
-        _note_member(name, value, output)
+        _note_member(name, render_value(value), output)
 
 
-def _note_member(name: str, value: Any, output: Output) -> None:  # noqa: ANN401 - JSON
-    line = render_value(value)
-    if name:
-        line = f"{name}: {line}"
-    max_characters = 120
-    if "[" not in name and name.count(".") <= 1 and len(line) <= max_characters:
+def _read_list(name: str, values: list[Any], output: Output, depth: int) -> Iterator[str]:
+    """Yield the lines of parts with text, or note the number of other entries."""
+    texts = [part["text"] for part in values if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    for text in texts:
+        yield from _read_text(text, output, depth - 1)
+    if len(values) == 1 and not texts:
+        _note_member(name, "1 entry", output)
+    elif not texts:
+        _note_member(name, f"{len(values):,} entries", output)
+
+
+def _note_member(name: str, value: str, output: Output) -> None:
+    characters_max = 120
+    line = f"{name}: {value}".removeprefix(": ")
+    if name.count(".") <= 1 and len(line) <= characters_max:
         output.members.append(line)
-    else:
-        output.data.append(line)
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
-    """None also for more than a million characters."""
+    """Return None for other texts, and for more than a million characters."""
     if len(text) > 1_000_000:  # noqa: PLR2004 (as said)
         return None
     text = text.strip()

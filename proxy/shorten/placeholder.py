@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from posixpath import commonprefix
 from typing import Any
 
@@ -137,13 +137,13 @@ def render_placeholder(
     verdicts = [" ".join(outcome.render().split()).rstrip(".")]
     if is_outdated:
         verdicts.append("the file was changed since")
-    rows, size = _measure(text, call, attachments)
+    printed_text, rows, size = _measure(text, call, attachments)
     lines = left_out = ""
     if size and attachments and len(text) <= over:
         lines = text
     elif size:
         lines = join_lines(outcome.lines, outcome.omitted_errors)
-        left_out = _describe_left_out(text, outcome.lines)
+        left_out = _describe_left_out(printed_text, outcome.lines)
     if handle and text:
         way_back = f"Call {handle} for the full text."
     else:
@@ -194,7 +194,7 @@ def describe_length(text: str) -> str:
     return count_things(text.count("\n") + 1, "line")
 
 
-def _describe_attachments(attachments: Sequence[tuple[str, int]]) -> str:
+def _describe_attachments(text: str, attachments: Sequence[tuple[str, int]]) -> str:
     counts = Counter[str]()
     for kind, _ in attachments:
         name = "other part"
@@ -204,27 +204,24 @@ def _describe_attachments(attachments: Sequence[tuple[str, int]]) -> str:
                 name = {"screenshot": "image", "audio": "recording", "document": "file"}.get(mark, mark)
                 break
         counts[name] += 1
-    return " and ".join(map(count_things, counts.values(), counts))
+    rows = [count_things(number, name) for name, number in counts.items()]
+    if text:
+        rows.insert(0, describe_length(text))
+    return " and ".join(rows)
 
 
-def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, int]]) -> tuple[str, int]:
-    if not attachments and _has_no_output(text, call):
-        return "no output", 0
-    rows, size = [], len(text.encode("utf-8", "surrogatepass"))
-    if text or not attachments:
-        rows.append(describe_length(text))
+def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, int]]) -> tuple[str, str, int]:
+    """Return the text without JSON around it, its lines in words, and the bytes of all that goes."""
+    size = len(text.encode("utf-8", "surrogatepass"))
     if attachments:
-        rows.append(_describe_attachments(attachments))
-    for _, attachment_bytes in attachments:
-        size += attachment_bytes
-    return " and ".join(rows), size
-
-
-def _has_no_output(text: str, call: ToolCall | None) -> bool:
-    if call is None or find_kind(call.name, call.named) != "run":
-        return False
+        return text, _describe_attachments(text, attachments), size + sum(map(itemgetter(1), attachments))
     output = read_output(text)
-    return output.is_framed and not (output.text or output.members or output.data)
+    is_command = call is not None and find_kind(call.name, call.named) == "run"
+    if is_command and output.is_framed and not output.text and not output.members:
+        return text, "no output", 0
+    if not output.is_json:
+        return text, describe_length(text), size
+    return output.text, describe_length(output.text or text), size
 
 
 def join_lines(lines: Sequence[str], omitted_errors: int = 0) -> str:

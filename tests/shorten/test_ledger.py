@@ -145,7 +145,9 @@ def test_a_long_answer_without_a_verdict_is_listed_with_its_end_state_or_its_err
     installed = "Successfully installed tides-2.1"
     assert ran("pip install .", f"{log}{installed}\n") == f"Commands:\n- pip install . => {installed}"
     error = "src/cli.ts(8,22): error TS2307: Cannot find module './tides.js'"
-    assert ran("npm run check | tail", f"{log}{error}\n") == f"Commands:\n- npm run check | tail => {error}"
+    assert ran("npm run check | tail", f"{log}{error}\n") == (
+        f"Commands:\n- npm run check | tail => reports a failure: {error}"
+    )
 
 
 def test_the_report_of_a_sub_agent_is_listed_with_its_end():
@@ -248,7 +250,7 @@ def test_an_act_with_an_error_on_the_way_is_listed_with_what_came_of_it():
 
 def test_the_command_of_an_agent_without_tools_is_listed():
     answered = [assistant("Look:\n```bash\nmake all\n```"), user("Observation: \nbash: make: command not found")]
-    assert ledger_of(*answered) == "Commands:\n- make all => bash: make: command not found"
+    assert ledger_of(*answered) == "Commands:\n- make all => failed: bash: make: command not found"
     edit = "a.py\n```\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```"
     assert ledger_of(assistant(edit), answered[1]) == ""
 

@@ -102,8 +102,8 @@ def test_of_a_failed_merge_every_conflict_stays():
     (text,) = clear_results(call("Bash", command="git merge origin/main || true", out="\n".join([*MERGE, LAST])))
     first, *lines = text.split("\n")
     assert first == (
-        "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes. "
-        "Left out: 15 other lines. "
+        "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes, "
+        f"reports a failure: {CONFLICTS[-1]}. Left out: 15 other lines. "
         "Do not make this call again to see it: that would do it again.]"
     )
     assert lines == [CONFLICTS[0], "… cmd/entire/cli/auto.go", "… cmd/entire/cli/types.go", LAST]
@@ -323,14 +323,23 @@ def test_frames_of_harnesses_are_taken_off_first(wrap):
     assert len(text) < 600
     assert "\nERROR: readiness probe failed with status 503\n" in text
     assert "deploy id: dep_7741 state: ROLLED_BACK" in text.split("\n")
-    if "exit code 0" in text:
-        assert "exit code 0, contains errors: ERROR: readiness probe failed with status 503." in text
+    assert "failure" not in text.split("]\n")[0]
 
 
 def test_data_in_json_keeps_its_short_members():
     rows = [{"id": f"eu-{number}x", "healthy": number != 7, "owner": None} for number in range(200)]
     (text,) = clear_results(call("restart", region="eu", out=json.dumps({"build": "4f1c", "hosts": rows})))
-    assert text.endswith("]\nbuild: 4f1c")
+    assert text == (
+        "[Shortened by the context proxy: restart(eu), 1 line, 10,119 bytes. "
+        "Calling the tool again would do it again.]\nbuild: 4f1c, hosts: 200 entries"
+    )
+
+
+def test_the_lines_of_a_text_in_json_are_counted():
+    log = "\n".join([*(f"compiled part {number}" for number in range(90)), "error: no rule"])
+    (text,) = clear_results(call("mcp__ops__build", out=json.dumps({"build": log})))
+    assert ", 91 lines, " in text
+    assert "Left out: 88 other lines. " in text
 
 
 # --- on recorded conversations ----------------------------------------------------------------------------------------

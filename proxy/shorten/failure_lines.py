@@ -1,0 +1,268 @@
+"""Lines by which programs tell of a failure: a table of their forms.
+
+    checkout/pool.go:7:2: undefined: foo        case: a place, and what is wrong there
+    2026-11-25 09:00:57 ERROR pool exhausted    sign: a level, after a time
+    make: *** [all] Error 2                     aftermath: something above has failed
+
+A form counts only at the head of a line, after white space, times and tags. Within a line its words are most often a
+part of a name, a path, an option, a branch, a quoted text or a count of zero: `5 skills`, `--timeout 30`, `errors=0`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal, cast, get_args
+
+from msgspec import Struct
+
+Weight = Literal["aftermath", "sign", "cause", "summary", "case"]
+WEIGHTS: tuple[Weight, ...] = get_args(Weight)
+"""In the order in which they explain a failure. An aftermath says only that something has failed, a sign or a cause may
+have been expected by a test, a summary is that of a test run, and a case is a failed test or a place in a file.
+"""
+SUMMARIES = frozenset[Weight](("aftermath", "summary"))
+
+
+class FailureForm(Struct, frozen=True):
+    weight: Weight
+    pattern: str
+    examples: tuple[str, ...]
+
+
+_NONE = r"(?!\W{0,4}(?:0|none|null|nil|false)\b)"
+FAILURE_FORMS = (
+    FailureForm("aftermath", r"make(?:\[\d+\])?: \*\*\* ", ("make: *** [Makefile:3: all] Error 1",)),
+    FailureForm("aftermath", r"(?:\[ERROR\] )?BUILD FAIL(?:ED|URE)\b", ("[ERROR] BUILD FAILURE", "BUILD FAILED in 3s")),
+    FailureForm(
+        "aftermath",
+        r"(?:Found|✖) [1-9]\d* (?:errors?|problems?)\b",
+        ("Found 3 errors.", "✖ 2 problems (1 error, 1 warning)"),
+    ),
+    FailureForm("aftermath", r"[1-9]\d* issues?:$", ("3 issues:",)),  # golangci-lint
+    FailureForm("aftermath", r"\xd7 Some (?:errors|warnings) were ", ("\xd7 Some errors were emitted",)),
+    FailureForm("aftermath", r"Automatic merge failed", ("Automatic merge failed; fix conflicts and then commit.",)),
+    FailureForm("aftermath", r"npm (?:ERR!|error) ", ("npm ERR! code ERESOLVE",)),
+    FailureForm(
+        "aftermath",
+        r"(?i:error:? (?:script|recipe|command|could not compile)\b[^\n]*(?:code|line|due to))",
+        (
+            'error: script "lint" exited with code 1',
+            "error Command failed with exit code 1.",
+            "error: could not compile `tides` (lib) due to 2 previous errors",
+        ),
+    ),
+    FailureForm(
+        "aftermath", r"husky - \S+ (?:script|hook) (?:failed|exited)", ("husky - pre-commit script failed (code 1)",)
+    ),
+    FailureForm("aftermath", r"ERROR task failed", ("[test] ERROR task failed",)),  # mise
+    FailureForm(
+        "aftermath",
+        r"(?:##\[error\]Process completed with )?exit (?:code|status) [1-9]",
+        ("exit status 1", "##[error]Process completed with exit code 137."),
+    ),
+    FailureForm("aftermath", r"\S+: too many errors", ("berth/tide.go:227:40: too many errors",)),
+    FailureForm("summary", r"FAIL(?:\t\S+(?:\t[\d.]+s| \[\w+ failed\]))?$", ("FAIL", "FAIL\ttides/b [build failed]")),
+    FailureForm("summary", r"=* ?(?:\d+ \w+, )*[1-9]\d* (?:failed|errors?)\b[^\n]* in [\d.]+s", ("2 failed in 0.3s",)),
+    FailureForm("summary", r"FAILED \((?:failures|errors)=", ("FAILED (failures=1)",)),
+    FailureForm("summary", r"test result: FAILED\.", ("test result: FAILED. 1 passed; 1 failed",)),
+    FailureForm(
+        "summary",
+        r"Tests:? +(?:\d+ \w+[, |]+)*[1-9]\d* failed",
+        ("Tests: 1 failed, 2 total", "      Tests  1 failed (1)"),
+    ),
+    FailureForm("summary", r"[1-9]\d* fail(?:ing|ed)?$", (" 2 fail", "  1 failing")),
+    FailureForm("summary", r"Failed! +- Failed: ", ("Failed!  - Failed:     1, Passed:    41, Skipped:     0",)),
+    FailureForm(
+        "case",
+        r"(?:--- FAIL: |FAIL: |FAIL +\S|FAILED:? +\S|\(fail\) |not ok \d)",
+        (
+            "--- FAIL: TestTide (0.00s)",
+            "FAIL: test_a (t.T)",
+            "FAILED tests/test_pool.py::test_57 - KeyError: 'a'",
+            "(fail) tide > adds [1.02ms]",
+            "not ok 57 - pool releases its connection",
+        ),
+    ),
+    FailureForm(
+        "case",
+        r"(?:\S+::\S+|test \S+ \.\.\.|> Task \S+) FAILED\b",
+        ("tests/test_pool.py::test_57 FAILED", "test tide::adds ... FAILED", "> Task :compileJava FAILED"),
+    ),
+    FailureForm("case", r"(?<=  )● \S", ("  ● adds",)),  # Jest; systemctl writes it without white space
+    FailureForm("case", r"X \S", ("X step 57 deploy to production (exit 137)",)),  # gh run view
+    FailureForm(
+        "case",
+        r"(?:\w+: )?[^\s:()]+(?::\d+:\d+:|\(\d+,\d+\):) (?!(?:warning|note|info|hint|help)\b)",
+        (
+            "vet: ./main.go:7:2: undefined: foo",
+            "a.py:1:8: F401 `os` unused",
+            "src/a.ts(585,39): error TS2345: Argument",
+        ),
+    ),
+    FailureForm("case", r"[^\s:]+:\d+: (?i:error|fatal)\b", ("src/a.py:3: error: Incompatible types",)),
+    FailureForm("case", r"\d+:\d+ +error +", ("  12:5  error  'x' is never used  no-unused-vars",)),  # ESLint
+    FailureForm(
+        "case", r"\S+ (?:lint/\S+|format|parse)\b[^\n]* ━{5}", ("a.ts:1044:25 lint/style/useConst ━━━━━━━━━━",)
+    ),
+    FailureForm(
+        "cause",
+        r"(?i:fatal|error|panic|fehler|erreur)(?:\[\w+\])?(?: [A-Z]{1,5}\d+)?:" + _NONE,
+        ("error[E0308]: mismatched types", "error TS2322: wrong", "│ Error: updating SQS Queue: AccessDenied"),
+    ),
+    FailureForm("cause", r"(?i:错误|エラー|오류|ошибка)\s?[::]", ("错误:文件不存在",)),
+    FailureForm("cause", r"(?:##\[|::)error\b", ("##[error]No space left on device",)),
+    FailureForm(
+        "cause",
+        r"(?:Uncaught |Unhandled |Caused by: |Exception in thread \"[^\"\n]*\" )?(?:[a-zA-Z_]\w*\.)*"
+        r"[A-Z]\w*(?:Error|Exception|Interrupt)(?::|$| \[)",
+        ("AssertionError: expected 3 to be 4", "java.lang.IllegalStateException: closed", "KeyboardInterrupt: "),
+    ),
+    FailureForm("cause", r"[✗✘✖✕\xd7❌]+ ", ("  ✕ releases its connection (12 ms)", "❌ Some tests failed.")),
+    FailureForm("cause", r"Traceback \(most recent call last\)", ("Traceback (most recent call last):",)),
+    FailureForm(
+        "cause", r"thread '[^'\n]*' (?:\(\d+\) )?panicked at ", ("thread 'main' (41) panicked at src/main.rs:3:5:",)
+    ),
+    FailureForm(
+        "cause",
+        r"(?:\S*/)?(?:(?:ba|da|z)?sh|\(eval\)):(?: line)? ?\d*:? \S",
+        ("bash: foo: command not found", "/bin/sh: 1: tsc: not found", "(eval):1: no matches found: *.go"),
+    ),
+    FailureForm(
+        "cause",
+        r"[a-z][\w.+-]*: (?:\(\d+\) |[^:\n]{1,200}: ){0,3}(?i:cannot|can't|could not|unable to|failed to|error"
+        r"|no such file|permission denied|(?:is|not) a directory|not found|invalid|unrecognized|unknown option)\b",
+        (
+            "ls: tides: No such file or directory",
+            "curl: (7) Failed to connect to localhost port 80",
+            "cp: cannot stat 'a'",
+        ),
+    ),
+    FailureForm(
+        "cause", r"(?:CONFLICT \(|! \[(?:remote )?rejected\])", ("CONFLICT (content): Merge conflict in a.go",)
+    ),
+    FailureForm("sign", r"E {3,}[A-Za-z]", ("E   KeyError: 'a'",)),
+    FailureForm("sign", r"[^\s:]+:\d+: [A-Z]\w*(?:Error|Exception)$", ("tests/test_clearance.py:57: AssertionError",)),
+    FailureForm(
+        "sign",
+        r"\[?(?:(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE)\b|(?:error|fatal|critical)\])" + _NONE,
+        (
+            "2026-11-25 09:00:57,123 ERROR checkout.pool pool exhausted",
+            "2026/11/25 09:00:57 [error] 12#12: *1 connect() failed",
+            "2026-11-25 09:00:57 UTC | CRITICAL | checkout.pool:take - pool exhausted",
+        ),
+    ),
+    FailureForm(
+        "sign",
+        r"[^\n]{0,200}?\b(?:level|severity)\"?\s?[:=]\s?\"?(?i:error|fatal|panic|critical)\b",
+        ('{"level": "error", "msg": "pool exhausted"}', "ts=2026-11-25T09:00:57Z level=error msg=exhausted"),
+    ),
+    FailureForm("sign", r"(?:[\w'./-]+ ){1,6}failed:" + _NONE, ("Readiness probe failed: statuscode 503",)),
+    FailureForm("sign", r"[EF]\d{4} \d\d:\d\d:", ("E1125 09:00:57.000000       1 pool.go:91] pool exhausted",)),
+    FailureForm(
+        "sign",
+        r"\S+ \S+ \S+ \[[^\]\n]*\] \"[^\"\n]*\" 5\d\d\b",
+        ('10.0.0.9 - - [25/Nov/2026:09:00:57] "POST /charge HTTP/1.1" 500 17',),
+    ),
+    FailureForm(
+        "sign",
+        r"\S+ +\d+/\d+ +(?:CrashLoopBackOff|ImagePullBackOff|ErrImagePull|OOMKilled|Error)\b",
+        ("checkout-abc12   0/1   CrashLoopBackOff   17   57m",),
+    ),
+    FailureForm(
+        "sign", r"\S+ +Warning  ", ("57s   Warning   BackOff   pod/checkout-57   Back-off restarting container",)
+    ),
+    FailureForm(
+        "sign",
+        r"Main process exited, code=\w+, status=[1-9]",
+        ("Nov 25 09:00:57 h checkout[71]: Main process exited, code=killed, status=9/KILL",),
+    ),
+    FailureForm(
+        "sign",
+        r"(?i:failed|failure|cannot|can't|could not|unable to|(?:access|permission) denied|command not found"
+        r"|no such file|roll(?:ing|ed) back|timed out|abort(?:ing|ed)|killed|segmentation fault|out of memory)\b"
+        + _NONE,
+        (
+            "Segmentation fault (core dumped)",
+            "Rolling back to revision 41",
+            "[57.000] Out of memory: Killed process 42",
+        ),
+    ),
+)
+_TAGS = (
+    r"\[?\d+[:./T-][\dT:.,/+-]*Z?\]?(?: UTC| [AP]M)?[ \t]+",  # times
+    r"\[[^\]\n]{1,40}\]:?[ \t]*",
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,80} \S{1,80}: ",  # syslog
+    r"[a-z][\w.-]*-\d+ +\| ",  # docker compose: "web-1  | ready"
+    r"#\d+ (?:[\d.]+ )?",  # docker build: "#12 3.141 ready"
+    r"[^\t\n]{1,100}\t[^\t\n]{1,100}\t",  # gh run view: "test<tab>Run suite<tab>2026-11-25T10:35:53Z ready"
+    r"\| ",
+)
+
+
+def _join_forms() -> re.Pattern[str]:
+    groups = []
+    # Forms of the first begin as those of the later do.
+    for weight in ("aftermath", "summary", "case", "cause", "sign"):
+        patterns = [form.pattern for form in FAILURE_FORMS if form.weight == weight]
+        groups.append(f"(?P<{weight}>{'|'.join(patterns)})")
+    return re.compile(rf"[\s│┃]*(?:{'|'.join(_TAGS)}){{0,4}}(?:{'|'.join(groups)})")
+
+
+_FAILURE = _join_forms()
+_GO_ASSERTION = re.compile(
+    r"_test\.go:\d+: [^\n]*\b(?:want|got|expected|unexpected|should|must|not|no|fail\w*|error|err|cannot|missing)\b"
+    r"|^\s+(?:Error|Messages): +\t\S"
+)
+"""A test logs in the same form."""
+LINE_HEAD_CHARACTERS = 400
+
+
+def find_failure_lines(lines: Sequence[str]) -> dict[int, Weight]:
+    """The numbers of the lines that tell of a failure, each with its weight."""
+    weights = dict[int, Weight]()
+    for number, line in enumerate(lines):
+        match = _FAILURE.match(line[:LINE_HEAD_CHARACTERS])
+        if match is not None:
+            weights[number] = cast("Weight", match.lastgroup)
+    return weights
+
+
+def find_reason(lines: Sequence[str], number: int) -> int:
+    """Return the number of the line that says why: that of the failure, if no other does.
+
+    Below a traceback it is the first line that is not indented, of a failed test of Go the last assertion among the
+    indented lines below or above it, and of a line that ends with a colon, or of a test of Jest, the next one.
+    """
+    line = lines[number].strip()
+    if line.startswith("Traceback (most"):
+        end = number + 1 + len(_list_deeper_lines(lines, number, 1))
+        if end < len(lines):
+            return end
+    elif line.startswith("--- FAIL"):
+        below, above = _list_deeper_lines(lines, number, 1), _list_deeper_lines(lines, number, -1)
+        for place in (*reversed(below), *above):
+            if _GO_ASSERTION.search(lines[place]):
+                return place
+    elif line.endswith(":") or line.startswith("●"):
+        for below_line in range(number + 1, min(len(lines), number + 3)):
+            words = lines[below_line].strip()
+            if words[:1].isalpha() or words.startswith(("/", ".", "-", '"', "'")):
+                return below_line
+    return number
+
+
+def _list_deeper_lines(lines: Sequence[str], number: int, step: Literal[1, -1]) -> list[int]:
+    """The lines next to one that are empty or indented deeper, in the direction of *step*."""
+    lines_max = 200
+    indentation = _measure_indentation(lines[number])
+    deeper_lines = list[int]()
+    place = number + step
+    while 0 <= place < len(lines) and len(deeper_lines) < lines_max:
+        if lines[place].strip() and _measure_indentation(lines[place]) <= indentation:
+            break
+        deeper_lines.append(place)
+        place += step
+    return deeper_lines
+
+
+def _measure_indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
