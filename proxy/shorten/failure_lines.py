@@ -155,7 +155,11 @@ FAILURE_FORMS = (
         r"[^\n]{0,200}?\b(?:level|severity)\"?\s?[:=]\s?\"?(?i:error|fatal|panic|critical)\b",
         ('{"level": "error", "msg": "pool exhausted"}', "ts=2026-11-25T09:00:57Z level=error msg=exhausted"),
     ),
-    FailureForm("sign", r"(?:[\w'./-]+ ){1,6}failed:" + _NONE, ("Readiness probe failed: statuscode 503",)),
+    FailureForm(
+        "sign",
+        r"(?:[\w'./-]+ ){1,6}(?:failed|declined|refused|rejected|aborted):" + _NONE,
+        ("Readiness probe failed: statuscode 503", "charge ch_0badcafe declined: insufficient_funds"),
+    ),
     FailureForm("sign", r"[EF]\d{4} \d\d:\d\d:", ("E1125 09:00:57.000000       1 pool.go:91] pool exhausted",)),
     FailureForm(
         "sign",

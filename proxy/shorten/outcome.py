@@ -108,12 +108,14 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     output.has_failed = output.has_failed or failed
     exit_code, message = output.exit_code, output.message
     first_line = cut_first_line(message, ERROR_CHARACTERS)
-    if quoting != "tool" and _REJECTED.match(message):
+    if quoting != "tool" and exit_code != 0 and _REJECTED.match(message):
         return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=first_line, lines=(first_line,))
     kind = "run"
     if call is not None:
         kind = find_kind(call.name, call.named)
-    has_failed = output.has_failed or bool(exit_code) or _is_refused(message, kind, quoting)
+    has_failed = bool(exit_code)
+    if exit_code is None:
+        has_failed = output.has_failed or _is_refused(message, kind, quoting)
     outcome = ResultOutcome(exit_code, has_failed=has_failed)
     if has_failed and (kind != "run" or not output.text):
         outcome = replace(outcome, error=first_line)

@@ -141,7 +141,8 @@ class Output(Struct):
     @property
     def other_codes(self) -> list[str]:
         """The lines with an exit code that does not count."""
-        return [code.line for code in self.exit_codes if code.number != self.exit_code]
+        lines = [code.line for code in self.exit_codes if code.number != self.exit_code]
+        return [line for line in lines if line not in self.members]
 
     @property
     def is_framed(self) -> bool:

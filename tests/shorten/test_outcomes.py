@@ -400,6 +400,12 @@ def test_a_few_errors_above_a_report_of_success_stay_without_a_verdict():
     assert len(find_outcome(many, RUN).lines) <= MINOR_LINES_MAX
 
 
+def test_a_command_that_ended_well_was_not_refused_whatever_it_printed_first():
+    for words in (REJECTED, "Error executing the plan", "<tool_use_error>no berth"):
+        outcome = find_outcome(f"{words}\nmoored\n[The command completed with exit code 0.]", RUN)
+        assert (outcome.has_failed, outcome.render()) == (False, "exit code 0")
+
+
 def test_if_the_api_marks_an_error_a_code_of_zero_in_the_text_is_none():
     outcome = find_outcome("exit code: 0\nTimeoutError: the tool took too long", RUN, failed=True)
     assert (outcome.status, outcome.exit_code) == ("error", None)

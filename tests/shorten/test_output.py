@@ -28,7 +28,7 @@ OUTPUT = "compiling\n" * 20
         (f"Exit code 1\n{OUTPUT}exit code: 0", 1, ["exit code: 0"]),
         (f"exit code: 0\n{OUTPUT}Exit code 1", 1, ["exit code: 0"]),
         (f"Exit code 1\n{OUTPUT}exit code: 1", 1, []),
-        (json.dumps({"output": json.dumps({"exit_code": 0, "x": OUTPUT}), "exit_code": 1}), 1, ["exit_code: 0"]),
+        (json.dumps({"output": json.dumps({"exit_code": 0, "x": OUTPUT}), "exit_code": 1}), 1, []),
         (json.dumps({"stdout": f"exit code: 0\n{OUTPUT}", "metadata": {"exit_code": 1}}), 1, ["exit code: 0"]),
         (f"{OUTPUT}[The command completed with exit code -1.]", -1, []),
         (f"exit code: -1\n{OUTPUT}", -1, []),
