@@ -213,7 +213,7 @@ class ClearResults(Struct, frozen=True):
 
     name: ClassVar[str] = "clear_results"
 
-    over: int = 1_500
+    over: int = 2_500
     """Results of up to this many bytes of text stay."""
     keep_recent: int = 0
     """How many of the newest results stay, counting those that the policy keeps anyway."""

@@ -32,7 +32,7 @@ KEPT = "promises.sql", "registry.json"
 
 def upgrade_config(up, **more):
     """All that decides is set: what a later release does by default is no matter here."""
-    policy = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
+    policy = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}, "steps": {"clear_results": {"over": 1_500}}}
     upstream = {"base_url": up.url, "window": 1_000_000, "key": "env:UPSTREAM_KEY"}
     return {
         "upstreams": [upstream],

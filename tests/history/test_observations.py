@@ -29,7 +29,7 @@ def words_of(opening):
 
 
 def output(number):
-    return "\n".join(f"src/pkg_{number}/module_{line}.py:{line}: call_{number}_{line}()" for line in range(60))
+    return "\n".join(f"src/pkg_{number}/module_{line}.py:{line}: call_{number}_{line}()" for line in range(90))
 
 
 def marks(*pieces, pins=PINS):
@@ -251,7 +251,7 @@ def test_output_within_an_answer_is_shortened_and_the_models_text_stays():
     assert sent.plan.action == "created"
     said, _, text = sent.messages[2]["content"].partition("Observation: ")
     assert said == messages[2]["content"].partition("Observation: ")[0]
-    assert text.startswith("[shortened by the context proxy: 60 lines, ")
+    assert text.startswith("[shortened by the context proxy: 90 lines, ")
     assert sent.messages[-1] == messages[-1]
     again = worker.send([*messages, *act(40)])
     assert again.messages[: len(messages)] == sent.messages
@@ -275,5 +275,5 @@ def test_work_shown_by_output_within_answers_is_listed_in_a_fold():
     messages = history(system("Be good."), user("Fix the build."), *map(act, range(40)))
     sent = Worker(rules=rules, facts=Facts(usable_tokens=12_000)).send(messages)
     (note,) = (text for message in sent.messages if "this record replaces" in (text := message["content"]))
-    assert "part_3.py" in note
+    assert "part_8.py" in note
     assert "an observation" not in note

@@ -21,7 +21,7 @@ from tests.support.messages import assistant, call, user
 from tests.support.replay_cases import PLAIN, conversation, recorded_case
 from tests.support.scripted_upstream import text_turn
 
-PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
+PAGE = "def charge(berth):\n    return 2 * berth\n" * 80
 READING = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{PAGE}") for number in range(30)]
 WORK = (user("Mend src/a.py."), *READING, assistant("Done."))
 STRIDES = replace(Rules(), clear_at_least=3_000, keep=Keep(tokens=500, groups=1), trigger=0)

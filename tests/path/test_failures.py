@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.chain import compute_chain
-from proxy.shorten.clear_results import StripReasoning
+from proxy.shorten.clear_results import ClearResults, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
@@ -120,7 +120,7 @@ def rewrites(sent):
 
 
 def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
-    rules = Rules(clear_at_least=5_000)
+    rules = Rules(clear_at_least=5_000, when_full=(ClearResults(over=1_500),))
     sent = works(Worker(rules), work(100))
     growth = estimate_tokens(sent[-1].came)
     assert growth > 50_000

@@ -19,7 +19,7 @@ from proxy.summary.question import list_tries
 from tests.support.messages import assistant, call, system, user
 from tests.support.replay_cases import recorded_case
 
-PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
+PAGE = "def charge(berth):\n    return 2 * berth\n" * 80
 READING = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{PAGE}") for number in range(30)]
 PRICE = PRICES["tenth"]
 CASE = recorded_case(user("Mend src/a.py."), *READING, assistant("Done."), at=[30 * turn for turn in range(31)])

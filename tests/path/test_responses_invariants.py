@@ -17,7 +17,7 @@ from tests.support.compaction_worker import Worker, turns
 from tests.support.responses_api import KINDS, find_faults, request
 from tests.support.worker_cases import EAGER
 
-LONG_OUTPUT = "".join(f"line {number} of what was written\n" for number in range(60))
+LONG_OUTPUT = "".join(f"line {number} of what was written\n" for number in range(90))
 EXITED = {"type": "exit", "exit_code": 0}
 SCREENSHOT = {"type": "computer_screenshot", "image_url": "data:image/png;base64,iVBORw0KGgo="}
 PAIRS = {

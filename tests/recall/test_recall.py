@@ -150,11 +150,11 @@ def test_the_tool_is_not_offered_alone_nor_beside_too_many(tools):
 def test_a_shortened_result_says_how_to_recall_it():
     body = HISTORY.body
     draft = Draft((), body, recalls=True)
-    for step in (ClearResults(), ClipOutput(over=500)):
+    for step in (ClearResults(over=1_500), ClipOutput(over=500)):
         text = step(draft).middle[2].text
         assert f'{RECALL.name} with messages "3"' in text
         assert ask(messages=re.search(r'messages "(\d+)"', text)[1]) == LONG
-    bare = ClearResults(template="[Previous: used {tool}]")(draft).middle[2].text
+    bare = ClearResults(over=1_500, template="[Previous: used {tool}]")(draft).middle[2].text
     assert bare == f'[Previous: used Read] [Call {RECALL.name} with messages "3" for the full text.]'
     folded = fold_stretches(draft, {id(body[0]), id(body[4])}, "What was done.")
     (note,) = [each for each in folded.middle if "What was done." in each.text]

@@ -122,8 +122,8 @@ def test_no_placeholder_is_longer_than_the_result():
     assert clear_results(call("Bash", command="make " * 90, out=out), over=100) == [out]
 
 
-def test_a_result_of_up_to_1500_bytes_stays_whole():
-    body = request(user("x"), call("Bash", command="git diff", out="+x\n" * 500), call("Bash", out="+x\n" * 501)).body
+def test_a_result_of_up_to_2500_bytes_stays_whole():
+    body = request(user("x"), call("Bash", command="ls", out="xyzw\n" * 500), call("Bash", out="xyzw\n" * 501)).body
     left = ClearResults()(Draft((), body, origin=body)).middle
     assert [message.made for message in left if message.is_result] == ["", "clear_results"]
 

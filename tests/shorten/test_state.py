@@ -145,7 +145,7 @@ def test_if_nothing_is_kept_the_last_answer_goes_once_the_client_has_followed_it
 
 
 def test_the_bound_of_what_steps_can_clear_is_close():
-    clearing = (ClearResults(),)
+    clearing = (ClearResults(over=1_500),)
     for keep, ratio in ((Keep(tokens=0, groups=1), 1.0), (Keep(tokens=0, groups=4), 3.0)):
         state = state_of(rules=replace(NO_STEPS, keep=keep), calibration=Calibration(ratio))
         draft = state.draft(keep)

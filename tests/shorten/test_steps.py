@@ -18,7 +18,7 @@ from tests.support.compaction_worker import Worker
 from tests.support.histories import IMAGE
 from tests.support.messages import assistant, call, calls, history, request, tool, user
 
-BIG = "\n".join(f"{number} line_{number}" for number in range(200))
+BIG = "\n".join(f"{number} line_{number}" for number in range(250))
 STEP = pytest.mark.parametrize("step", [make() for make in STEPS.values()], ids=lambda step: step.name)
 
 
@@ -61,8 +61,8 @@ def test_a_result_long_only_in_its_json_or_short_in_lines_is_not_clipped():
     assert ClipOutput(over=500)(quotes).middle == quotes.middle
     assert ClipOutput(over=500)(draft_of(user("x"), call("Read", out='"' * 600))).middle != quotes.middle
     lines = draft_of(user("x"), call("Read", out=BIG))
-    assert ClipOutput(lines=200)(lines).middle == lines.middle
-    assert ClipOutput(lines=199)(lines).middle == lines.middle  # to say what was left out would take more
+    assert ClipOutput(lines=250)(lines).middle == lines.middle
+    assert ClipOutput(lines=249)(lines).middle == lines.middle  # to say what was left out would take more
     assert ClipOutput(lines=100)(lines).middle != lines.middle
 
 
@@ -114,9 +114,9 @@ def test_a_text_within_json_is_clipped_in_its_place_so_that_the_result_stays_jso
     first, second, third = (part["output"] for part in left["parts"])
     assert (left["exit_code"], second) == (0, "short")
     assert first.startswith("0 line_0\n1 line_1\n")
-    assert first.endswith("\n199 line_199")
+    assert first.endswith("\n249 line_249")
     assert "left out here by the context proxy" in first
-    assert third.endswith("\n199 row_199")
+    assert third.endswith("\n249 row_249")
     assert len(json.dumps(left)) < len(json.dumps(wrapped)) * 0.7
 
 

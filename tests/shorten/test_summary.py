@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.shorten.clear_results import ClearResults, StripReasoning
 from proxy.shorten.fold import GO_ON, HEADING, OPENING
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
@@ -180,7 +181,8 @@ def test_it_is_for_the_limit_and_not_before():
 
 def test_results_that_became_old_behind_a_summary_are_cleared_as_well():
     talk = [message for number in range(6) for message in (*assistant(f"{number}\n{BIG}"), *user("Go on."))]
-    sent = after([*user("Mend it."), *talk, *work(8)[1:]], 9, replace(RULES, when_full=Rules().when_full))
+    rules = replace(RULES, when_full=(StripReasoning(), ClearResults(over=1_500)))
+    sent = after([*user("Mend it."), *talk, *work(8)[1:]], 9, rules)
     assert count_texts(sent) == 1
     assert [report.step for report in sent.plan.reports][:3] == ["summary", "strip_reasoning", "clear_results"]
     assert sent.plan.reports[2].messages > 0

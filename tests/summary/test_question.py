@@ -261,7 +261,7 @@ def test_words_that_mark_a_place_are_few_and_close_no_quotation_and_a_result_is_
     assert len(quoted) < 110
 
 
-STRIDES = replace(RULES, clear_at_least=1_500, when_full=(ClearResults(),), trigger_tokens=6_000)
+STRIDES = replace(RULES, clear_at_least=1_500, when_full=(ClearResults(over=1_500),), trigger_tokens=6_000)
 
 
 def question_after_stride(steps=24, **summary):

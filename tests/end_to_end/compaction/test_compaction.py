@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_below_the_stride_nothing_changes_and_nothing_is_stored(serve, fresh):
-    async with serve(fresh.url, config=settings(default={"clear_at_least": 20_000})) as proxy:
+    async with serve(fresh.url, config=settings(default={"clear_at_least": 30_000})) as proxy:
         steps = await Agent(proxy, fresh, "sk-a").work(WORK)
         kept = {path.name.partition(".sqlite")[0] for path in proxy.state.iterdir()}
         # What the admin pages need, and the store that was asked for a block.

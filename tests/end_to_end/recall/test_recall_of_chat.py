@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOOL = "recall_earlier_output"
 TOOLS = [tool("Read", path="string")]
-WORK = reading(24)
+WORK = reading(24, size=2_000)
 HANDLE = re.compile(rf'{TOOL} with messages \\"([\d-]+)\\"')
 
 
@@ -199,7 +199,7 @@ async def test_a_history_that_is_shortened_after_a_refusal_is_recalled_too(ask, 
     about = {"type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
     refusal = answer({"error": {"message": words, **about}}, 400)
     turns = refusal, recalls(messages="3"), text_turn("I see.")
-    step, (refused, again, last) = await ask(*turns, streams=streams, messages=reading(5))
+    step, (refused, again, last) = await ask(*turns, streams=streams, messages=WORK[:12])
     assert TOOL not in json.dumps(refused["tools"])
     assert TOOL in json.dumps(again["tools"])
     assert last["messages"][-1]["content"] == WORK[3]["content"]

@@ -106,7 +106,7 @@ def order(number: int, state: str, reason: str | None) -> str:
             "quantity": chance.randrange(1, 5),
             "cents": chance.randrange(9000),
         }
-        for _ in range(30)
+        for _ in range(33)
     ]
     body = {"order": number, "customer": f"cus_{number}", "lines": lines, "state": state, "hold_reason": reason}
     return json.dumps(body, indent=2) + "\n"
@@ -197,7 +197,7 @@ def mail(id_: str) -> str:
     chance = random.Random("mail")
     hops = "".join(
         f"250-relay{number}.example.com accepted, {chance.randrange(20, 900)} ms, queue {chance.getrandbits(32):08x}\n"
-        for number in range(40)
+        for number in range(50)
     )
     return f"connecting to mx.example.com:587 ... TLSv1.3\n{hops}queued as {id_}\n"
 
