@@ -85,6 +85,7 @@ class Entry(Struct, frozen=True):
     ending: str = ""
     has_failed: bool = False
     """A failed entry is left out last."""
+    tells_outcome: bool = True
     times: int = 1
 
     def render(self, characters: int) -> str:
@@ -135,8 +136,12 @@ def write_ledger(
     with_user_words: bool = True,
     kept_starts: Collection[int] = (),
     lost_documents: Collection[int] = (),
+    only_outcomes: bool = False,
 ) -> str:
-    """Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere."""
+    """Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere.
+
+    With `only_outcomes` calls without a known outcome are left out: a list of them takes a third of a small view.
+    """
     ledger = Ledger()
     for message, call, following in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
         if message.start in kept_starts:
@@ -145,7 +150,9 @@ def write_ledger(
             ledger.enter(Entry(Section.DOCUMENTS, f"{call.name} {call.arguments}", render_call(call)))
             continue
         for entry in _find_entries(message, call, following):
-            if with_user_words or entry.section is not Section.USER_WORDS:
+            if entry.section is Section.USER_WORDS and not with_user_words:
+                continue
+            if entry.tells_outcome or not only_outcomes:
                 ledger.enter(entry)
     return ledger.render(budget)
 
@@ -212,14 +219,17 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     if uses and is_complete and not (outcome.has_failed and kind == "run"):
         return
     key = f"{call.name} {call.arguments}"
+    tells_outcome = outcome.status != "no verdict"
     if acts_on_world(call):
         yield Entry(Section.ACTS, key, render_call(call), _describe_act(outcome, result), outcome.has_failed)
     elif kind == "run":
         # The last line of a log without a verdict tells nothing.
         ending = _describe_ending(replace(outcome, last_line=""), result)
-        yield Entry(Section.RAN, key, _render_command(call), ending, outcome.has_failed)
+        yield Entry(Section.RAN, key, _render_command(call), ending, outcome.has_failed, tells_outcome)
     else:
-        yield Entry(Section.OTHER, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
+        ending = _describe_ending(outcome, result)
+        tells_outcome = tells_outcome or outcome.last_line != ""
+        yield Entry(Section.OTHER, key, render_call(call), ending, outcome.has_failed, tells_outcome)
 
 
 def _enter_use(use: FileUse) -> Entry:
@@ -331,7 +341,13 @@ class DropMiddle(Struct, frozen=True):
         else:
             conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, 3_000))
         lost_documents = find_lost_documents(draft, kept_ids)
-        ledger = write_ledger(origin, ledger_bytes, kept_starts=kept_starts, lost_documents=lost_documents)
+        ledger = write_ledger(
+            origin,
+            ledger_bytes,
+            kept_starts=kept_starts,
+            lost_documents=lost_documents,
+            only_outcomes=draft.is_small,
+        )
         lines, lost_count = [conclusions, ledger], count_words(removed_messages)
         if lost_count:
             lines.append(" ".join(filter(None, (LOST_WORDS.format(lost_count), draft.pointer))))

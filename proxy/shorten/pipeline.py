@@ -18,6 +18,7 @@ from proxy.history.messages import NOTE, Message
 from proxy.tools.tool_call import ToolCall
 
 BYTES_PER_TOKEN = 4
+SMALL_VIEW_TOKENS = 8_000
 Count = Callable[[bytes], int]
 
 
@@ -94,6 +95,11 @@ class Draft(Struct, frozen=True):
         if self.goal is None:
             return max_bytes
         return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))
+
+    @property
+    def is_small(self) -> bool:
+        """The view has so little room that a note may only tell what matters most."""
+        return self.goal is not None and self.goal < SMALL_VIEW_TOKENS
 
     def tokens_within(self, share: float, max_tokens: int) -> int:
         return self.bytes_within(share, max_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN

@@ -281,6 +281,7 @@ class Summarize(Struct, frozen=True):
             draft.bytes_within(LEDGER_SHARE, self.rules.ledger),
             with_user_words=lost_count > 0,
             lost_documents=find_lost_documents(draft, kept_ids),
+            only_outcomes=draft.is_small,
         )
         lines = [HEADING, "(The state at this place; what follows is newer.)", self.text]
         if ledger:

@@ -88,7 +88,7 @@ def test_f5_after_a_block_the_newest_task_is_verbatim_and_last():
 
 
 def test_f5_folded_work_is_listed_as_done():
-    runs = [call("Bash", command=f"make step_{step}", out=LINES) for step in range(8)]
+    runs = [call("Bash", command=f"make step_{step}", out=f"{LINES}\nexit code: 0") for step in range(8)]
     (*_, last) = works(Worker(replace(EAGER, when_full=())), history(user("Build it."), *runs))
     notes = [message["content"] for message in last.messages if "Background" in (message["content"] or "")]
     assert notes

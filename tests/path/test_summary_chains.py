@@ -94,7 +94,10 @@ def work(step):
     words = user(f"Mind point {step}: keep part_{step} as it is.") if step % 8 == 0 else []
     out = "\n".join(f"{step} {row} of the file" for row in range(100))
     return [
-        *calls(("Read", {"file_path": f"src/part_{step}.py"}, out), ("Bash", {"command": f"make test-{step}"}, "ok 1")),
+        *calls(
+            ("Read", {"file_path": f"src/part_{step}.py"}, out),
+            ("Bash", {"command": f"make test-{step}"}, "1 passed in 0.1s"),
+        ),
         *(assistant(f"Part {step} is done.") + words if words else []),
     ]
 

@@ -140,6 +140,23 @@ def test_a_command_is_listed_with_a_short_answer_and_without_a_long_one():
     assert ran("make all", "fine\n" * 50) == "Commands:\n- make all"
 
 
+def test_in_a_small_view_only_calls_with_a_known_outcome_are_listed():
+    calls_of_an_agent = [
+        call("Bash", command="show f.py", out="66:0 def f_66_0(v): return v"),
+        call("Bash", command="run step 72", out="a long log\n" * 20),
+        call("Bash", command="make", out="Exit code 2\nError: no rule"),
+        call("Bash", command="pytest", out="== 5 passed in 0.3s =="),
+        call("Grep", pattern="def", out="a.py:1:def a(): pass"),
+        call("get_weather", city="Oslo", out='{"state": "rain"}'),
+        call("set_alarm", at="7:00", out='{"alarm": "al_1"}'),
+    ]
+    assert ledger_of(*calls_of_an_agent, only_outcomes=True) == (
+        "Commands (newest first):\n- pytest => 5 passed in 0.3s\n- make => exit code 2: Error: no rule\n"
+        'Other calls:\n- set_alarm(7:00) => {"alarm": "al_1"}'
+    )
+    assert ledger_of(*calls_of_an_agent).count("\n- ") == 7
+
+
 def test_a_long_answer_without_a_verdict_is_listed_with_its_end_state_or_its_error():
     log = "Collecting wheels\n" * 50
     installed = "Successfully installed tides-2.1"
