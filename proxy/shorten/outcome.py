@@ -103,9 +103,8 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     output = read_output(text)
     if quoting == "tool":
         output.exit_codes, output.has_failed = [], False
-    if failed and output.exit_code == 0:
-        output.exit_codes = []
-    output.has_failed = output.has_failed or failed
+    if failed:
+        output.note_failure()
     exit_code, message = output.exit_code, output.message
     first_line = cut_first_line(message, ERROR_CHARACTERS)
     if quoting != "tool" and exit_code != 0 and _REJECTED.match(message):
@@ -124,9 +123,9 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     if not quoting and kind not in ("change", "patch"):
         may_act = kind == "run" or call is None or not is_read_only(call.name)
         return _read_lines(output, outcome, call, may_act=may_act)
-    if kind == "agent" and not has_failed:
-        return _read_report(message)
-    return replace(outcome, lines=tuple(filter(None, (outcome.error,))))
+    if has_failed:
+        return replace(outcome, lines=tuple(filter(None, (outcome.error,))))
+    return _read_answer(output, outcome, kind)
 
 
 def _is_refused(message: str, kind: str, quoting: str) -> bool:
@@ -162,15 +161,15 @@ def _list_programs(call: ToolCall) -> list[str]:
     return programs
 
 
-def _read_report(text: str) -> ResultOutcome:
-    """Its last paragraph has the conclusion, and the id under which the sub-agent can be resumed."""
-    paragraphs = [paragraph for paragraph in text.split("\n\n") if any(map(str.isalpha, paragraph))]
-    if not paragraphs:
-        return ResultOutcome()
+def _read_answer(output: Output, outcome: ResultOutcome, kind: str) -> ResultOutcome:
+    """Of the report of a sub-agent its last paragraph has the conclusion, and the id under which it can be resumed."""
+    paragraphs = [paragraph for paragraph in output.text.split("\n\n") if any(map(str.isalpha, paragraph))]
+    if kind != "agent" or not paragraphs:
+        return replace(outcome, lines=tuple(output.lengths))
     *lines, last_line = [cut_line(line, LINE_CHARACTERS) for line in paragraphs[-1].strip("\n").split("\n")]
     beginning = cut_line(" ".join(lines), max(LINE_CHARACTERS - len(last_line), 1))
-    return ResultOutcome(
-        last_line=f"{beginning} {last_line}".lstrip(), lines=(*lines[1 - REPORT_LINES_MAX :], last_line)
+    return replace(
+        outcome, last_line=f"{beginning} {last_line}".lstrip(), lines=(*lines[1 - REPORT_LINES_MAX :], last_line)
     )
 
 
@@ -200,6 +199,8 @@ def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *
     if may_act and output.members:
         last_line = output.join_members()
         shown_lines.insert(0, last_line)
+    elif not may_act:
+        shown_lines = [*output.lengths, *shown_lines]
     return replace(
         outcome, end_state=end_state, last_line=last_line, lines=tuple(shown_lines), omitted_errors=omitted_errors
     )
@@ -258,10 +259,10 @@ def _ends_with_traceback(lines: Sequence[str], weights: Mapping[int, Weight], pr
 
 
 def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
-    """Why it failed: of the lines with the greatest weight the last one."""
+    """Why it failed: of the lines with the greatest weight the last one that has more than one word."""
     if not weights:
         return ""
-    number = max(weights, key=lambda number: (WEIGHTS.index(weights[number]), number))
+    number = max(weights, key=lambda number: (WEIGHTS.index(weights[number]), len(lines[number].split()) > 1, number))
     reason = find_reason(lines, number)
     line = lines[number].strip()
     if reason == number:

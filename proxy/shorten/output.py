@@ -149,6 +149,12 @@ class Output(Struct):
         """An exit code, or JSON around the output, shows that a command ran."""
         return self.shows_command or bool(self.exit_codes)
 
+    def note_failure(self) -> None:
+        """An API marks the call as failed: an exit code of 0 is not that of the call."""
+        self.has_failed = True
+        if self.exit_code == 0:
+            self.exit_codes = []
+
     @property
     def message(self) -> str:
         """What was printed, or why the call failed if nothing was."""
@@ -158,6 +164,12 @@ class Output(Struct):
 
     def list_lines(self) -> list[str]:
         return [*self.members, *self.text.split("\n")]
+
+    @property
+    def lengths(self) -> list[str]:
+        """The members that tell how long lists are, in one line: they quote nothing. Empty if there are none."""
+        lengths = [member for member in self.members if member.endswith((" entry", " entries"))]
+        return [", ".join(lengths)] if lengths else []
 
     def join_members(self) -> str:
         """In one line; of too many those of the answer itself, of these the first and the last."""

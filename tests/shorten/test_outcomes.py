@@ -140,7 +140,7 @@ def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_fail
         ('{"output": "x", "metadata": {"exit_code": 1}}', "exit code 1: x"),
         ("<status>completed, exit code 1</status>\nx\ny", "exit code 1"),
         ("moored\n== 2 failed, 3 passed in 0.3s ==", "reports a failure: == 2 failed, 3 passed in 0.3s =="),
-        ("go: downloading\nFAIL\ttides/berth\t0.3s\nFAIL", "reports a failure: FAIL"),
+        ("go: downloading\nFAIL\ttides/berth\t0.3s\nFAIL", "reports a failure: FAIL\ttides/berth\t0.3s"),
         ("a.go:7:2: undefined: foo", "reports a failure: a.go:7:2: undefined: foo"),
         # The runner that ended last says that all is well: what ran before it is not judged.
         ("== 2 failed in 0.3s ==\n== 5 passed in 0.3s ==", ""),
@@ -473,6 +473,13 @@ def test_a_log_of_ci_is_no_quotation(command):
 def test_an_issue_quotes_the_errors_of_others():
     bash = ToolCall("c", "Bash", '{"command": "gh issue view 88"}')
     assert find_outcome("It says:\nValueError: no such berth\nWhy?", bash).lines == ()
+
+
+@pytest.mark.parametrize("tool", ["list_orders", "get_orders"])
+def test_of_a_list_that_a_tool_has_read_only_its_length_is_told(tool):
+    text = json.dumps({"object": "list", "orders": [{"status": "failed"}] * 25, "refunds": [{"id": 1}]})
+    outcome = find_outcome(text, ToolCall("c", tool, "{}"))
+    assert (outcome.render(), outcome.lines) == ("", ("orders: 25 entries, refunds: 1 entry",))
 
 
 def test_the_reason_of_a_failure_may_stand_within_a_member():
