@@ -219,10 +219,12 @@ def _judge(
     if outcome.exit_code is None and len(printed) == 1 and weights.get(printed[0]) == "cause":
         has_failed = True
     if not has_failed:
-        summaries = [number for number, weight in weights.items() if weight in SUMMARIES]
-        is_reported = max(summaries, default=-1) > max(end_states, default=-1)
-        # Compilers have no summary.
-        is_reported = is_reported or (bool(printed) and weights.get(printed[-1]) == "case")
+        reports = [number for number, weight in weights.items() if weight in SUMMARIES]
+        # Compilers have no summary, and `| head` cuts it off.
+        cases = [number for number, weight in weights.items() if weight == "case"]
+        if outcome.exit_code is None or cases[-1:] == printed[-1:]:
+            reports += cases
+        is_reported = max(reports, default=-1) > max(end_states, default=-1)
         if outcome.exit_code is None and _runs_python(call):
             is_reported = is_reported or _ends_with_traceback(lines, weights, printed)
     if not has_failed and not is_reported:

@@ -104,6 +104,7 @@ _GROUP_OF_ANY_PROGRAM = 1
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs", "text")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
@@ -190,12 +191,14 @@ def read_output(text: str) -> Output:
 
 def _read_text(text: str, output: Output, depth: int) -> list[str]:
     lines = _remove_frames(remove_reminders(text), output, depth)
-    value = None
+    value, rest = None, "\n".join(lines)
     if depth:
-        value = parse_json("\n".join(lines))
+        value = parse_json(rest)
     if not isinstance(value, dict | list):
         output.is_cut_json = output.is_cut_json or _is_cut_json(lines)
-        return [clean_line(line) for line in lines]
+        if _CONTROL.search(rest):
+            lines = [_show_as_terminal(line) for line in lines]
+        return [line.rstrip() for line in lines]
     output.is_json = True
     if isinstance(value, dict):
         _read_flags(value, output, depth)
@@ -318,8 +321,6 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
         return None
 
 
-def clean_line(line: str) -> str:
-    """As a terminal shows it: without escapes and overwritten text."""
-    if not line.isprintable():
-        line = _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])
-    return line.rstrip()
+def _show_as_terminal(line: str) -> str:
+    """Remove escapes and overwritten text."""
+    return _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])
