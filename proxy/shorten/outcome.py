@@ -34,7 +34,7 @@ MINOR_LINES_MAX = 10
 """For failures in the output of a command that worked."""
 REPORT_LINES_MAX = 8
 _HARNESS_REFUSAL = re.compile(
-    r"\s*(?:<tool_use_error>|error executing |no replacement was|your proposed edit has introduced"
+    r"\s*(?:error executing |no replacement was|your proposed edit has introduced"
     r"|[\w-]+ verification failed|command timed out)",
     re.IGNORECASE,
 )
@@ -49,7 +49,7 @@ _REFUSAL = re.compile(
 )
 """First words of a tool that could not do its work, or has changed nothing."""
 _REJECTED = re.compile(
-    r"\s*(?:<tool_use_error>)?\W{0,2}(?:"
+    r"\W{0,4}(?:"
     r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
     r"|(?:the )?(?:\w+ ){0,3}(?:rejected|denied|declined|cancelled|canceled|aborted|refused) by (?:the )?user"
     r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
@@ -108,13 +108,14 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     exit_code, message = output.exit_code, output.message
     first_line = cut_first_line(message, ERROR_CHARACTERS)
     if quoting != "tool" and exit_code != 0 and _REJECTED.match(message):
-        return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=first_line, lines=(first_line,))
+        words = first_line.partition(". ")[0]
+        return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=words, lines=(words,))
     kind = "run"
     if call is not None:
         kind = find_kind(call.name, call.named)
     has_failed = bool(exit_code)
     if exit_code is None:
-        has_failed = output.has_failed or _is_refused(message, kind, quoting)
+        has_failed = output.has_failed or output.is_refused or _is_refused(message, kind, quoting)
     outcome = ResultOutcome(exit_code, has_failed=has_failed)
     if has_failed and (kind != "run" or not output.text):
         outcome = replace(outcome, error=first_line)

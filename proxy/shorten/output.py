@@ -61,7 +61,7 @@ FRAMES = (
         r"<(?:status|exit_code|timestamp|retrieval_status|task_id|task_type)>[^<\n]{1,80}</\w+>",
         ("<status>running</status>", "<task_type>local_agent</task_type>"),
     ),
-    Frame("Claude Code", r"</?(?:stdout|stderr|tool_use_error)>", ("<stdout>",)),
+    Frame("Claude Code", r"</?(?:stdout|stderr)>", ("<stdout>",)),
     Frame("Claude Code", r"shell cwd was reset to \S[^\n]*", ("Shell cwd was reset to /w",)),
     Frame(
         "Claude Code",
@@ -126,6 +126,8 @@ class Output(Struct):
     exit_codes: list[ExitCode] = field(default_factory=list)
     has_failed: bool = False
     """By a member such as `isError`."""
+    is_refused: bool = False
+    """By a tag of Claude Code."""
     reason: str = ""
     is_json: bool = False
     is_cut_json: bool = False
@@ -186,6 +188,9 @@ class Output(Struct):
 def read_output(text: str) -> Output:
     output = Output()
     output.text = "\n".join(_read_text(text, output, 2)).strip("\n")
+    if output.text.startswith("<tool_use_error>"):
+        output.is_refused = True
+        output.text = output.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>").strip()
     return output
 
 

@@ -147,6 +147,13 @@ def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_fail
         ("finish: 0 of 6 replicas\nexit code: 0", "exit code 0"),
         ("Exit code 1\nkilled: 3\nLoaded 4 skills", "exit code 1: killed: 3"),
         ("Exit code 1\nno berth\nis free", "exit code 1"),
+        ("--- FAIL: TestA (0.1s)\nmoored", "reports a failure: --- FAIL: TestA (0.1s)"),
+        ("--- FAIL: TestA (0.1s)\nmoored\nexit code: 0", "exit code 0"),
+        ("<tool_use_error>Path does not exist: berth</tool_use_error>", "failed: Path does not exist: berth"),
+        (
+            "The user doesn't want to proceed with this tool use. STOP.",
+            "failed: The user doesn't want to proceed with this tool use",
+        ),
         # Nobody knows how it ended: the line stays, and there is no verdict.
         ("ready\nerror[E0308]: mismatched types\nready", ""),
     ],

@@ -314,7 +314,7 @@ def test_a_pointer_says_that_the_call_failed_and_which_lines_were_read():
     reads = [call("Read", file_path="b.go", offset=235, limit=20, out=BIG)] * 2
     left = DedupArrivals()(draft_of(user("x"), *edits, *reads)).middle
     pointers = [message.text for message in left if message.made == "dedup_arrivals"]
-    assert "Edit(a.tsx) above (failed: <tool_use_error>String to replace not found in file." in pointers[0]
+    assert "Edit(a.tsx) above (failed: String to replace not found in file." in pointers[0]
     assert pointers[1].endswith("the result of Read(b.go) for lines 235-254 above.]")
     searches = [call("Grep", pattern="TODO", path="src", limit=20, out=BIG)] * 2
     (pointer,) = (m.text for m in DedupArrivals()(draft_of(user("x"), *searches)).middle if m.made)
