@@ -183,7 +183,7 @@ FAILURE_FORMS = (
         "sign",
         r"(?i:failed|failure|cannot|can't|could not|unable to|(?:access|permission) denied|command not found"
         r"|no such file|roll(?:ing|ed) back|timed out|abort(?:ing|ed)|killed|segmentation fault|out of memory)\b"
-        + _NONE,
+        r"(?! :?=)" + _NONE,
         (
             "Segmentation fault (core dumped)",
             "Rolling back to revision 41",

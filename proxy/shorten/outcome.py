@@ -99,8 +99,8 @@ class ResultOutcome(Struct, frozen=True):
 
 
 def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:
-    quoting = find_quoting_kind(call)
     output = read_output(text)
+    quoting, kind = _find_kinds(call, output)
     if quoting == "tool":
         output.exit_codes, output.has_failed = [], False
     if failed:
@@ -110,9 +110,6 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     if quoting != "tool" and exit_code != 0 and _REJECTED.match(message):
         words = first_line.partition(". ")[0]
         return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=words, lines=(words,))
-    kind = "run"
-    if call is not None:
-        kind = find_kind(call.name, call.named)
     has_failed = bool(exit_code)
     if exit_code is None:
         has_failed = output.has_failed or output.is_refused or _is_refused(message, kind, quoting)
@@ -127,6 +124,15 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     if has_failed:
         return replace(outcome, lines=tuple(filter(None, (outcome.error,))))
     return _read_answer(output, outcome, kind)
+
+
+def _find_kinds(call: ToolCall | None, output: Output) -> tuple[str, str]:
+    """Whether a tool or a command quotes other texts, and the kind of the call: an unknown one is a command."""
+    if output.is_report:
+        return "tool", "agent"
+    if call is None:
+        return "", "run"
+    return find_quoting_kind(call), find_kind(call.name, call.named)
 
 
 def _is_refused(message: str, kind: str, quoting: str) -> bool:
@@ -276,10 +282,10 @@ def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
-    """The last three lines with letters, the last one first."""
+    """The last three lines with letters, the last one first. A very long line is data."""
     numbers = list[int]()
     for number in reversed(range(max(text_start, len(lines) - 12), len(lines))):
-        if any(map(str.isalpha, lines[number][:LINE_CHARACTERS])):
+        if len(lines[number]) <= LINE_CHARACTERS and any(map(str.isalpha, lines[number])):
             numbers.append(number)
     return numbers[:3]
 

@@ -126,6 +126,8 @@ class Output(Struct):
     exit_codes: list[ExitCode] = field(default_factory=list)
     has_failed: bool = False
     """By a member such as `isError`."""
+    is_report: bool = False
+    """That of a sub-agent which ran in the background."""
     is_refused: bool = False
     """By a tag of Claude Code."""
     reason: str = ""
@@ -216,7 +218,7 @@ def _measure_trust(code: ExitCode) -> tuple[int, bool, bool]:
 
 def _remove_frames(text: str, output: Output, depth: int) -> list[str]:
     lines = text.split("\n")
-    frames_max = 8
+    frames_max = 12
     start = _read_frames(lines[:frames_max], output, depth)
     below = _read_frames(reversed(lines[start:][-frames_max:]), output, depth)
     return lines[start : len(lines) - below]
@@ -236,6 +238,7 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
         number += 1
         if frame is None:
             continue
+        output.is_report = output.is_report or line == "<task_type>local_agent</task_type>"
         is_harness = is_harness or frame.lastindex != _GROUP_OF_ANY_PROGRAM
         if frame.lastindex:
             codes.append((int(frame[frame.lastindex]), line))

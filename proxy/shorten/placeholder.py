@@ -18,7 +18,14 @@ from typing import Any
 from proxy.history.calls import iterate_strings
 from proxy.history.messages import Message
 from proxy.history.observations import find_output_within
-from proxy.shorten.outcome import WORD_CHARACTERS, ResultOutcome, cut_first_line, find_outcome
+from proxy.shorten.outcome import (
+    LINE_CHARACTERS,
+    WORD_CHARACTERS,
+    ResultOutcome,
+    cut_end,
+    cut_first_line,
+    find_outcome,
+)
 from proxy.shorten.output import parse_json, read_output
 from proxy.tools.command_line import find_command_line, remove_folder_change
 from proxy.tools.effects import acts_on_world
@@ -244,7 +251,7 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     texts = {"", *map(str.strip, lines)}
-    number = sum(line.strip() not in texts for line in text.split("\n"))
+    number = sum(cut_end(line, LINE_CHARACTERS).strip() not in texts for line in text.split("\n"))
     if not number:
         return ""
     if number == 1:

@@ -46,6 +46,7 @@ def test_a_real_line_of_each_form_tells_of_a_failure(line, weight):
         "main.go:7:2: warning: unused",
         "● nginx.service - A high performance web server",
         "WARN failed_branches=0",
+        "failed = append(failed, sessionID)",
     ],
 )
 def test_a_word_of_failure_within_a_name_a_path_a_table_or_a_count_of_zero_tells_of_none(line):

@@ -477,6 +477,22 @@ def test_a_log_of_ci_is_no_quotation(command):
     assert find_outcome(f"pulling\n{log}", bash).lines == ("pulling", log)
 
 
+def test_the_report_of_a_sub_agent_in_the_background_quotes_what_it_read():
+    report = "I looked.\nError: no berth\n\nThe gates are open."
+    frame = (
+        "<retrieval_status>success</retrieval_status>\n\n<task_id>a1</task_id>\n\n<task_type>local_agent</task_type>"
+    )
+    text = f"{frame}\n\n<status>completed</status>\n\n<output>\n{report}\n</output>"
+    outcome = find_outcome(text, ToolCall("c", "TaskOutput", '{"task_id": "a1"}'))
+    assert (outcome.render(), outcome.lines) == ("", ("The gates are open.",))
+
+
+def test_a_very_long_line_is_data_and_no_last_line():
+    rows = str([("Oslo", number) for number in range(100)])
+    assert find_outcome(rows, RUN).lines == ()
+    assert find_outcome(f"{rows}\n100 rows", RUN).lines == ("100 rows",)
+
+
 def test_an_issue_quotes_the_errors_of_others():
     bash = ToolCall("c", "Bash", '{"command": "gh issue view 88"}')
     assert find_outcome("It says:\nValueError: no such berth\nWhy?", bash).lines == ()
