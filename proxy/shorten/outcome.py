@@ -114,7 +114,8 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     if exit_code is None:
         has_failed = output.has_failed or output.is_refused or _is_refused(message, kind, quoting)
     outcome = ResultOutcome(exit_code, has_failed=has_failed)
-    if has_failed and (kind != "run" or not output.text):
+    has_program_output = output.text and (kind == "run" or exit_code is not None)
+    if has_failed and not has_program_output:
         outcome = replace(outcome, error=first_line)
     if call is not None and quoting == "command":
         return _read_quotation(output, outcome, call)

@@ -487,6 +487,13 @@ def test_the_report_of_a_sub_agent_in_the_background_quotes_what_it_read():
     assert (outcome.render(), outcome.lines) == ("", ("The gates are open.",))
 
 
+def test_the_reason_of_a_background_command_is_found_in_its_output():
+    frame = "<task_type>local_bash</task_type>\n\n<status>failed</status>\n\n<exit_code>1</exit_code>\n\n<output>"
+    text = f"{frame}\nRebasing\nerror: could not apply 5080f02\nhint: resolve it\n</output>"
+    outcome = find_outcome(text, ToolCall("c", "TaskOutput", '{"task_id": "a1"}'))
+    assert outcome.render() == "exit code 1: error: could not apply 5080f02"
+
+
 def test_a_very_long_line_is_data_and_no_last_line():
     rows = str([("Oslo", number) for number in range(100)])
     assert find_outcome(rows, RUN).lines == ()
