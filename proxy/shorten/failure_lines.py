@@ -30,11 +30,13 @@ class FailureForm(Struct, frozen=True):
 
 _NONE = r"(?!\W{0,4}(?:0|none|null|nil|false)\b)"
 FAILURE_FORMS = (
-    FailureForm("aftermath", r"make(?:\[\d+\])?: \*\*\* ", ("make: *** [Makefile:3: all] Error 1",)),
+    FailureForm(
+        "aftermath", r"make(?:\[\d+\])?: \*\*\* (?![^\n]*\(ignored\))", ("make: *** [Makefile:3: all] Error 1",)
+    ),
     FailureForm("aftermath", r"(?:\[ERROR\] )?BUILD FAIL(?:ED|URE)\b", ("[ERROR] BUILD FAILURE", "BUILD FAILED in 3s")),
     FailureForm(
         "aftermath",
-        r"(?:Found|✖) [1-9]\d* (?:errors?|problems?)\b",
+        r"(?:Found|✖) [1-9]\d* (?:errors?|problems?)\b(?! \(0 errors)",
         ("Found 3 errors.", "✖ 2 problems (1 error, 1 warning)"),
     ),
     FailureForm("aftermath", r"[1-9]\d* issues?:$", ("3 issues:",)),  # golangci-lint
@@ -56,7 +58,7 @@ FAILURE_FORMS = (
     FailureForm("aftermath", r"ERROR task failed", ("[test] ERROR task failed",)),  # mise
     FailureForm(
         "aftermath",
-        r"(?:##\[error\]Process completed with )?exit (?:code|status) [1-9]",
+        r"(?:##\[error\]Process completed with )?exit (?:code|status) [1-9]\d*\.?$",
         ("exit status 1", "##[error]Process completed with exit code 137."),
     ),
     FailureForm("aftermath", r"\S+: too many errors", ("berth/tide.go:227:40: too many errors",)),
@@ -73,7 +75,7 @@ FAILURE_FORMS = (
     FailureForm("summary", r"Failed! +- Failed: ", ("Failed!  - Failed:     1, Passed:    41, Skipped:     0",)),
     FailureForm(
         "case",
-        r"(?:--- FAIL: |FAIL: |FAIL +\S|FAILED:? +\S|\(fail\) |not ok \d)",
+        r"(?:--- FAIL: |FAIL: (?!0\b)|FAIL +\S*[./]|FAILED:? +(?!0\b)\S|\(fail\) |not ok \d(?![^\n]*# (?:TODO|SKIP)))",
         (
             "--- FAIL: TestTide (0.00s)",
             "FAIL: test_a (t.T)",
@@ -88,10 +90,9 @@ FAILURE_FORMS = (
         ("tests/test_pool.py::test_57 FAILED", "test tide::adds ... FAILED", "> Task :compileJava FAILED"),
     ),
     FailureForm("case", r"(?<=  )● \S", ("  ● adds",)),  # Jest; systemctl writes it without white space
-    FailureForm("case", r"X \S", ("X step 57 deploy to production (exit 137)",)),  # gh run view
     FailureForm(
         "case",
-        r"(?:\w+: )?[^\s:()]+(?::\d+:\d+:|\(\d+,\d+\):) (?!(?:warning|note|info|hint|help)\b)",
+        r"(?:\w+: )?[^\s:()]+\.[A-Za-z]\w*(?::\d+:\d+:|\(\d+,\d+\):) (?!(?:warning|note|info|hint|help|remark)\b)",
         (
             "vet: ./main.go:7:2: undefined: foo",
             "a.py:1:8: F401 `os` unused",
@@ -116,7 +117,11 @@ FAILURE_FORMS = (
         r"[A-Z]\w*(?:Error|Exception|Interrupt)(?::|$| \[)",
         ("AssertionError: expected 3 to be 4", "java.lang.IllegalStateException: closed", "KeyboardInterrupt: "),
     ),
-    FailureForm("cause", r"[✗✘✖✕\xd7❌]+ ", ("  ✕ releases its connection (12 ms)", "❌ Some tests failed.")),
+    FailureForm(
+        "cause",
+        r"[✗✘✖✕\xd7❌]+ (?!\d+ problems? \(0 errors)",
+        ("  ✕ releases its connection (12 ms)", "❌ Some tests failed."),
+    ),
     FailureForm("cause", r"Traceback \(most recent call last\)", ("Traceback (most recent call last):",)),
     FailureForm(
         "cause", r"thread '[^'\n]*' (?:\(\d+\) )?panicked at ", ("thread 'main' (41) panicked at src/main.rs:3:5:",)
@@ -160,6 +165,7 @@ FAILURE_FORMS = (
         r"(?:[\w'./-]+ ){1,6}(?:failed|declined|refused|rejected|aborted):" + _NONE,
         ("Readiness probe failed: statuscode 503", "charge ch_0badcafe declined: insufficient_funds"),
     ),
+    FailureForm("sign", r"X \S", ("X step 57 deploy to production (exit 137)",)),  # gh run view
     FailureForm("sign", r"[EF]\d{4} \d\d:\d\d:", ("E1125 09:00:57.000000       1 pool.go:91] pool exhausted",)),
     FailureForm(
         "sign",

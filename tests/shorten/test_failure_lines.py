@@ -47,6 +47,17 @@ def test_a_real_line_of_each_form_tells_of_a_failure(line, weight):
         "● nginx.service - A high performance web server",
         "WARN failed_branches=0",
         "failed = append(failed, sessionID)",
+        "make: [Makefile:3: clean] Error 1 (ignored)",
+        "make: *** [Makefile:3: clean] Error 1 (ignored)",
+        "✖ 2 problems (0 errors, 2 warnings)",
+        "exit code 1 means that nothing matched",
+        "FAIL: 0",
+        "FAILED 0 of 12",
+        "FAIL COUNT",
+        "not ok 3 - drains the berth # TODO",
+        "10:15:32: ready",
+        "2026-01-15T16:03:05: ready",
+        "a.c:3:4: remark: loop vectorized",
     ],
 )
 def test_a_word_of_failure_within_a_name_a_path_a_table_or_a_count_of_zero_tells_of_none(line):
