@@ -9,10 +9,8 @@ part of a name, a path, an option, a branch, a quoted text or a count of zero: `
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, cast, get_args
-
-from msgspec import Struct
 
 Weight = Literal["aftermath", "sign", "cause", "summary", "case"]
 WEIGHTS: tuple[Weight, ...] = get_args(Weight)
@@ -21,182 +19,93 @@ have been expected by a test, a summary is that of a test run, and a case is a f
 """
 SUMMARIES = frozenset[Weight](("aftermath", "summary"))
 
-
-class FailureForm(Struct, frozen=True):
-    weight: Weight
-    pattern: str
-    examples: tuple[str, ...]
-
-
 _NONE = r"(?!\W{0,4}(?:0|none|null|nil|false)\b)"
-FAILURE_FORMS = (
-    FailureForm(
-        "aftermath", r"make(?:\[\d+\])?: \*\*\* (?![^\n]*\(ignored\))", ("make: *** [Makefile:3: all] Error 1",)
-    ),
-    FailureForm("aftermath", r"(?:\[ERROR\] )?BUILD FAIL(?:ED|URE)\b", ("[ERROR] BUILD FAILURE", "BUILD FAILED in 3s")),
-    FailureForm(
-        "aftermath",
-        r"(?:Found|✖) [1-9]\d* (?:errors?|problems?)\b(?! \(0 errors)",
-        ("Found 3 errors.", "✖ 2 problems (1 error, 1 warning)"),
-    ),
-    FailureForm("aftermath", r"[1-9]\d* issues?:$", ("3 issues:",)),  # golangci-lint
-    FailureForm("aftermath", r"\xd7 Some (?:errors|warnings) were ", ("\xd7 Some errors were emitted",)),
-    FailureForm("aftermath", r"Automatic merge failed", ("Automatic merge failed; fix conflicts and then commit.",)),
-    FailureForm("aftermath", r"npm (?:ERR!|error) ", ("npm ERR! code ERESOLVE",)),
-    FailureForm(
-        "aftermath",
-        r"(?i:error:? (?:script|recipe|command|could not compile)\b[^\n]*(?:code|line|due to))",
-        (
-            'error: script "lint" exited with code 1',
-            "error Command failed with exit code 1.",
-            "error: could not compile `tides` (lib) due to 2 previous errors",
+FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = {
+    "aftermath": {
+        r"make(?:\[\d+\])?: \*\*\* (?![^\n]*\(ignored\))": "make: *** [Makefile:3: all] Error 1",
+        r"(?:\[ERROR\] )?BUILD FAIL(?:ED|URE)\b": "[ERROR] BUILD FAILURE",
+        r"(?:Found|✖) [1-9]\d* (?:errors?|problems?)\b(?! \(0 errors)": "✖ 2 problems (1 error, 1 warning)",
+        r"[1-9]\d* issues?:$": "3 issues:",  # golangci-lint
+        r"\xd7 Some (?:errors|warnings) were ": "\xd7 Some errors were emitted while running checks.",
+        r"Automatic merge failed": "Automatic merge failed; fix conflicts and then commit the result.",
+        r"npm (?:ERR!|error) ": "npm ERR! code ERESOLVE",
+        r"error:? (?:script|Command) [^\n]*code": 'error: script "lint" exited with code 1',
+        r"error: (?:Recipe|could not compile) ": "error: could not compile `tides` (lib) due to 2 previous errors",
+        r"husky - \S+ (?:script|hook) (?:failed|exited)": "husky - pre-commit script failed (code 1)",
+        r"ERROR task failed": "[test] ERROR task failed",  # mise
+        r"(?:##\[error\]Process completed with )?exit (?:code|status) [1-9]\d*\.?$": "exit status 1",
+        r"\S+: too many errors": "berth/tide.go:227:40: too many errors",
+    },
+    "summary": {
+        r"FAIL$": "FAIL",
+        r"FAIL\t\S+(?:\t[\d.]+s| \[\w+ failed\])$": "FAIL\ttides/b [build failed]",
+        r"=* ?(?:\d+ \w+, )*[1-9]\d* (?:failed|errors?)\b[^\n]* in [\d.]+s": "== 1 failed, 12 passed in 0.3s ==",
+        r"FAILED \((?:failures|errors)=": "FAILED (failures=1)",
+        r"test result: FAILED\.": "test result: FAILED. 1 passed; 1 failed",
+        r"Tests:? +(?:\d+ \w+[, |]+)*[1-9]\d* failed": "      Tests  1 failed | 12 passed (13)",
+        r"[1-9]\d* fail(?:ing|ed)?$": "  1 failing",
+        r"Failed! +- Failed: ": "Failed!  - Failed:     1, Passed:    41, Skipped:     0",
+    },
+    "case": {
+        r"--- FAIL: ": "--- FAIL: TestTide (0.00s)",
+        r"FAIL: (?!0\b)": "FAIL: test_a (t.T)",
+        r"FAIL +\S*[./]": "FAIL  src/tide.test.ts > adds",
+        r"FAILED:? +(?!0\b)\S": "FAILED tests/test_pool.py::test_57 - KeyError: 'a'",
+        r"(?:\S+::\S+|test \S+ \.\.\.|> Task \S+) FAILED\b": "tests/test_pool.py::test_57 FAILED",
+        r"\(fail\) ": "(fail) tide > adds [1.02ms]",
+        r"not ok \d(?![^\n]*# (?:TODO|SKIP))": "not ok 57 - pool releases its connection",
+        r"(?<=  )● \S": "  ● adds",  # Jest; systemctl writes it without white space
+        r"(?:\w+: )?[^\s:()]+\.[A-Za-z]\w*(?::\d+:\d+:|\(\d+,\d+\):) (?!(?:warning|note|info|hint|help|remark)\b)": (
+            "vet: ./main.go:7:2: undefined: foo"
         ),
-    ),
-    FailureForm(
-        "aftermath", r"husky - \S+ (?:script|hook) (?:failed|exited)", ("husky - pre-commit script failed (code 1)",)
-    ),
-    FailureForm("aftermath", r"ERROR task failed", ("[test] ERROR task failed",)),  # mise
-    FailureForm(
-        "aftermath",
-        r"(?:##\[error\]Process completed with )?exit (?:code|status) [1-9]\d*\.?$",
-        ("exit status 1", "##[error]Process completed with exit code 137."),
-    ),
-    FailureForm("aftermath", r"\S+: too many errors", ("berth/tide.go:227:40: too many errors",)),
-    FailureForm("summary", r"FAIL(?:\t\S+(?:\t[\d.]+s| \[\w+ failed\]))?$", ("FAIL", "FAIL\ttides/b [build failed]")),
-    FailureForm("summary", r"=* ?(?:\d+ \w+, )*[1-9]\d* (?:failed|errors?)\b[^\n]* in [\d.]+s", ("2 failed in 0.3s",)),
-    FailureForm("summary", r"FAILED \((?:failures|errors)=", ("FAILED (failures=1)",)),
-    FailureForm("summary", r"test result: FAILED\.", ("test result: FAILED. 1 passed; 1 failed",)),
-    FailureForm(
-        "summary",
-        r"Tests:? +(?:\d+ \w+[, |]+)*[1-9]\d* failed",
-        ("Tests: 1 failed, 2 total", "      Tests  1 failed (1)"),
-    ),
-    FailureForm("summary", r"[1-9]\d* fail(?:ing|ed)?$", (" 2 fail", "  1 failing")),
-    FailureForm("summary", r"Failed! +- Failed: ", ("Failed!  - Failed:     1, Passed:    41, Skipped:     0",)),
-    FailureForm(
-        "case",
-        r"(?:--- FAIL: |FAIL: (?!0\b)|FAIL +\S*[./]|FAILED:? +(?!0\b)\S|\(fail\) |not ok \d(?![^\n]*# (?:TODO|SKIP)))",
-        (
-            "--- FAIL: TestTide (0.00s)",
-            "FAIL: test_a (t.T)",
-            "FAILED tests/test_pool.py::test_57 - KeyError: 'a'",
-            "(fail) tide > adds [1.02ms]",
-            "not ok 57 - pool releases its connection",
-        ),
-    ),
-    FailureForm(
-        "case",
-        r"(?:\S+::\S+|test \S+ \.\.\.|> Task \S+) FAILED\b",
-        ("tests/test_pool.py::test_57 FAILED", "test tide::adds ... FAILED", "> Task :compileJava FAILED"),
-    ),
-    FailureForm("case", r"(?<=  )● \S", ("  ● adds",)),  # Jest; systemctl writes it without white space
-    FailureForm(
-        "case",
-        r"(?:\w+: )?[^\s:()]+\.[A-Za-z]\w*(?::\d+:\d+:|\(\d+,\d+\):) (?!(?:warning|note|info|hint|help|remark)\b)",
-        (
-            "vet: ./main.go:7:2: undefined: foo",
-            "a.py:1:8: F401 `os` unused",
-            "src/a.ts(585,39): error TS2345: Argument",
-        ),
-    ),
-    FailureForm("case", r"[^\s:]+:\d+: (?i:error|fatal)\b", ("src/a.py:3: error: Incompatible types",)),
-    FailureForm("case", r"\d+:\d+ +error +", ("  12:5  error  'x' is never used  no-unused-vars",)),  # ESLint
-    FailureForm(
-        "case", r"\S+ (?:lint/\S+|format|parse)\b[^\n]* ━{5}", ("a.ts:1044:25 lint/style/useConst ━━━━━━━━━━",)
-    ),
-    FailureForm(
-        "cause",
-        r"(?i:fatal|error|panic|fehler|erreur)(?:\[\w+\])?(?: [A-Z]{1,5}\d+)?:" + _NONE,
-        ("error[E0308]: mismatched types", "error TS2322: wrong", "│ Error: updating SQS Queue: AccessDenied"),
-    ),
-    FailureForm("cause", r"(?i:错误|エラー|오류|ошибка)\s?[::]", ("错误:文件不存在",)),
-    FailureForm("cause", r"(?:##\[|::)error\b", ("##[error]No space left on device",)),
-    FailureForm(
-        "cause",
+        r"[^\s:]+:\d+: (?i:error|fatal)\b": "src/a.py:3: error: Incompatible types",
+        r"\d+:\d+ +error +": "  12:5  error  'x' is never used  no-unused-vars",  # ESLint
+        r"\S+ (?:lint/\S+|format|parse)\b[^\n]* ━{5}": "a.ts:1044:25 lint/style/useConst ━━━━━━━━━━",  # Biome
+    },
+    "cause": {
+        r"(?i:fatal|error|panic|fehler|erreur)(?:\[\w+\])?(?: [A-Z]{1,5}\d+)?:"
+        + _NONE: "error[E0308]: mismatched types",
+        r"(?i:错误|エラー|오류|ошибка)\s?[::]": "错误:文件不存在",
+        r"(?:##\[|::)error\b": "##[error]No space left on device",
         r"(?:Uncaught |Unhandled |Caused by: |Exception in thread \"[^\"\n]*\" )?(?:[a-zA-Z_]\w*\.)*"
-        r"[A-Z]\w*(?:Error|Exception|Interrupt)(?::|$| \[)",
-        ("AssertionError: expected 3 to be 4", "java.lang.IllegalStateException: closed", "KeyboardInterrupt: "),
-    ),
-    FailureForm(
-        "cause",
-        r"[✗✘✖✕\xd7❌]+ (?!\d+ problems? \(0 errors)",
-        ("  ✕ releases its connection (12 ms)", "❌ Some tests failed."),
-    ),
-    FailureForm("cause", r"Traceback \(most recent call last\)", ("Traceback (most recent call last):",)),
-    FailureForm(
-        "cause", r"thread '[^'\n]*' (?:\(\d+\) )?panicked at ", ("thread 'main' (41) panicked at src/main.rs:3:5:",)
-    ),
-    FailureForm(
-        "cause",
-        r"(?:\S*/)?(?:(?:ba|da|z)?sh|\(eval\)):(?: line)? ?\d*:? \S",
-        ("bash: foo: command not found", "/bin/sh: 1: tsc: not found", "(eval):1: no matches found: *.go"),
-    ),
-    FailureForm(
-        "cause",
+        r"[A-Z]\w*(?:Error|Exception|Interrupt)(?::|$| \[)": "AssertionError: expected 3 to be 4",
+        r"[✗✘✖✕\xd7❌]+ (?!\d+ problems? \(0 errors)": "  ✕ releases its connection (12 ms)",
+        r"Traceback \(most recent call last\)": "Traceback (most recent call last):",
+        r"thread '[^'\n]*' (?:\(\d+\) )?panicked at ": "thread 'main' (41) panicked at src/main.rs:3:5:",
+        r"(?:\S*/)?(?:(?:ba|da|z)?sh|\(eval\)):(?: line)? ?\d*:? \S": "/bin/sh: 1: tsc: not found",
         r"[a-z][\w.+-]*: (?:\(\d+\) |[^:\n]{1,200}: ){0,3}(?i:cannot|can't|could not|unable to|failed to|error"
-        r"|no such file|permission denied|(?:is|not) a directory|not found|invalid|unrecognized|unknown option)\b",
-        (
-            "ls: tides: No such file or directory",
-            "curl: (7) Failed to connect to localhost port 80",
-            "cp: cannot stat 'a'",
+        r"|no such file|permission denied|(?:is|not) a directory|not found|invalid|unrecognized|unknown option)\b": (
+            "curl: (7) Failed to connect to localhost port 80"
         ),
-    ),
-    FailureForm(
-        "cause", r"(?:CONFLICT \(|! \[(?:remote )?rejected\])", ("CONFLICT (content): Merge conflict in a.go",)
-    ),
-    FailureForm("sign", r"E {3,}[A-Za-z]", ("E   KeyError: 'a'",)),
-    FailureForm("sign", r"[^\s:]+:\d+: [A-Z]\w*(?:Error|Exception)$", ("tests/test_clearance.py:57: AssertionError",)),
-    FailureForm(
-        "sign",
-        r"\[?(?:(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE)\b|(?:error|fatal|critical)\])" + _NONE,
-        (
-            "2026-11-25 09:00:57,123 ERROR checkout.pool pool exhausted",
-            "2026/11/25 09:00:57 [error] 12#12: *1 connect() failed",
-            "2026-11-25 09:00:57 UTC | CRITICAL | checkout.pool:take - pool exhausted",
+        r"(?:CONFLICT \(|! \[(?:remote )?rejected\])": "CONFLICT (content): Merge conflict in a.go",
+    },
+    "sign": {
+        r"E {3,}[A-Za-z]": "E   KeyError: 'a'",
+        r"[^\s:]+:\d+: [A-Z]\w*(?:Error|Exception)$": "tests/test_clearance.py:57: AssertionError",
+        r"\[?(?:(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE)\b|(?:error|fatal|critical)\])" + _NONE: (
+            "2026-11-25 09:00:57,123 ERROR checkout.pool pool exhausted"
         ),
-    ),
-    FailureForm(
-        "sign",
-        r"[^\n]{0,200}?\b(?:level|severity)\"?\s?[:=]\s?\"?(?i:error|fatal|panic|critical)\b",
-        ('{"level": "error", "msg": "pool exhausted"}', "ts=2026-11-25T09:00:57Z level=error msg=exhausted"),
-    ),
-    FailureForm(
-        "sign",
-        r"(?:[\w'./-]+ ){1,6}(?:failed|declined|refused|rejected|aborted):" + _NONE,
-        ("Readiness probe failed: statuscode 503", "charge ch_0badcafe declined: insufficient_funds"),
-    ),
-    FailureForm("sign", r"X \S", ("X step 57 deploy to production (exit 137)",)),  # gh run view
-    FailureForm("sign", r"[EF]\d{4} \d\d:\d\d:", ("E1125 09:00:57.000000       1 pool.go:91] pool exhausted",)),
-    FailureForm(
-        "sign",
-        r"\S+ \S+ \S+ \[[^\]\n]*\] \"[^\"\n]*\" 5\d\d\b",
-        ('10.0.0.9 - - [25/Nov/2026:09:00:57] "POST /charge HTTP/1.1" 500 17',),
-    ),
-    FailureForm(
-        "sign",
-        r"\S+ +\d+/\d+ +(?:CrashLoopBackOff|ImagePullBackOff|ErrImagePull|OOMKilled|Error)\b",
-        ("checkout-abc12   0/1   CrashLoopBackOff   17   57m",),
-    ),
-    FailureForm(
-        "sign", r"\S+ +Warning  ", ("57s   Warning   BackOff   pod/checkout-57   Back-off restarting container",)
-    ),
-    FailureForm(
-        "sign",
-        r"Main process exited, code=\w+, status=[1-9]",
-        ("Nov 25 09:00:57 h checkout[71]: Main process exited, code=killed, status=9/KILL",),
-    ),
-    FailureForm(
-        "sign",
+        r"[^\n]{0,200}?\b(?:level|severity)\"?\s?[:=]\s?\"?(?i:error|fatal|panic|critical)\b": (
+            '{"level": "error", "msg": "pool exhausted"}'
+        ),
+        r"(?:[\w'./-]+ ){1,6}(?:failed|declined|refused|rejected|aborted):"
+        + _NONE: "Readiness probe failed: status 503",
+        r"X \S": "X step 57 deploy to production (exit 137)",  # gh run view
+        r"[EF]\d{4} \d\d:\d\d:": "E1125 09:00:57.000000       1 pool.go:91] pool exhausted",
+        r"\S+ \S+ \S+ \[[^\]\n]*\] \"[^\"\n]*\" 5\d\d\b": '10.0.0.9 - - [25/Nov/2026] "POST /x HTTP/1.1" 500 17',
+        r"\S+ +\d+/\d+ +(?:CrashLoopBackOff|ImagePullBackOff|ErrImagePull|OOMKilled|Error)\b": (
+            "checkout-abc12   0/1   CrashLoopBackOff   17   57m"
+        ),
+        r"\S+ +Warning  ": "57s   Warning   BackOff   pod/checkout-57   Back-off restarting container",
+        r"Main process exited, code=\w+, status=[1-9]": (
+            "Nov 25 09:00:57 h checkout[71]: Main process exited, code=killed, status=9/KILL"
+        ),
         r"(?i:failed|failure|cannot|can't|could not|unable to|(?:access|permission) denied|command not found"
         r"|no such file|roll(?:ing|ed) back|timed out|abort(?:ing|ed)|killed|segmentation fault|out of memory)\b"
-        r"(?! :?=)" + _NONE,
-        (
-            "Segmentation fault (core dumped)",
-            "Rolling back to revision 41",
-            "[57.000] Out of memory: Killed process 42",
-        ),
-    ),
-)
+        r"(?! :?=)" + _NONE: ("[57.000] Out of memory: Killed process 42"),
+    },
+}
+"""Forms by weight, each with a line that has it."""
 _TAGS = (
     r"\[?\d+[:./T-][\dT:.,/+-]*Z?\]?(?: UTC| [AP]M)?[ \t]+",  # times
     r"\[[^\]\n]{1,40}\]:?[ \t]*",
@@ -209,11 +118,8 @@ _TAGS = (
 
 
 def _join_forms() -> re.Pattern[str]:
-    groups = []
-    # Forms of the first begin as those of the later do.
-    for weight in ("aftermath", "summary", "case", "cause", "sign"):
-        patterns = [form.pattern for form in FAILURE_FORMS if form.weight == weight]
-        groups.append(f"(?P<{weight}>{'|'.join(patterns)})")
+    # Forms of the first weights begin as those of the later ones do.
+    groups = [f"(?P<{weight}>{'|'.join(forms)})" for weight, forms in FAILURE_FORMS.items()]
     return re.compile(rf"[\s│┃]*(?:{'|'.join(_TAGS)}){{0,4}}(?:{'|'.join(groups)})")
 
 

@@ -14,7 +14,8 @@ harnesses write or beside such a form, else one that is not 0:
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct, field
@@ -22,84 +23,49 @@ from msgspec import Struct, field
 from proxy.history.messages import remove_reminders
 from proxy.tools.tool_call import render_value
 
-
-class Frame(Struct, frozen=True):
-    """A whole line that a harness writes; a group of its pattern is the exit code."""
-
-    harness: str
-    pattern: str
-    examples: tuple[str, ...]
-
-
-ANY_PROGRAM = Frame(
-    "any program",
-    r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
-    r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)[^\w\n-]{1,4}(-?\d+)\W{0,3}",
-    ("Exit code 1", "Process exited with code 1", "Command exited with code -1", "exit status: 3", "returncode: 0"),
-)
-FRAMES = (
-    ANY_PROGRAM,
-    Frame(
-        "Codex",
-        r"(?:chunk id|wall time|original token count|total output lines): [^\n]{1,80}",
-        ("Chunk ID: 17ae2b", "Wall time: 0.1 seconds", "Original token count: 9", "Total output lines: 1687"),
-    ),
-    Frame(
-        "Codex",
-        r"warning: truncated output \(original token count: \d+\)",
-        ("Warning: truncated output (original token count: 12036)",),
-    ),
-    Frame("Codex", r"process running with session id \d+", ("Process running with session ID 4",)),
-    Frame("Codex", r"output:", ("Output:",)),
-    Frame(
-        "Claude Code",
-        r"<(?:status|exit_code)>(?=[^<\n]{1,40}<)(?:[^<\n]*?code)?[^\w\n-]{0,4}(-?\d+)[^<\n]*</\w+>",
-        ("<status>completed, exit code 1</status>", "<exit_code>1</exit_code>"),
-    ),
-    Frame(
-        "Claude Code",
-        r"<(?:status|exit_code|timestamp|retrieval_status|task_id|task_type)>[^<\n]{1,80}</\w+>",
-        ("<status>running</status>", "<task_type>local_agent</task_type>"),
-    ),
-    Frame("Claude Code", r"</?(?:stdout|stderr)>", ("<stdout>",)),
-    Frame("Claude Code", r"shell cwd was reset to \S[^\n]*", ("Shell cwd was reset to /w",)),
-    Frame(
-        "Claude Code",
-        r"here's the result of running `cat -n` on [^\n]+:",
-        ("Here's the result of running `cat -n` on a.py:",),
-    ),
-    Frame(
-        "Claude Code",
-        r"(?:<usage>)?(?:total_tokens|subagent_tokens|tool_uses|duration_ms): \d+(?:</usage>)?",
-        ("<usage>total_tokens: 86060", "tool_uses: 10", "duration_ms: 59927</usage>"),
-    ),
-    Frame(
-        "Copilot CLI",
-        r"<(?:shellid: )?[\w-]{1,40} completed with exit code (-?\d+)>",
-        ("<shellId: 1 completed with exit code 1>",),
-    ),
-    Frame(
-        "OpenHands",
-        r"\[the command completed with exit code (-?\d+)[^\n]*\]",
-        ("[The command completed with exit code 1.]",),
-    ),
-    Frame(
-        "OpenHands",
-        r"\[(?:the command completed|current working directory|python interpreter)[^\n]*\]",
-        ("[Current working directory: /w]", "[Python interpreter: /usr/bin/python]"),
-    ),
-    Frame("agents that speak in text", r"observation:", ("Observation:",)),
-    Frame("SWE-agent", r"\((?:open file|current directory): [^\n]*\)", ("(Open file: /w/a.py)",)),
-    Frame("SWE-agent", r"bash-\$", ("bash-$",)),
-    Frame("mini-swe-agent", r"<returncode>(-?\d+)</returncode>", ("<returncode>1</returncode>",)),
-    Frame("mini-swe-agent", r"</?output>", ("<output>",)),
-    Frame(
-        "Gemini CLI",
-        r"(?:directory|stderr|error|signal|process group pgid|background pids): \(?(?:none|root|empty|\d+)\)?",
-        ("Directory: (root)", "Signal: (none)", "Process Group PGID: 4242"),
-    ),
-)
-_FRAME_LINE = re.compile("|".join([frame.pattern for frame in FRAMES]), re.IGNORECASE)
+FRAMES: Mapping[str, Mapping[str, str]] = {
+    "any program": {
+        r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
+        r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)[^\w\n-]{1,4}(-?\d+)\W{0,3}": "Exited with code 1"
+    },
+    "Codex": {
+        r"(?:chunk id|wall time|original token count|total output lines): [^\n]{1,80}": "Wall time: 0.1 seconds",
+        r"warning: truncated output \(.{1,80}\)": "Warning: truncated output (original token count: 9)",
+        r"process running with session id \d+": "Process running with session ID 4",
+        r"output:": "Output:",
+    },
+    "Claude Code": {
+        r"<(?:status|exit_code)>(?=[^<\n]{1,40}<)(?:[^<\n]*?code)?[^\w\n-]{0,4}(-?\d+)[^<\n]*</\w+>": (
+            "<status>completed, exit code 1</status>"
+        ),
+        r"<(?:status|exit_code|timestamp|retrieval_status|task_id|task_type)>[^<\n]{1,80}</\w+>": (
+            "<task_id>a1</task_id>"
+        ),
+        r"</?(?:stdout|stderr)>": "<stdout>",
+        r"shell cwd was reset to \S[^\n]*": "Shell cwd was reset to /w",
+        r"here's the result of running `cat -n` on [^\n]+:": "Here's the result of running `cat -n` on a.py:",
+        r"(?:<usage>)?(?:\w+_tokens|tool_uses|duration_ms): \d+(?:</usage>)?": "<usage>total_tokens: 86060",
+    },
+    "Copilot CLI": {
+        r"<(?:shellid: )?[\w-]{1,40} completed with exit code (-?\d+)>": "<shellId: 1 completed with exit code 1>"
+    },
+    "OpenHands": {
+        r"\[the command completed with exit code (-?\d+)[^\n]*\]": "[The command completed with exit code 1.]",
+        r"\[(?:the command completed|current working directory|python interpreter)[^\n]*\]": (
+            "[Current working directory: /w]"
+        ),
+    },
+    "agents that speak in text": {r"observation:": "Observation:"},
+    "SWE-agent": {r"\((?:open file|current directory): [^\n]*\)": "(Open file: /w/a.py)", r"bash-\$": "bash-$"},
+    "mini-swe-agent": {r"<returncode>(-?\d+)</returncode>": "<returncode>1</returncode>", r"</?output>": "<output>"},
+    "Gemini CLI": {
+        r"(?:directory|stderr|error|signal|process group pgid|background pids): \(?(?:none|root|empty|\d+)\)?": (
+            "Directory: (root)"
+        ),
+    },
+}
+"""Expressions for whole lines by the harness that writes them, each with such a line. A group is the exit code."""
+_FRAME_LINE = re.compile("|".join(chain.from_iterable(FRAMES.values())), re.IGNORECASE)
 _GROUP_OF_ANY_PROGRAM = 1
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""

@@ -5,12 +5,49 @@ import pytest
 from proxy.shorten.failure_lines import FAILURE_FORMS, LINE_HEAD_CHARACTERS, find_failure_lines, find_reason
 from tests.support.cost_growth import assert_grows_in_proportion
 
-EXAMPLES = [(example, form.weight) for form in FAILURE_FORMS for example in form.examples]
+EXAMPLES = [(line, weight) for weight, lines in FAILURE_FORMS.items() for line in lines.values()]
 
 
 @pytest.mark.parametrize(("line", "weight"), EXAMPLES)
 def test_a_real_line_of_each_form_tells_of_a_failure(line, weight):
     assert find_failure_lines(["ready", line, "ready"]) == {1: weight}
+
+
+@pytest.mark.parametrize(
+    ("line", "weight"),
+    [
+        ("BUILD FAILED in 3s", "aftermath"),
+        ("Found 3 errors.", "aftermath"),
+        ("error Command failed with exit code 1.", "aftermath"),
+        ("##[error]Process completed with exit code 137.", "aftermath"),
+        ("Tests: 1 failed, 2 total", "summary"),
+        (" 2 fail", "summary"),
+        ("test tide::adds ... FAILED", "case"),
+        ("> Task :compileJava FAILED", "case"),
+        ("a.py:1:8: F401 `os` imported but unused", "case"),
+        ("src/a.ts(585,39): error TS2345: Argument of type", "case"),
+        ("error TS2322: wrong", "cause"),
+        ("fatal: not a git repository", "cause"),
+        ("panic: no such berth [recovered]", "cause"),
+        ("│ Error: updating SQS Queue (q19): AccessDenied", "cause"),
+        ("java.lang.IllegalStateException: closed", "cause"),
+        ("KeyboardInterrupt", "cause"),
+        ("❌ Some tests failed.", "cause"),
+        ("bash: foo: command not found", "cause"),
+        ("(eval):1: no matches found: *.go", "cause"),
+        ("ls: tides: No such file or directory", "cause"),
+        ("cp: cannot stat 'a'", "cause"),
+        (" ! [rejected]        main -> main (fetch first)", "cause"),
+        ("2026/11/25 09:00:57 [error] 12#12: *1 connect() failed", "sign"),
+        ("2026-11-25 09:00:57 UTC | CRITICAL | checkout.pool:take - pool exhausted", "sign"),
+        ("ts=2026-11-25T09:00:57Z level=error msg=exhausted", "sign"),
+        ("charge ch_0badcafe declined: insufficient_funds", "sign"),
+        ("Segmentation fault (core dumped)", "sign"),
+        ("Rolling back to revision 41", "sign"),
+    ],
+)
+def test_other_lines_of_these_forms_tell_of_a_failure_too(line, weight):
+    assert find_failure_lines([line]) == {0: weight}
 
 
 @pytest.mark.parametrize(

@@ -382,7 +382,7 @@ def test_errors_in_colours_and_other_languages_are_found(text, error):
     assert find_outcome(f"Exit code 1\nall well\n{text}", RUN).error == error
 
 
-FAILURES = [example for form in FAILURE_FORMS for example in form.examples if not example.endswith(":")]
+FAILURES = [line for forms in FAILURE_FORMS.values() for line in forms.values() if not line.endswith(":")]
 
 
 @pytest.mark.parametrize("line", FAILURES)

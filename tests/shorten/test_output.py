@@ -6,13 +6,21 @@ import pytest
 
 from proxy.shorten.output import FRAMES, read_output
 
-EXAMPLES = [(example, frame.harness) for frame in FRAMES for example in frame.examples]
+EXAMPLES = [line for frames in FRAMES.values() for line in frames.values()]
+OTHERS = ["Exit code 1", "Command exited with code -1", "exit status: 3", "returncode: 0", "Chunk ID: 17ae2b"]
+OTHERS += [
+    "Original token count: 9",
+    "Total output lines: 1687",
+    "<exit_code>1</exit_code>",
+    "<status>running</status>",
+]
+OTHERS += ["tool_uses: 10", "duration_ms: 59927</usage>", "[Python interpreter: /usr/bin/python]", "Signal: (none)"]
 
 
-@pytest.mark.parametrize(("line", "harness"), EXAMPLES)
-def test_a_line_of_each_harness_is_no_output(line, harness):
+@pytest.mark.parametrize("line", [*EXAMPLES, *OTHERS])
+def test_a_line_of_each_harness_is_no_output(line):
     for text in (f"{line}\nmoored at berth 3", f"moored at berth 3\n{line}\n"):
-        assert read_output(text).text == "moored at berth 3", harness
+        assert read_output(text).text == "moored at berth 3"
 
 
 OUTPUT = "compiling\n" * 20
