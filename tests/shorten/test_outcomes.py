@@ -122,7 +122,7 @@ def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_fail
             f"\n{found.failures} recorded failures: {found.false_placeholders:.1%} called successes by placeholders,"
             f" {found.false_entries:.1%} by the ledger; {found.kept:.3f} of their first and last failure lines kept\n"
         )
-    assert found.failures > 100
+    assert found.failures > 80
     assert found.false_placeholders <= 0.02
     assert found.false_entries <= 0.02
     assert found.kept >= 0.95
