@@ -103,6 +103,8 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     quoting, kind = _find_kinds(call, output)
     if quoting == "tool":
         output.exit_codes, output.has_failed = [], False
+    if kind == "run" and not output.is_wrapped:
+        output.has_failed = False
     if failed:
         output.note_failure()
     exit_code, message = output.exit_code, output.message

@@ -73,6 +73,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs", "text")
+_ERROR_FLAGS = ("isError", "is_error")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
 _JSON_START = re.compile(r"\s*(?:\{\s*\"|\[\s*[\[{\"])")
 
@@ -97,6 +98,8 @@ class Output(Struct):
     is_refused: bool = False
     """By a tag of Claude Code."""
     reason: str = ""
+    is_wrapped: bool = False
+    """In JSON of a harness."""
     is_json: bool = False
     is_cut_json: bool = False
     """It begins as JSON, but a harness has cut it."""
@@ -219,9 +222,12 @@ def _is_cut_json(lines: list[str]) -> bool:
 
 def _read_flags(value: dict[str, Any], output: Output, depth: int) -> None:
     output.shows_command = output.shows_command or not value.keys().isdisjoint(("command", *CODES))
+    # A program or a file may have such members, too. A harness writes them beside the output.
+    is_harness = not value.keys().isdisjoint((*_PRINTED, *_ERROR_FLAGS))
+    output.is_wrapped = output.is_wrapped or is_harness
     for container in (value, value.get("metadata")):
         for name in CODES:
-            if isinstance(container, dict) and isinstance(container.get(name), int):
+            if is_harness and isinstance(container, dict) and isinstance(container.get(name), int):
                 code = int(container[name])
                 output.exit_codes.append(ExitCode(depth, is_harness=True, number=code, line=f"{name}: {code}"))
     if _says_failed(value):
@@ -237,7 +243,7 @@ def _read_flags(value: dict[str, Any], output: Output, depth: int) -> None:
 def _says_failed(value: dict[str, Any]) -> bool:
     if value.get("success") is False or value.get("ok") is False:
         return True
-    if value.get("isError") is True or value.get("is_error") is True:
+    if any(value.get(flag) is True for flag in _ERROR_FLAGS):
         return True
     state, error = value.get("status"), value.get("error")
     if isinstance(state, str) and state.lower() in ("error", "failed", "failure", "fail"):
@@ -260,7 +266,7 @@ def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[s
                 yield from _read_value(f"{name}.{key}".lstrip("."), inner, output, depth)
     elif isinstance(value, list):
         yield from _read_list(name, value, output, depth)
-    elif not name.endswith("type"):
+    elif not name.endswith(("type", *_ERROR_FLAGS)):
         _note_member(name, render_value(value), output)
 
 

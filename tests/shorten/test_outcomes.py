@@ -513,4 +513,10 @@ def test_of_a_list_that_a_tool_has_read_only_its_length_is_told(tool):
 
 
 def test_the_reason_of_a_failure_may_stand_within_a_member():
-    assert find_outcome('{"success": false, "detail": {"message": "order 7 is gone"}}').error == "order 7 is gone"
+    text = '{"success": false, "detail": {"message": "order 7 is gone"}}'
+    assert find_outcome(text, ToolCall("c", "charge_card", "{}")).error == "order 7 is gone"
+
+
+def test_json_that_a_program_prints_is_no_word_of_its_harness():
+    assert find_outcome('{"status": "failed", "error": "no berth"}', RUN).render() == ""
+    assert find_outcome('{"is_error": true, "text": "no berth"}', RUN).render() == "failed: no berth"

@@ -40,6 +40,7 @@ OUTPUT = "compiling\n" * 20
         (json.dumps({"stdout": f"exit code: 0\n{OUTPUT}", "metadata": {"exit_code": 1}}), 1, ["exit code: 0"]),
         (f"{OUTPUT}[The command completed with exit code -1.]", -1, []),
         (f"exit code: -1\n{OUTPUT}", -1, []),
+        (json.dumps({"job": "nightly", "exit_code": 2}), None, []),
     ],
 )
 def test_no_line_of_a_program_forges_the_exit_code_of_its_harness(text, exit_code, other_codes):
