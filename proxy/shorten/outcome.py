@@ -58,6 +58,8 @@ _REJECTED = re.compile(
 """First words of a harness if a person has refused a call, or stopped it."""
 _REFUSAL_CHARACTERS = 1_000
 """A tool that reads and could not do so says it in fewer; a longer text is what it has read."""
+_LOG_COMMAND = re.compile(r"\blogs\b|\.log\b|\bjournalctl\b|--log")
+"""Logs are read for the failures in them: their lines stay, without a verdict."""
 _QUOTED_BELOW = "the user said:"
 """Claude Code writes it before the words of the person."""
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
@@ -154,6 +156,9 @@ def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> R
     own_lines = [line for line in output.text.split("\n") if line.startswith(own_words)]
     if outcome.exit_code and not own_lines and explains_exit(call, outcome.exit_code):
         return ResultOutcome(outcome.exit_code)
+    if not outcome.has_failed and _LOG_COMMAND.search(find_command_line(call.named)[:4_000]):
+        lines, omitted_errors = _list_failures(output)
+        return replace(outcome, lines=tuple(lines), omitted_errors=omitted_errors)
     if not outcome.has_failed:
         return outcome
     error = outcome.error
@@ -249,7 +254,11 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
     """The lines of a part of a result that tell of failures, and how many more there are; none if it quotes others."""
     if find_quoting_kind(call):
         return [], 0
-    lines = read_output(text).list_lines()
+    return _list_failures(read_output(text))
+
+
+def _list_failures(output: Output) -> tuple[list[str], int]:
+    lines = output.list_lines()
     chosen, omitted_errors = _choose_lines(lines, [], find_failure_lines(lines), LINES_MAX)
     return _cut_lines(lines, chosen), omitted_errors
 

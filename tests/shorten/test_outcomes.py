@@ -264,7 +264,7 @@ QUOTES = "12: raise\nTraceback (most recent call last):\nValueError: x\n--- FAIL
         ("Bash", {"command": "cd /src && grep -rn 'a|b; c' . | head -5"}),
         ("Bash", {"command": "git diff HEAD~1 -- a.py"}),
         ("shell", {"command": ["bash", "-lc", "sed -n 1,40p a.log"]}),
-        ("Bash", {"command": "# It's in the log\ntail -n 40 a.log"}),
+        ("Bash", {"command": "# It's in the text\ntail -n 40 a.txt"}),
         ("Agent", {"description": "Find the berth", "prompt": "Where do boats moor?"}),
     ],
 )
@@ -276,6 +276,13 @@ def test_results_of_reads_and_searches_quote_errors_of_others(tool, arguments):
         told = ""
     assert find_outcome("Error: no such file: a.log", asked).render() == told
     assert find_outcome("Error: no such file: a.log", asked, failed=True).render().startswith("failed: ")
+
+
+@pytest.mark.parametrize("command", ["tail -n 400 /var/log/shop.log", "kubectl logs shop --previous | tail -50"])
+def test_of_a_log_that_a_command_quotes_the_lines_of_failures_stay_without_a_verdict(command):
+    line = "2026-11-25 09:00:57,123 ERROR checkout.pool pool exhausted"
+    outcome = find_outcome(f"ready\n{line}\nready", ToolCall("c", "Bash", json.dumps({"command": command})))
+    assert (outcome.render(), line in outcome.lines) == ("", True)
 
 
 def test_a_text_that_a_tool_has_read_is_not_its_refusal_because_of_its_first_words():
