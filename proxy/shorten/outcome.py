@@ -111,14 +111,15 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         output.note_failure()
     exit_code, message = output.exit_code, output.message
     first_line = cut_first_line(message, ERROR_CHARACTERS)
-    if quoting != "tool" and exit_code != 0 and _REJECTED.match(message):
+    may_be_quoted = quoting == "tool" and len(message) > _REFUSAL_CHARACTERS
+    if not may_be_quoted and exit_code != 0 and _REJECTED.match(message):
         words = first_line.partition(". ")[0]
         return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=words, lines=(words,))
     has_failed = bool(exit_code)
     if exit_code is None:
         has_failed = output.has_failed or output.is_refused or _is_refused(message, kind, quoting)
     outcome = ResultOutcome(exit_code, has_failed=has_failed)
-    has_program_output = output.text and (kind == "run" or exit_code is not None)
+    has_program_output = output.text != "" and (kind == "run" or exit_code is not None)
     if has_failed and not has_program_output:
         outcome = replace(outcome, error=first_line)
     if call is not None and quoting == "command":
@@ -149,7 +150,7 @@ def _is_refused(message: str, kind: str, quoting: str) -> bool:
 
 
 def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> ResultOutcome:
-    """Only lines that begin with the name of one of its programs are its own."""
+    """Judge a command that quotes by its exit code and by its own lines, which begin with the name of its program."""
     own_words = tuple(f"{program}: " for program in _list_programs(call))
     if "git: " in own_words:
         own_words += ("fatal: ", "error: ")
@@ -177,7 +178,10 @@ def _list_programs(call: ToolCall) -> list[str]:
 
 
 def _read_answer(output: Output, outcome: ResultOutcome, kind: str) -> ResultOutcome:
-    """Of the report of a sub-agent its last paragraph has the conclusion, and the id under which it can be resumed."""
+    """Find what the answer of a reading tool tells: the lengths of its lists, or the end of a sub-agent's report.
+
+    The last paragraph of a report has the conclusion, and the id under which the sub-agent can be resumed.
+    """
     paragraphs = [paragraph for paragraph in output.text.split("\n\n") if any(map(str.isalpha, paragraph))]
     if kind != "agent" or not paragraphs:
         return replace(outcome, lines=tuple(output.lengths))

@@ -92,14 +92,14 @@ class Output(Struct):
     """Short values of JSON, and the lengths of its lists: `status: succeeded`, `orders: 25 entries`."""
     exit_codes: list[ExitCode] = field(default_factory=list)
     has_failed: bool = False
-    """By a member such as `isError`."""
+    """JSON says so, by a member such as `isError`."""
     is_report: bool = False
-    """That of a sub-agent which ran in the background."""
+    """A sub-agent that ran in the background wrote it."""
     is_refused: bool = False
-    """By a tag of Claude Code."""
+    """A tag of Claude Code says that the call was refused."""
     reason: str = ""
     is_wrapped: bool = False
-    """In JSON of a harness."""
+    """A harness has put it into JSON."""
     is_json: bool = False
     is_cut_json: bool = False
     """It begins as JSON, but a harness has cut it."""
@@ -216,7 +216,7 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
 
 
 def _is_cut_json(lines: list[str]) -> bool:
-    """Not so logs with an object in each line."""
+    """Whether a text begins as JSON and does not end as such. A log with an object in each line is none."""
     return bool(lines) and _JSON_START.match("\n".join(lines[:2])) is not None and parse_json(lines[0]) is None
 
 

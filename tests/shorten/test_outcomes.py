@@ -346,6 +346,12 @@ def test_an_edit_that_was_refused_is_no_change(result):
     assert ended.render().startswith("failed")
 
 
+def test_a_person_may_refuse_a_call_that_reads_too():
+    for asked in (ToolCall("c", "Task", '{"prompt": "x"}'), ToolCall("c", "Grep", '{"pattern": "x"}')):
+        assert find_outcome(REJECTED, asked).was_rejected
+        assert not find_outcome(REJECTED + " moored" * 200, asked).was_rejected
+
+
 @pytest.mark.parametrize(
     "result",
     [
