@@ -209,7 +209,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         yield _quote_user(section, words)
     uses, is_complete = list_file_uses(call)
     # If only the output tells of an error, the programs before the failing one have most likely run.
-    may_have_run = kind == "run" and outcome.exit_code is None and not is_complete and not outcome.was_rejected
+    may_have_run = kind == "run" and not outcome.exit_code and not is_complete and not outcome.was_rejected
     if not outcome.has_failed or may_have_run:
         yield from map(_enter_use, uses)
     elif kind != "run":

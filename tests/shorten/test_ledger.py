@@ -157,6 +157,13 @@ def test_in_a_small_view_only_calls_with_a_known_outcome_are_listed():
     assert ledger_of(*calls_of_an_agent).count("\n- ") == 7
 
 
+def test_files_that_were_changed_before_a_failed_test_run_are_listed():
+    for ending in ("FAIL\ttides\t0.3s", "FAIL\ttides\t0.3s\n[The command completed with exit code 0.]"):
+        ledger = ledger_of(call("Bash", command="sed -i s/a/b/ tide.go && go test | tail", out=f"x\n{ending}"))
+        assert "Files changed:\n- tide.go => edited" in ledger
+        assert "reports a failure: FAIL\ttides\t0.3s" in ledger
+
+
 def test_a_long_answer_without_a_verdict_is_listed_with_its_end_state_or_its_error():
     log = "Collecting wheels\n" * 50
     installed = "Successfully installed tides-2.1"
