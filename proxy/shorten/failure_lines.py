@@ -23,7 +23,7 @@ _NONE = r"(?!\W{0,4}(?:0|none|null|nil|false)\b)"
 FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = {
     "aftermath": {
         r"make(?:\[\d+\])?: \*\*\* (?![^\n]*\(ignored\))": "make: *** [Makefile:3: all] Error 1",
-        r"(?:\[ERROR\] )?BUILD FAIL(?:ED|URE)\b": "[ERROR] BUILD FAILURE",
+        r"(?:\[ERROR\] )?(?:BUILD FAIL(?:ED|URE)|Build FAILED)\b": "[ERROR] BUILD FAILURE",
         r"(?:Found|✖) [1-9]\d* (?:errors?|problems?)\b(?! \(0 errors)": "✖ 2 problems (1 error, 1 warning)",
         r"[1-9]\d* issues?:$": "3 issues:",  # golangci-lint
         r"\xd7 Some (?:errors|warnings) were ": "\xd7 Some errors were emitted while running checks.",
@@ -44,6 +44,10 @@ FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = {
         r"test result: FAILED\.": "test result: FAILED. 1 passed; 1 failed",
         r"Tests:? +(?:\d+ \w+[, |]+)*[1-9]\d* failed": "      Tests  1 failed | 12 passed (13)",
         r"[1-9]\d* fail(?:ing|ed)?$": "  1 failing",
+        r"\d+ examples?, [1-9]\d* failures?": "2 examples, 1 failure",  # RSpec
+        # PHPUnit
+        r"Tests: \d+, Assertions: \d+, [^\n]*(?:Failures|Errors): [1-9]": "Tests: 3, Assertions: 3, Errors: 1.",
+        r"\d+% tests passed, [1-9]\d* tests failed": "67% tests passed, 1 tests failed out of 3",  # CTest
         r"Failed! +- Failed: ": "Failed!  - Failed:     1, Passed:    41, Skipped:     0",
     },
     "case": {

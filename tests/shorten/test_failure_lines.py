@@ -17,6 +17,7 @@ def test_a_real_line_of_each_form_tells_of_a_failure(line, weight):
     ("line", "weight"),
     [
         ("BUILD FAILED in 3s", "aftermath"),
+        ("Build FAILED.", "aftermath"),
         ("Found 3 errors.", "aftermath"),
         ("error Command failed with exit code 1.", "aftermath"),
         ("##[error]Process completed with exit code 137.", "aftermath"),
@@ -91,6 +92,9 @@ def test_other_lines_of_these_forms_tell_of_a_failure_too(line, weight):
         "FAIL: 0",
         "FAILED 0 of 12",
         "FAIL COUNT",
+        "12 examples, 0 failures",
+        "Tests: 12, Assertions: 31, Skipped: 1.",
+        "100% tests passed, 0 tests failed out of 12",
         "not ok 3 - drains the berth # TODO",
         "10:15:32: ready",
         "2026-01-15T16:03:05: ready",
