@@ -88,6 +88,8 @@ def remove_wrapping(content: bytes) -> bytes:
         return content
     if _MARKER_NAME_PART in content:
         content = splice.replace_elements(content, 0, _strip_markers)
+    if content.count(b'"text"') < 2:  # noqa: PLR2004 (the value of `type`, and a key)
+        return content
     parts = list(islice(splice.iterate_elements(content), 2))
     if len(parts) != 1:
         return content

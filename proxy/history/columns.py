@@ -108,15 +108,13 @@ class Columns:
     def token_sums(self, messages: Sequence[Message], estimate: CountTokens) -> Sequence[int]:
         """The tokens of each message and all before it."""
 
-        def compute(values: Sequence[int]) -> list[int]:
+        def compute(values: Sequence[int]) -> Iterator[int]:
             total = 0
             if values:
                 total = values[-1]
-            sums = []
             for message in messages[len(values) :]:
                 total += estimate(message.raw)
-                sums.append(total)
-            return sums
+                yield total
 
         return self._extend(("token sums", estimate), len(messages), compute)
 

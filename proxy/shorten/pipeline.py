@@ -190,46 +190,58 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
     for step in steps:
         draft.go_on()
         shorter = step(draft)
-        breach = _find_breach(draft, shorter)
+        if shorter is draft:
+            reports.append(StepReport(step.name, 0, 0))
+            continue
+        removed, added = _compare(draft.middle, shorter.middle)
+        breach = _find_breach(draft, shorter, removed, added)
         if breach:
             reports.append(StepReport(step.name, 0, 0, breach))
         else:
-            reports.append(_report(step.name, draft, shorter))
+            reports.append(_report(step.name, draft, shorter, removed, added))
             draft = shorter
     return draft, tuple(reports)
 
 
-def _find_breach(before: Draft, after: Draft) -> str:
-    if after is before or (after.middle == before.middle and after.tools == before.tools):
-        return ""
+def _compare(before: Sequence[Message], after: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+    """Return the messages that a step has removed, and those that it has added."""
+    removed_ids, added = set(map(id, before)), []
+    for message in after:
+        if id(message) in removed_ids:
+            removed_ids.remove(id(message))
+        else:
+            added.append(message)
+    return [message for message in before if id(message) in removed_ids], added
+
+
+def _find_breach(before: Draft, after: Draft, removed: Sequence[Message], added: Sequence[Message]) -> str:
     if after.before is not before.before or after.after is not before.after:
         return "it touched what stands outside the middle"
-    if _count_bytes(after.middle) + len(after.tools or b"") > _count_bytes(before.middle) + len(before.tools or b""):
+    if _is_longer(_count_bytes(added) + len(after.tools or b"") - len(before.tools or b""), removed):
         return "it made the history longer"
-    remaining_ids = set(map(id, after.middle))
-    for message in before.middle:
-        if id(message) not in remaining_ids and not before.may_fold(message):
-            return "it touched a fixed message"
+    if not all(map(before.may_fold, removed)):
+        return "it touched a fixed message"
     if len(after.middle) != len(before.middle) and count_flaws(after.view).worse_than(count_flaws(before.view)):
         return "it left a call without its result"
     return ""
 
 
-def _report(name: str, before: Draft, after: Draft) -> StepReport:
-    if after is before:
-        return StepReport(name, 0, 0)
-    earlier_ids, remaining_ids = set(map(id, before.middle)), set(map(id, after.middle))
-    touched_count, saved_tokens = 0, 0
-    for message in before.middle:
-        if id(message) not in remaining_ids:
-            touched_count += 1
-            saved_tokens += before.count(message.raw)
-    for message in after.middle:
-        if id(message) not in earlier_ids:
-            saved_tokens -= before.count(message.raw)
+def _is_longer(added_bytes: int, removed: Iterable[Message]) -> bool:
+    """Whether more was added than removed. A fold removes thousands of messages, and a few are enough to say no."""
+    for message in removed:
+        if added_bytes <= 0:
+            break
+        added_bytes -= _count_bytes((message,))
+    return added_bytes > 0
+
+
+def _report(
+    name: str, before: Draft, after: Draft, removed: Sequence[Message], added: Sequence[Message]
+) -> StepReport:
+    saved_tokens = before.count_all(removed) - before.count_all(added)
     if after.tools is not None and before.tools is not None and after.tools != before.tools:
         saved_tokens += before.count(before.tools) - before.count(after.tools)
-    return StepReport(name, touched_count, saved_tokens)
+    return StepReport(name, len(removed), saved_tokens)
 
 
 def _count_bytes(messages: Iterable[Message]) -> int:

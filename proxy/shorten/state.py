@@ -221,14 +221,13 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         callers = self.columns.callers(view)
         reach = float(cut)  # each count is rounded
 
-        def add_up(worth: Worth, sums: Sequence[float]) -> list[float]:
-            total, new_sums = 0.0, []
+        def add_up(worth: Worth, sums: Sequence[float]) -> Iterator[float]:
+            total = 0.0
             if sums:
                 total = sums[-1]
             for place in range(len(sums), len(view)):
                 total += worth(view[place], callers[place], estimate)
-                new_sums.append(total)
-            return new_sums
+                yield total
 
         for step in steps:
             worth = find_worth(step)
