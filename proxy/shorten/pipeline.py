@@ -235,9 +235,7 @@ def _is_longer(added_bytes: int, removed: Iterable[Message]) -> bool:
     return added_bytes > 0
 
 
-def _report(
-    name: str, before: Draft, after: Draft, removed: Sequence[Message], added: Sequence[Message]
-) -> StepReport:
+def _report(name: str, before: Draft, after: Draft, removed: Sequence[Message], added: Sequence[Message]) -> StepReport:
     saved_tokens = before.count_all(removed) - before.count_all(added)
     if after.tools is not None and before.tools is not None and after.tools != before.tools:
         saved_tokens += before.count(before.tools) - before.count(after.tools)

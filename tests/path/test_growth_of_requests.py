@@ -8,7 +8,7 @@ from proxy.upstream.client import Call
 from proxy.wire.http_head import ApiPath
 from tests.support.cost_growth import assert_served_in_proportion
 from tests.support.gateway_in_process import GatewayInProcess
-from tests.support.growing_requests import MARKER, MOST, OF_MESSAGES_ONLY, PATHS, SHAPES, write
+from tests.support.growing_requests import MARKER, MOST, ONLY_IN, PATHS, SHAPES, list_shapes, write
 from tests.support.overflow_replies import overflow
 from tests.support.scripted_upstream import text_turn
 
@@ -31,8 +31,8 @@ LATE = {
     "uses of the provider's tools": 1_000,
 }
 """Of fewer messages not all that can be done has to be done."""
-QUICK = {"tools": 2_000, "reminders without an end": 700}
-OF_CHAT = tuple(shape for shape in SHAPES if shape not in OF_MESSAGES_ONLY)
+QUICK = ("tools", "reminders without an end")
+OF_CHAT = list_shapes("chat")
 IN_CI = tuple(SHAPES)[::10]
 """What CI runs of other APIs, besides all shapes of a chat; `make soak` runs the whole."""
 LATE_IF_REFUSED = {"calls in one message": 2_000}
@@ -86,12 +86,6 @@ async def assert_in_proportion(served, api, shape, path="", first=FIRST):
     assert not served.faults
 
 
-@pytest.mark.parametrize(("shape", "first"), QUICK.items())
-async def test_the_work_for_a_chat_grows_with_its_length(up, served, shape, first):
-    up.script = accept(up)
-    await assert_in_proportion(served, "chat", shape, first=first)
-
-
 @pytest.mark.seconds
 @pytest.mark.parametrize("shape", OF_CHAT)
 async def test_the_work_for_a_chat_of_any_shape_grows_with_its_length(up, served, shape):
@@ -100,7 +94,7 @@ async def test_the_work_for_a_chat_of_any_shape_grows_with_its_length(up, served
 
 
 async def check_other_api(up, served, api, shape):
-    if shape in OF_MESSAGES_ONLY and api != "messages":
+    if ONLY_IN.get(shape, api) != api:
         pytest.skip("no other API has it")
     up.script = accept(up)
     await assert_in_proportion(served, api, shape, first=LATE.get(shape, FIRST))

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from proxy.history.rereads import POINTERS, PROMISE
 from tests.support.apis import APIS, MESSAGES, RESPONSES
 from tests.support.messages import assistant, call, calls, history, system, user
 
@@ -16,6 +17,7 @@ LINE = "a line of output with some words in it\n"
 REMINDER, PIN, OUTPUT = "<system-reminder>", "<pin>", "<output>"
 MARKER = "MUST-KEEP"
 NESTED = "@nested"
+POINTER = POINTERS[0].example
 BULK = "some more words of output\n" * 120
 
 
@@ -27,6 +29,8 @@ class Shape:
     tools: list[dict[str, Any]] = field(default_factory=list)
     members: dict[str, Any] = field(default_factory=dict)
     headers: tuple[tuple[str, str], ...] = ()
+    items: list[dict[str, Any]] = field(default_factory=list)
+    """Of Responses only, behind the first message."""
     depth: int = 0
     """How deep the value is nested that stands in place of `NESTED`: Python's encoder would not write it."""
 
@@ -45,7 +49,12 @@ def _write(api, shape):
         tools = [{"name": tool["name"], "input_schema": tool["parameters"]} for tool in shape.tools]
         return MESSAGES.write(shape.messages, **({"tools": tools} if tools else {}), **shape.members)
     tools = [{"type": "function", **tool} for tool in shape.tools]
-    return RESPONSES.write(shape.messages, **({"tools": tools} if tools else {}), **shape.members)
+    source = RESPONSES.write(shape.messages, **({"tools": tools} if tools else {}), **shape.members)
+    if not shape.items:
+        return source
+    value = json.loads(source)
+    value["input"][1:1] = shape.items
+    return json.dumps(value).encode()
 
 
 def _offer(tools):
@@ -91,6 +100,22 @@ def _use_and_result(number):
     use = {"type": "server_tool_use", "id": f"s{number}", "name": "web_search", "input": {"query": f"x {number}"}}
     result = {"type": "web_search_tool_result", "tool_use_id": f"s{number}", "content": []}
     return [*assistant([use]), *user("Wait."), *assistant([result, {"type": "text", "text": LINE}])]
+
+
+def _computer_call(number):
+    screen = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
+    return [
+        {"type": "computer_call", "call_id": f"p{number}", "action": {"type": "click", "x": number, "y": 2}},
+        {"type": "computer_call_output", "call_id": f"p{number}", "output": screen},
+    ]
+
+
+def _reasoned_call(number):
+    return [
+        {"type": "reasoning", "id": f"r{number}", "summary": [], "encrypted_content": "Z0FBQUFB" * 9},
+        {"type": "function_call", "call_id": f"r{number}", "name": "Read", "arguments": '{"path": "/a"}'},
+        {"type": "function_call_output", "call_id": f"r{number}", "output": f"{number} {LINE}"},
+    ]
 
 
 def _each(count, *write_message):
@@ -182,6 +207,61 @@ SHAPES = {
             ),
         )
     ),
+    # What columns react to.
+    "pointers at one file": lambda n: _each(n, lambda k: call("Read", file_path="/a.py", out=POINTER if k else BULK)),
+    "pointers at many files": lambda n: _each(
+        n,
+        lambda k: call("Read", file_path=f"/{k}/a.py", out=f"{k} {BULK}"),
+        lambda k: call("Read", file_path=f"/{k}/a.py", out=POINTER),
+    ),
+    "pointers at nothing": lambda n: _each(n, lambda k: call("Read", file_path=f"/{k}/a.py", out=POINTER)),
+    "pointers at other lines": lambda n: _each(
+        n,
+        lambda k: call("Read", file_path="/a.py", offset=9 * k + 1, limit=9, out=f"{k} {LINE}"),
+        lambda k: call("Read", file_path="/a.py", offset=9 * k + 2, limit=9, out=POINTER),
+    ),
+    "promises about one file": lambda n: _each(
+        n,
+        lambda k: call("Edit" if k else "Read", file_path="/a.py", old_string=f"x{k}", out=f"{k}.{PROMISE}"),
+    ),
+    "promises about many files": lambda n: _each(
+        n,
+        lambda k: call("Read", file_path=f"/{k}/a.py", out=f"{k} {LINE}"),
+        lambda k: call("Edit", file_path=f"/{k}/a.py", old_string="x", new_string="y", out=f"Done.{PROMISE}"),
+    ),
+    "documents": lambda n: _each(n, lambda k: call("Read", file_path=f"/{k}/AGENTS.md", out=f"# {k}\n{LINE * 9}")),
+    "reads of one document": lambda n: _each(n, lambda _: call("Read", file_path="/AGENTS.md", out=LINE * 30)),
+    "names that the user gives": lambda n: _each(
+        n, lambda k: user(f"Read notes/{k}.md and #{k}."), lambda k: call("Read", file_path=f"notes/{k}.md", out=LINE)
+    ),
+    "long results again and again": lambda n: _each(n, lambda _: call("Bash", command="make", out=BULK)),
+    "rejections of the user": lambda n: _each(
+        n,
+        lambda k: call(
+            "Bash",
+            command=f"rm {k}",
+            out="The user doesn't want to proceed with this tool use. The tool use was rejected. To tell you how to "
+            f"proceed, the user said:\nDo not, {k}.",
+        ),
+    ),
+    "waits for a shell": lambda n: _each(n, lambda k: call("BashOutput", bash_id="b1", out=f"{k} {LINE}")),
+    "ids that repeat": lambda n: _each(
+        n,
+        lambda k: [
+            {**assistant(None)[0], "tool_calls": [{**call("Read", path=f"/{k}")[0]["tool_calls"][0], "id": "same"}]},
+            {"role": "tool", "tool_call_id": "same", "content": f"{k} {LINE}"},
+        ],
+    ),
+    "reminders of the harness": lambda n: _each(
+        n, lambda k: assistant(f"b{k}"), lambda k: user(f"{REMINDER}The file {k}.py was changed.</system-reminder>")
+    ),
+    "words about compaction": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"/compact now? {k}")),
+    "marks in each message": lambda n: _each(
+        n,
+        lambda k: assistant(f"b{k}"),
+        lambda k: user([{"type": "text", "text": f"{k} {LINE}", "cache_control": {"type": "ephemeral"}}]),
+    ),
+    "escapes in each message": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"\u2028 {k} \x7f")),
     # Ids, names, models.
     "an id": lambda n: Shape(
         _work(
@@ -278,8 +358,25 @@ SHAPES = {
         )
     ),
     "uses of the provider's tools": lambda n: _each(n, _use_and_result, lambda k: user(f"Go on, {k}.")),
+    "items of unknown kinds": lambda n: Shape(
+        _work(), items=[{"type": f"odd_{k}", "id": f"o{k}", "value": LINE} for k in range(n)]
+    ),
+    "computer calls": lambda n: Shape(_work(), items=_many(n, _computer_call)),
+    "reasoning between calls": lambda n: Shape(_work(), items=_many(n, _reasoned_call)),
 }
-OF_MESSAGES_ONLY = ("results of the provider's tools", "uses of the provider's tools")
+ONLY_IN = {
+    "results of the provider's tools": "messages",
+    "uses of the provider's tools": "messages",
+    "items of unknown kinds": "responses",
+    "computer calls": "responses",
+    "reasoning between calls": "responses",
+}
+
+
+def list_shapes(api):
+    return [shape for shape in SHAPES if ONLY_IN.get(shape, api) == api]
+
+
 MOST = {
     # The server takes no more: 128 headers, of 64 KiB each.
     "headers": 100,
