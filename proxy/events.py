@@ -73,12 +73,6 @@ class WindowUnknown(Event, frozen=True):
     policy: str
 
 
-class PathNotCompacted(Event, frozen=True):
-    """Once for each path."""
-
-    path: str
-
-
 class InternalFault(Event, frozen=True):
     """`where` is file and line, never a value."""
 

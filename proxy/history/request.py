@@ -32,6 +32,8 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and co
     """The client wants the usage at the end of the stream."""
     wire: str = ""
     """The API, if that is not Chat Completions."""
+    provider_compacts: bool = False
+    """The request asks the provider to compact the history, now or once it is long."""
     has_thinking_budget: bool = False
     """Older models of Anthropic have it.
 

@@ -32,7 +32,7 @@ from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import offer_own_tool
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import ApiPath, Headers
+from proxy.wire.http_head import COUNTING_PATHS, ApiPath, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 
@@ -93,9 +93,10 @@ class Compactor:
         if offers_compact:
             outgoing = replace(outgoing, call=replace(call, body=sent_body))
         make_driver = partial(RequestDriver, self._services, client=client, offers_compact=offers_compact)
-        if call.path == ApiPath.COUNT_TOKENS:
+        if call.path in COUNTING_PATHS:
             return await _prepare_count(make_driver, outgoing, request, policy)
-        if may_act and policy.settings.compact_command and policy.may_act_on(sent_body):
+        may_obey = may_act and policy.settings.compact_command and call.path != ApiPath.RESPONSES_COMPACT
+        if may_obey and policy.may_act_on(sent_body):
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
 

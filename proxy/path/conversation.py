@@ -143,6 +143,8 @@ class Context(Struct, frozen=True):
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
     """The stream comes without usage unless the proxy asks for it."""
+    provider_compacts: bool = False
+    """The block in force is applied, and no other is made unless the upstream refuses the request."""
     recounts: bool = False
     wait_seconds: float = 8.0
     summary_seconds: float = 180.0
@@ -183,6 +185,10 @@ class Conversation(Struct, frozen=True):
     def is_observed(self) -> bool:
         """Return True if the block is only tried out, and stored apart from those in force."""
         return self.observes and (self.memory.observed or self.memory.block is None)
+
+    @property
+    def leaves_to_provider(self) -> bool:
+        return self.context.provider_compacts and self.context.mode != "force"
 
     @property
     def count(self) -> Count:
@@ -304,7 +310,8 @@ class Conversation(Struct, frozen=True):
         if rules is None:
             rules = self.rules
             is_in_force = memory.block is not None and not memory.observed
-            if self.observes and is_in_force:  # while observing, a block in force stays, and no other follows it
+            # While observing, a block in force stays, and no other follows it.
+            if (self.observes and is_in_force) or self.leaves_to_provider:
                 rules = replace(rules, new_blocks=False)
         return ConversationState.of(
             self.context.request,
@@ -322,6 +329,8 @@ class Conversation(Struct, frozen=True):
         reason: Reason = ""
         if self.context.is_halted:
             reason = "switched-off"
+        elif self.leaves_to_provider:
+            reason = "provider-compacts"
         elif is_blind and is_large:
             reason = "window-unknown"
         return Decision(outcome, reason)
@@ -335,6 +344,8 @@ class Conversation(Struct, frozen=True):
             reason = "switched-off"
         elif self._ignores_focus(plan):
             reason = "focus-unused"
+        elif not reason and self.leaves_to_provider:
+            reason = "provider-compacts"
         elif not reason and not self.window.is_known:
             reason = "window-unknown"
         return Decision(

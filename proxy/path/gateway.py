@@ -35,6 +35,7 @@ from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.event_streams import StreamOpening, StreamWatch, make_error_event
 from proxy.wire.http_head import (
     COMPACTED_PATHS,
+    COUNTING_PATHS,
     PATHS_WITH_FINISH_REASON,
     ApiPath,
     Headers,
@@ -171,7 +172,6 @@ class Gateway:
         self._records = records
         self._compactor = compactor
         self._emit = emit
-        self._relayed_paths = set[str]()
         self._notes = notes
         first = config.upstreams[0]
         # Large bodies are not searched for the name of the model if it refuses none and is not in the URL.
@@ -286,7 +286,7 @@ class Gateway:
 
     async def _prepare(self, call: Call, exchange: Exchange) -> OutgoingRequest:
         if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
-            return OutgoingRequest(call, self._decide_relayed(call), keeps_originals=False)
+            return OutgoingRequest(call, None, keeps_originals=False)
         caller, client, record = call.caller, exchange.client, exchange.record
         occasion = Occasion(caller.team, caller.key_id, exchange.model or "", client.settings.name, caller.tag)
         choice = self._policies.select(occasion)
@@ -298,17 +298,9 @@ class Gateway:
         if outgoing.driver is not None:
             record.model = outgoing.driver.model
         # A body that is bypassed was not read; a count of tokens is no request of the model.
-        if not record.model and call.path != ApiPath.COUNT_TOKENS:
+        if not record.model and call.path not in COUNTING_PATHS:
             record.model = (exchange.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
-
-    def _decide_relayed(self, call: Call) -> Decision | None:
-        if call.method != "POST" or call.path != ApiPath.PROVIDERS_COMPACT:
-            return None
-        if call.path not in self._relayed_paths:
-            self._relayed_paths.add(call.path)
-            self._emit(events.PathNotCompacted(call.path))
-        return Decision("none", "path-not-compacted")
 
     async def _answer(self, outgoing: OutgoingRequest, exchange: Exchange) -> RelayedAnswer:
         record, driver, tap = exchange.record, outgoing.driver, None

@@ -34,6 +34,7 @@ from proxy.summary.pending import SummaryOrder
 from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import Prefix
 from proxy.wire.token_counts import read_usage
 
@@ -134,6 +135,7 @@ class ActionPerformer:
                 without_originals=policy.without_originals,
             ),
             may_ask_usage=lacks_usage,
+            provider_compacts=request.provider_compacts or self._call.path == ApiPath.RESPONSES_COMPACT,
             recounts=policy.recount == "probe",
             wait_seconds=policy.summary.wait,
             summary_seconds=policy.summary.seconds,

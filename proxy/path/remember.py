@@ -449,7 +449,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     conversation, plan = get_plan(forwarding)
     facts = conversation.gather_facts(can_summarize=True)
     size = _find_size(conversation, plan, last.anchor.tokens)
-    if not planning.is_near_limit(size, conversation.rules, facts):
+    if conversation.leaves_to_provider or not planning.is_near_limit(size, conversation.rules, facts):
         return
     if _was_planned(conversation, last.anchor, facts) or not (yield CanSummarize(conversation)):
         return

@@ -26,5 +26,4 @@ Reason = Literal[
     "provider-compacts",
     "history-elsewhere",
     "whole-history-asked",
-    "path-not-compacted",
 ]

@@ -187,9 +187,6 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.ConfigReloaded: _reload,
     events.ConfigDoubted: _plain("warning", "config-warning", "setting", "why"),
     events.CertificateReloaded: _certificate,
-    events.PathNotCompacted: _plain(
-        "warning", "path-not-compacted", "path", effect="relayed without compaction; reported once"
-    ),
     events.WindowUnknown: _plain(
         "warning", "window-unknown", "upstream", "model", "policy",
         effect="no history is compacted by its size until the upstream refuses one; set `upstreams.window`; "

@@ -175,12 +175,14 @@ class ApiPath(StrEnum):
     COUNT_TOKENS = "/messages/count_tokens"
     COMPACT = "/chat/completions/compact"
     """Answered by the proxy, with the shortened messages."""
-    PROVIDERS_COMPACT = "/responses/compact"
-    """Its client should learn that the history was not compacted."""
+    RESPONSES_COMPACT = "/responses/compact"
+    """Answered by the provider, with a sealed item in place of the history."""
+    INPUT_TOKENS = "/responses/input_tokens"
 
 
 _WITH_HISTORY = frozenset(ApiPath)
-COMPACTED_PATHS = frozenset({ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES, ApiPath.COUNT_TOKENS})
+COMPACTED_PATHS = frozenset(ApiPath) - {ApiPath.COMPACT}
+COUNTING_PATHS = frozenset({ApiPath.COUNT_TOKENS, ApiPath.INPUT_TOKENS})
 # Streams of these say when they are finished, in every dialect.
 PATHS_WITH_FINISH_REASON = frozenset({ApiPath.CHAT, "/completions", ApiPath.RESPONSES, ApiPath.MESSAGES})
 
@@ -190,7 +192,6 @@ INFERENCE_PATHS = (
     *ApiPath,
     "/completions",
     "/embeddings",
-    "/responses/input_tokens",
     "/audio/speech",
     "/audio/transcriptions",
     "/audio/translations",

@@ -1,12 +1,9 @@
 """A request that bypasses compaction is sent as it came, but for signed reasoning that its upstream refuses."""
 
-from time import perf_counter
-
 import pytest
 
-from proxy.events import PathNotCompacted, RequestFinished, SizeRefused
-from proxy.upstream.client import Call
-from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket
+from proxy.events import SizeRefused
+from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.messages import assistant, user
 from tests.support.scripted_upstream import answer, in_turn, text_turn
 
@@ -39,19 +36,3 @@ async def test_only_refused_reasoning_is_left_out(up, tmp_path, *, replies, mess
     assert [b"c2ln" in request.body for request in again] == [False] * (len(replies) - 1)
     assert (b"Hi." in data) == all(has_helped for _, has_helped in helped)
     assert [(event.kind, event.helped) for event in served.events if isinstance(event, SizeRefused)] == helped
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "reason"),
-    [
-        ("POST", "/responses/compact", "path-not-compacted"),
-        ("GET", "/responses/compact", None),
-        ("POST", "/embeddings", None),
-    ],
-)
-async def test_only_a_post_to_a_providers_own_compaction_is_marked(up, tmp_path, method, path, reason):
-    async with GatewayInProcess(up, tmp_path) as served:
-        record = RequestFinished("cp-1", method, path, received_at=perf_counter())
-        await served.gateway.serve(WithoutSocket(Call(method, path, "", (), None), []), record)
-    assert record.reason == reason
-    assert len([event for event in served.events if isinstance(event, PathNotCompacted)]) == (reason is not None)

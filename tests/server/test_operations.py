@@ -176,9 +176,10 @@ async def test_every_request_is_one_line_with_its_id(up, proxy):
 async def test_a_level_leaves_out_what_matters_less(up, serve):
     async with serve(None, config=config_for(up, log={"level": "warning"})) as proxy:
         await ask(proxy, chat())
-        await ask(proxy, chat(), "/responses/compact")
-        await until(lambda: log_of(proxy, "path-not-compacted"))
-        assert [line["event"] for line in map(json.loads, proxy.output.splitlines())] == ["path-not-compacted"]
+        up.script = stream(delta(content="Hi"))
+        await ask(proxy, chat(stream=True))
+        await until(lambda: log_of(proxy, "request", outcome="upstream-broke"))
+        assert {line["level"] for line in map(json.loads, proxy.output.splitlines())} == {"warning"}
 
 
 async def test_text_is_for_people(up, serve):
@@ -245,18 +246,6 @@ async def test_a_browser_finds_the_dashboard(proxy):
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/nothing"])
 async def test_no_page_reveals_versions_of_libraries(proxy, path):
     assert (await page(proxy, path)).head.all("server") == [b"compaction-proxy"]
-
-
-async def test_formats_that_are_not_compacted_say_so_and_warn_once(up, proxy):
-    path = "/responses/compact"
-    replies = [await ask(proxy, chat(), path) for _ in range(3)]
-    for reply in replies:
-        assert reply.head.first("x-compaction-reason") == "path-not-compacted"
-        assert reply.body.data == chat()
-    (warning,) = await until(lambda: log_of(proxy, "path-not-compacted"))
-    assert (warning["level"], warning["path"]) == ("warning", path)
-    lines = await until(lambda: log_of(proxy, "request", reason="path-not-compacted")[2:])
-    assert len(lines) == 1
 
 
 @pytest.mark.seconds

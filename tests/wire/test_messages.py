@@ -7,11 +7,7 @@ from msgspec.structs import replace
 
 from proxy.history.calls import change_arguments
 from proxy.summary.question import Try
-from proxy.wire.messages import messages_format
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses import responses_format
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
-from tests.support import responses_api
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
 
@@ -246,30 +242,29 @@ EDIT = {"type": "compact_20260112"}
 def test_arguments_of_a_tool_that_look_like_a_compaction_leave_the_history_to_the_proxy(data):
     tools = [{"name": "Plan", "input_schema": {"examples": [data]}}]
     source = request(history(user("Mend it."), calls(("Plan", data, "Done."))), tools=tools, metadata=COMPACTION)
-    assert MESSAGES_FORMAT.why_relayed(source) == ""
-    assert MESSAGES_FORMAT.parse(source) is not None
+    parsed = MESSAGES_FORMAT.parse(source)
+    assert not parsed.provider_compacts
+    assert not any(message.is_fixed for message in parsed.messages)
 
 
 @pytest.mark.parametrize(
-    ("module", "wire", "write"),
-    [(messages_format, MESSAGES_FORMAT, request), (responses_format, RESPONSES_FORMAT, responses_api.request)],
-    ids=["Messages", "Responses"],
-)
-def test_a_text_that_quotes_a_compaction_costs_no_reading(monkeypatch, module, wire, write):
-    monkeypatch.setattr(module, "find_values", lambda _: pytest.fail("the values were read"))
-    quoted = ("compact_ that", "compact_1", "compaction", "compaction is near", "context_compaction")
-    assert wire.why_relayed(write(user(f"It said {json.dumps(quoted)} and 'compaction_summary'."))) == ""
-
-
-@pytest.mark.parametrize(
-    "more",
+    ("edits", "compacts"),
     [
-        {"context_management": {"edits": [{"type": "clear_thinking_20251015"}, EDIT]}},
-        {"messages": [{"role": "user", "content": "Hm."}, {"role": "assistant", "content": [COMPACTION]}]},
+        ([{"type": "clear_thinking_20251015"}, EDIT], True),
+        ([{"type": "clear_tool_uses_20250919", "keep": EDIT}], False),
+        ([], False),
     ],
 )
-def test_a_history_that_the_provider_shortens_is_left_to_it(more):
-    assert MESSAGES_FORMAT.why_relayed(request(history(user("Mend it.")), **more)) == "provider-compacts"
+def test_a_history_that_the_provider_shortens_is_known_by_its_edits(edits, compacts):
+    source = request(history(user("Mend it.")), context_management={"edits": edits})
+    assert MESSAGES_FORMAT.parse(source).provider_compacts is compacts
+
+
+def test_an_answer_with_a_compaction_is_fixed_and_nothing_else_is():
+    messages = [{"role": "user", "content": "Hm."}, {"role": "assistant", "content": [COMPACTION]}]
+    parsed = MESSAGES_FORMAT.parse(request(history(user("Mend it.")), messages=messages))
+    assert [message.is_fixed for message in parsed.messages] == [False, True]
+    assert not parsed.provider_compacts
 
 
 @pytest.mark.parametrize(
@@ -283,5 +278,4 @@ def test_a_history_that_the_provider_shortens_is_left_to_it(more):
     ],
 )
 def test_a_body_that_is_not_understood_is_not_left_to_the_provider(source):
-    assert MESSAGES_FORMAT.why_relayed(source) == ""
     assert MESSAGES_FORMAT.parse(source) is None

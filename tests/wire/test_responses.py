@@ -6,6 +6,7 @@ import pytest
 
 from proxy.history.messages import make_literal
 from proxy.wire.event_streams import StreamOpening
+from proxy.wire.responses import responses_format
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.messages import history, user
 from tests.support.responses_api import request
@@ -20,17 +21,40 @@ TOOL = {"type": "function", "name": "Tell", "parameters": {"properties": {"conve
         ({"tools": [TOOL], "previous_response_id": None}, ""),
         ({"tools": [TOOL], "conversation": "conv_1"}, "history-elsewhere"),
         ({"previous_response_id": "resp_1"}, "history-elsewhere"),
-        ({"context_management": [{"type": "x"}]}, "provider-compacts"),
-        ({"input": [{"role": "user", "content": "Hm."}, {"type": "compaction_trigger"}]}, "provider-compacts"),
-        ({"input": [{"type": "context_compaction", "encrypted_content": "x"}]}, "provider-compacts"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "history-elsewhere"),
-        ({"tools": [{**TOOL, "parameters": {"examples": [{"type": "compaction"}, {"type": "item_reference"}]}}]}, ""),
-        ({"input": [{"type": "local_shell_call", "action": {"env": {"type": "compaction"}}}]}, ""),
+        ({"tools": [{**TOOL, "parameters": {"examples": [{"type": "item_reference"}]}}]}, ""),
         ({"input": [{"type": "shell_call_output", "output": [{"type": "item_reference"}]}]}, ""),
     ],
 )
 def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
     assert RESPONSES_FORMAT.why_relayed(request(history(user("Mend it.")), **more)) == why
+
+
+SAID = {"role": "user", "content": "Hm."}
+TRIGGER = {"type": "compaction_trigger"}
+
+
+@pytest.mark.parametrize(
+    ("more", "compacts"),
+    [
+        ({}, False),
+        ({"context_management": None}, False),
+        ({"context_management": [{"type": "clear"}]}, False),
+        ({"context_management": [{"type": "clear"}, {"type": "compaction", "compact_threshold": 1_000}]}, True),
+        ({"context_management": [{"type": "clear", "after": {"type": "compaction"}}]}, False),
+        ({"input": [SAID, TRIGGER]}, True),
+        ({"input": [SAID, TRIGGER, SAID]}, False),
+        ({"input": [SAID, {"type": "compaction", "encrypted_content": "x"}]}, False),
+        ({"input": [SAID, {"type": "local_shell_call", "action": {"env": TRIGGER}}]}, False),
+    ],
+)
+def test_the_provider_compacts_if_the_request_itself_asks_for_it(more, compacts):
+    assert RESPONSES_FORMAT.parse(request(history(user("Mend it.")), **more)).provider_compacts is compacts
+
+
+def test_a_text_that_quotes_a_reference_costs_no_reading(monkeypatch):
+    monkeypatch.setattr(responses_format, "find_values", lambda _: pytest.fail("the values were read"))
+    assert RESPONSES_FORMAT.why_relayed(request(user('It said "item_reference" and "conversation".'))) == ""
 
 
 def test_a_body_whose_history_is_given_twice_is_not_understood():
@@ -68,8 +92,8 @@ def test_an_input_of_any_other_kind_is_not_understood(given):
 
 def test_a_body_that_is_no_json_is_not_judged():
     assert RESPONSES_FORMAT.why_relayed(b'{"conversation": ') == ""
-    assert RESPONSES_FORMAT.why_relayed(b'{"input": [{"type": "compaction"}') == ""
-    assert RESPONSES_FORMAT.why_relayed(b'{"input": {"type": "compaction"}}') == ""
+    assert RESPONSES_FORMAT.why_relayed(b'{"input": [{"type": "item_reference"}') == ""
+    assert RESPONSES_FORMAT.why_relayed(b'{"input": {"type": "item_reference"}}') == ""
     assert RESPONSES_FORMAT.why_relayed(json.dumps(["conversation"]).encode()) == ""
 
 

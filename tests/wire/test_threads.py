@@ -62,15 +62,15 @@ def test_other_clients_are_not_known():
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("more", "compacts"),
     [
-        ({"compaction": {"type": "summarize"}}, "provider-compacts"),
-        ({"compaction": None}, ""),
-        ({"metadata": {"compaction": 1}}, ""),
+        ({"compaction": {"type": "summarize"}}, True),
+        ({"compaction": None}, False),
+        ({"metadata": {"compaction": 1}}, False),
     ],
 )
-def test_a_request_for_a_compaction_is_known(more, reason):
-    assert MESSAGES_FORMAT.why_relayed(body(**more)) == reason
+def test_a_request_for_a_compaction_is_known(more, compacts):
+    assert MESSAGES_FORMAT.parse(body(**more)).provider_compacts is compacts
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,6 @@ const EVENTS = {
   "config-refused": "configuration refused",
   "config-reloaded": "configuration changed",
   "upstream-retried": "tried again",
-  "path-not-compacted": "format not compacted",
   listening: "started",
 };
 

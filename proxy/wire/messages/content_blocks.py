@@ -97,15 +97,22 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
     content_blocks: list[bytes] = []
     calls: list[ToolCall] = []
     written_calls: list[bytes] = []
+    is_compacted = False
     for raw in raw_blocks:
         block = decode_block(raw)
+        is_compacted |= block.type == "compaction"
         if block.type == "tool_use":
             call = ToolCall(as_text(block.id), as_text(block.name), bytes(block.input).decode())
             calls.append(call)
             written_calls.append(_write_call(call, bytes(block.caller)))
         else:
             content_blocks.append(raw)
-    return build_answer(content_blocks, calls, written_calls)
+    answer = build_answer(content_blocks, calls, written_calls)
+    if is_compacted:
+        # The API reads a history from its last compaction on:
+        # <https://platform.claude.com/docs/en/build-with-claude/compaction>.
+        return replace(answer, is_fixed=True)
+    return answer
 
 
 def _write_call(call: ToolCall, caller: bytes) -> bytes:

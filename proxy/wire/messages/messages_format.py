@@ -6,7 +6,6 @@ Clients that send the whole history when it is lost are told that it is:
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -17,18 +16,16 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
-from proxy.shorten.reasons import Reason
 from proxy.summary.question import Try
 from proxy.wire import marks
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, read_members
-from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
+from proxy.wire.messages.content_blocks import split_messages, write_list
 from proxy.wire.messages.messages_answers import MessagesAnswers
 from proxy.wire.pieces import (
     PiecedFormat,
     PiecedRequest,
     find_types,
-    list_elements,
     read_list,
     replace_list,
 )
@@ -106,7 +103,6 @@ def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
     return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
 
 
-_COMPACTION = re.compile(rb'"compact(?:ion|_\d+)"')  # a text that mentions one has no such quote behind it
 _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
 
@@ -115,7 +111,9 @@ class MessagesFormat(PiecedFormat):
     NAME = "messages"
     LIST = "messages"
     BOUNDS = ("max_tokens",)
-    ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "container", "thread"})
+    ASKS_FOR_MORE = frozenset(
+        {"stop_sequences", "output_format", "context_management", "compaction", "container", "thread"}
+    )
     TOOLS = frozenset({"tools", "tool_choice", "thinking"})
     KEYS_FOR_OTHER_UPSTREAMS = frozenset(
         {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
@@ -130,15 +128,9 @@ class MessagesFormat(PiecedFormat):
         if _find_budget(thinking, fields["max_output"]):
             fields["least_thinking"] = _LEAST_BUDGET_TOKENS
         fields["user"], fields["session"] = _read_account(members.get("metadata", {}))
+        fields["provider_compacts"] = _asks_for_compaction(source, places)
         system = find_raw(source, places, "system")
         return read_list(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
-
-    def why_relayed(self, source: bytes, /) -> Reason:
-        """It asks for a compaction by the provider, or comes after one."""
-        # First by its bytes, which is quick. The arguments of a tool call may hold such a type, too.
-        if b'"compact' in source and _COMPACTION.search(source) is not None and _is_compacting(source):
-            return "provider-compacts"
-        return ""
 
     def render(
         self, request: Request, view: Sequence[Message], tools: bytes | None = None, prefix_size: int = 0, /
@@ -214,22 +206,18 @@ def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
     return json.dumps({**account, "session_id": ""}, sort_keys=True), as_text(account.get("session_id"))
 
 
-def _is_compacting(source: bytes) -> bool:
-    """A compaction is asked for, or an edit or a block is of such a type."""
-    word = b'"compact'
-    types: set[str] = set()
-    try:
-        places = find_values(source)
-        if find_raw(source, places, "compaction") not in (b"", b"null"):
-            return True
-        management = find_raw(source, places, "context_management")
-        if management[:1] == b"{":
-            types |= find_types(find_raw(management, find_values(management), "edits"), word)
-        for message in list_elements(find_raw(source, places, "messages"), word):
-            types |= find_types(bytes(decode_message(message).content), word)
-    except UNREADABLE:
-        return False  # it cannot be understood
-    return any(kind == "compaction" or (kind.startswith("compact_") and kind[8:].isdecimal()) for kind in types)
+def _asks_for_compaction(source: bytes, places: Places) -> bool:
+    """Return True if the provider is to compact now (`compaction`) or once the history is long (`compact_20260112`).
+
+    <https://platform.claude.com/docs/en/build-with-claude/compaction>
+    """
+    if find_raw(source, places, "compaction") not in (b"", b"null"):
+        return True
+    management = find_raw(source, places, "context_management")
+    if management[:1] != b"{":
+        return False
+    edits = find_raw(management, find_values(management), "edits")
+    return any(kind.startswith("compact_") for kind in find_types(edits, b'"compact_'))
 
 
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:

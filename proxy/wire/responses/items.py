@@ -127,7 +127,7 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
     place = len(types)
     if as_text(next_item.role) or next_item.type in OUTPUTS:
         return place
-    is_of_client = next_item.type.endswith(("_output", "_response"))
+    is_of_client = next_item.type.endswith(("_output", "_response", "_trigger"))
     if not is_of_client and "reasoning" in types:
         return types.index("reasoning")
     while place and types[place - 1] == "reasoning":

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from msgspec.structs import replace
+
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
@@ -10,7 +12,7 @@ from proxy.shorten.reasons import Reason
 from proxy.summary.question import Try
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
 from proxy.wire.pieces import PiecedFormat, PiecedRequest, find_types, read_list, replace_list
-from proxy.wire.responses.items import as_user_item, read_items, write_items
+from proxy.wire.responses.items import as_user_item, decode_item, read_items, write_items
 from proxy.wire.responses.responses_answers import ResponsesAnswers
 
 
@@ -38,29 +40,26 @@ class ResponsesFormat(PiecedFormat):
         if not system.startswith(b'"'):
             system = b""
         fields = self._list_fields(read_members(source, places), source, places)
-        return read_list(
+        # A tool may have a parameter of such a name: only the types of the edits themselves count.
+        edits = find_raw(source, places, "context_management")
+        fields["provider_compacts"] = "compaction" in find_types(edits, b'"compaction"')
+        request = read_list(
             source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
         )
+        if request is not None and _ends_with_trigger(request):
+            return replace(request, provider_compacts=True)
+        return request
 
     def why_relayed(self, source: bytes, /) -> Reason:
         # First by its bytes, which is quick; a tool may have a parameter of such a name.
         members: set[str] = set()
-        for key in (b'"previous_response_id"', b'"conversation"', b'"context_management"'):
-            if key in source:
-                members = list_members(source)
-                break
+        if b'"previous_response_id"' in source or b'"conversation"' in source:
+            members = list_members(source)
         # At the provider: <https://platform.openai.com/docs/guides/conversation-state>.
         if not members.isdisjoint({"previous_response_id", "conversation"}):
             return "history-elsewhere"
         if "item_reference" in _find_types(source, b'"item_reference"'):
             return "history-elsewhere"
-        if "context_management" in members:
-            return "provider-compacts"
-        if b"compaction" in source:
-            for kind in ("compaction", "compaction_summary", "compaction_trigger"):
-                for type_ in (kind, f"context_{kind}"):
-                    if type_ in _find_types(source, f'"{type_}"'.encode()):
-                        return "provider-compacts"
         return ""
 
     def render(
@@ -80,6 +79,14 @@ class ResponsesFormat(PiecedFormat):
 
 
 RESPONSES_FORMAT = ResponsesFormat()
+
+
+def _ends_with_trigger(request: PiecedRequest) -> bool:
+    """Return True if the last item asks the provider for a compaction, as Codex does."""
+    newest = request.pieces[-1]
+    if newest is None or b'"compaction_trigger"' not in newest.blocks[-1]:
+        return False
+    return decode_item(newest.blocks[-1]).type == "compaction_trigger"
 
 
 def _find_types(source: bytes, word: bytes) -> set[str]:

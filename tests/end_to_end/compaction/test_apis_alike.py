@@ -118,27 +118,13 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, api, stre
     assert "## Active work" in json.dumps(json.loads(forwarded)[api.items])
 
 
-COMPACTED = [
-    *json.loads(MESSAGES.write(reading(24)))["messages"],
-    {"role": "assistant", "content": [{"type": "compaction", "content": "Earlier."}]},
-    {"role": "user", "content": "Go on."},
-]
-
-
 @pytest.mark.parametrize(
     ("api", "more", "reason"),
     [
-        (MESSAGES, {"context_management": {"edits": [{"type": "compact_20260112"}]}}, "provider-compacts"),
-        (MESSAGES, {"messages": COMPACTED}, "provider-compacts"),
-        (MESSAGES, {"compaction": {"type": "summarize"}, "thread": {"type": "create"}}, "provider-compacts"),
+        (MESSAGES, {"thread": {"type": "create"}}, "history-elsewhere"),
         (CHAT, {"previous_response_id": "resp_1"}, "history-elsewhere"),
         (RESPONSES, {"previous_response_id": "resp_1"}, "history-elsewhere"),
         (RESPONSES, {"conversation": {"id": "conv_1"}}, "history-elsewhere"),
-        (
-            RESPONSES,
-            {"context_management": [{"type": "compaction", "compact_threshold": 1000}]},
-            "provider-compacts",
-        ),
     ],
 )
 async def test_a_history_that_is_not_all_there_is_left_alone(stack, up, api, more, reason):
