@@ -28,7 +28,9 @@ from proxy.wire.json_body import (
     Prefix,
     as_object,
     as_text,
+    find_raw,
     find_values,
+    read_elements,
     read_object,
     write_json,
 )
@@ -199,8 +201,8 @@ class Rounds(ABC):
         self._next_index = 0
         """Of the client's items."""
         self._client_calls = 0
-        self._shown: list[dict[str, Any]] = []
-        """Blocks, items or messages of the rounds that are over."""
+        self._shown_before: list[bytes] = []
+        """Of whole bodies: blocks, items or messages of the rounds that are over, as they came."""
         self._reset(is_last=False)
 
     def _reset(self, *, is_last: bool) -> None:
@@ -214,6 +216,8 @@ class Rounds(ABC):
         self._finish: str | None = None
         self._items: dict[int, dict[str, Any]] = {}
         """Blocks or items by the upstream's index."""
+        self._elements: list[bytes] = []
+        """The same of a whole body, as they came."""
         self._client_indexes: dict[int, int] = {}
 
     @property
@@ -247,7 +251,7 @@ class Rounds(ABC):
     def begin_round(self, *, is_last: bool) -> None:
         """`is_last`: no other follows, even if it calls."""
         if not self._stream:
-            self._shown += self._choose_shown()
+            self._shown_before += self._choose_shown()
         self._usage = add_usage(self._usage, self._round_usage)
         self._is_first = False
         self._reset(is_last=is_last)
@@ -264,29 +268,46 @@ class Rounds(ABC):
     def _find_round(self) -> Round | None: ...
 
     @abstractmethod
-    def _choose_shown(self) -> list[dict[str, Any]]: ...
+    def _choose_shown(self) -> list[bytes]:
+        """Return what the client gets of this round, as it came."""
 
-    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
-        return body
+    def _find_changes(self, _body: Mapping[str, Any], /) -> dict[str, bytes]:
+        """Return the other members of the last body that change."""
+        return {}
 
     def _read_body(self) -> None:
         body = read_object(self._body) or {}
         items = body.get(self._LIST)
         if isinstance(items, list):
             self._items = dict(enumerate(map(as_object, items)))
+            self._elements = read_elements(find_raw(self._body, find_values(self._body), self._LIST))
         self._round_usage = as_object(body.get("usage")) or None
         self._finish = as_text(body.get(self._FINISH)) or None
 
     def _join_bodies(self) -> bytes | None:
         body = read_object(self._body)
-        if body is None or self._LIST not in body or (self._is_first and not self._names_own(self._body)):
+        if body is None or self._LIST not in body:
             return None
-        body[self._LIST] = [*self._shown, *self._choose_shown()]
-        body["usage"] = add_usage(self._usage, self._round_usage)
-        return write_json(self._complete_body(body))
+        shown = self._choose_shown()
+        changes = self._find_changes(body) | self._sum_usage()
+        if not self._is_first or len(shown) < len(self._elements):
+            changes[self._LIST] = write_elements((*self._shown_before, *shown))
+        if not changes:
+            return None
+        return splice.set_members(self._body, changes)
+
+    def _sum_usage(self) -> dict[str, bytes]:
+        usage = add_usage(self._usage, self._round_usage)
+        if self._is_first or usage is None:
+            return {}
+        return {"usage": write_json(usage)}
 
     def _names_own(self, raw: bytes) -> bool:
         return any(f'"{name}"'.encode() in raw for name in self._own)
+
+
+def write_elements(elements: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(elements) + b"]"
 
 
 def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | None) -> dict[str, Any] | None:

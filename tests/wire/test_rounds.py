@@ -258,3 +258,54 @@ def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
     of_text = RESPONSES_ANSWERS.continue_request(b'{"model":"m","input":"see [1] ok"}', answer, texts)
     assert json.loads(of_text)["input"][0] == {"role": "user", "content": "see [1] ok"}
     assert json.loads(of_text)["input"][1:] == json.loads(sent)["input"][1:]
+
+
+ODD_INPUT = '{"text": "recall_earlier_output \\u00fc", "a": 1, "a": 2,  "n": 123456789012345678901234567890.50}'
+ODD_ELEMENTS = {
+    "chat": f'{{"id":"c1", "type":"function","function":{{"name":"Read","arguments":"{{}}"}},"odd": {ODD_INPUT}}}',
+    "messages": f'{{"type": "tool_use", "id":"c1", "name": "Read", "input": {ODD_INPUT}}}',
+    "responses": f'{{"type":"function_call", "call_id": "c1","name":"Read","arguments":"{{}}","odd": {ODD_INPUT}}}',
+}
+OWN_ELEMENTS = {
+    "chat": '{"id":"c2","type":"function","function":{"name":"recall_earlier_output","arguments":"{}"}}',
+    "messages": '{"type":"tool_use","id":"c2","name":"recall_earlier_output","input":{}}',
+    "responses": '{"type":"function_call","call_id":"c2","name":"recall_earlier_output","arguments":"{}"}',
+}
+BODIES = {
+    "chat": '{ "id":"x","score": 1e5, "choices": [{"index":0, "finish_reason": "tool_calls",'
+    '"message": {"role":"assistant", "content": null,"tool_calls": [%s]}}], "usage": {"prompt_tokens": 3}}',
+    "messages": '{ "id":"x","score": 1e5, "type":"message", "content": [%s],"stop_reason": "tool_use", '
+    '"usage": {"input_tokens": 3}}',
+    "responses": '{ "id":"x","score": 1e5, "status": "completed", "output": [%s], "usage": {"input_tokens": 3}}',
+}
+
+
+def play_bodies(wire, *bodies):
+    rounds = wire.ROUNDS({RECALL.name}, stream=False)
+    for number, body in enumerate(bodies):
+        rounds.feed(body.encode())
+        assert (rounds.end_round() is None) == (number == len(bodies) - 1)
+        if number < len(bodies) - 1:
+            rounds.begin_round(is_last=False)
+    return rounds.close()
+
+
+@pytest.mark.parametrize("api", BODIES)
+def test_a_whole_answer_that_only_mentions_the_tool_is_delivered_as_it_came(api):
+    assert play_bodies(STREAMS[api][0], BODIES[api] % ODD_ELEMENTS[api]) is None
+
+
+@pytest.mark.parametrize("api", BODIES)
+def test_of_whole_answers_of_several_rounds_all_that_is_kept_keeps_its_bytes(api):
+    element, own = ODD_ELEMENTS[api], OWN_ELEMENTS[api]
+    body = play_bodies(STREAMS[api][0], BODIES[api] % f"{element} , {own}", BODIES[api] % element).decode()
+    assert body.count(element) == 2
+    assert "recall_earlier_output" not in body.replace(element, "")
+    assert '"score": 1e5' in body
+    assert read_usage(json.loads(body)["usage"]).prompt == 6
+
+
+def test_the_list_of_tools_that_responses_repeats_loses_those_of_the_proxy_only():
+    body = '{"status": "completed","output": [], "tools": [{"name": "Read",  "n": 1.50}, {"name":"%s"}], "n": 1e5}'
+    shown = play_bodies(RESPONSES_ANSWERS, body % RECALL.name)
+    assert shown == b'{"status": "completed","output": [], "tools": [{"name": "Read",  "n": 1.50}], "n": 1e5}'

@@ -14,9 +14,9 @@ from proxy.history import splice
 from proxy.history.messages import read_message
 from proxy.recall.tool import OwnTool
 from proxy.wire.answer_assembly import Assembly
-from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request
+from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, write_elements
 from proxy.wire.event_streams import read_event, write_event
-from proxy.wire.json_body import as_object, find_raw, find_values, read_object, write_json
+from proxy.wire.json_body import as_object, find_raw, find_values, read_elements, write_json
 
 _TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
 SIGNED_MEMBER = "reasoning_details"
@@ -198,43 +198,61 @@ class ChatRounds(Rounds):
         self._round_usage = dict(answer.usage or {}) or None
         self._finish = answer.choices[0].finish if answer.choices else None
 
-    def _choose_shown(self) -> list[dict[str, Any]]:
-        answer = self._assembly.answer(ended=True)
-        message: dict[str, Any] = json.loads(answer.choices[0].message)
-        calls = [
-            call for call in message.get("tool_calls") or () if call.get("function", {}).get("name") not in self._own
-        ]
-        self._client_calls += len(calls)
-        message["tool_calls"] = calls
+    def _choose_shown(self) -> list[bytes]:
+        message = self._assembly.answer(ended=True).choices[0].message
+        calls = _list_calls(message)
+        shown = [raw for raw in calls if as_object(json.loads(raw).get("function")).get("name") not in self._own]
+        self._client_calls += len(shown)
+        if len(shown) < len(calls):
+            message = _set_calls(message, shown)
         return [message]
 
     def _join_bodies(self) -> bytes | None:
-        body = read_object(self._body)
-        if body is None or (self._is_first and not self._names_own(self._body)):
-            return None
         try:
-            [message], choice = self._choose_shown(), body["choices"][0]
+            first, *others = read_elements(find_raw(self._body, find_values(self._body), "choices"))
+            [message], choice = self._choose_shown(), json.loads(first)
         except (LookupError, TypeError, ValueError):
             return None
-        for earlier in reversed(self._shown):
-            _prepend(message, earlier)
-        if not message["tool_calls"]:
-            del message["tool_calls"]
+        for earlier in reversed(self._shown_before):
+            message = _prepend(message, earlier)
         if not self._is_first:
-            message.pop(SIGNED_MEMBER, None)
-            body["usage"] = add_usage(self._usage, body.get("usage"))
-        choice |= {"message": message, "finish_reason": self._name_finish(str(choice.get("finish_reason")))}
-        return write_json(body)
+            message = splice.remove_members(message, {SIGNED_MEMBER})
+        changes, finish = {}, choice.get("finish_reason")
+        if message != find_raw(first, find_values(first), "message"):
+            changes["message"] = message
+        if self._name_finish(str(finish)) != str(finish):
+            changes["finish_reason"] = splice.quote(self._name_finish(str(finish)))
+        if not changes and self._is_first:
+            return None
+        choices = write_elements((splice.set_members(first, changes), *others))
+        return splice.set_members(self._body, {"choices": choices, **self._sum_usage()})
 
 
-def _prepend(message: dict[str, Any], earlier: dict[str, Any]) -> None:
+def _list_calls(message: bytes) -> list[bytes]:
+    calls = find_raw(message, find_values(message), "tool_calls")
+    if not calls.startswith(b"["):
+        return []
+    return read_elements(calls)
+
+
+def _set_calls(message: bytes, calls: Sequence[bytes]) -> bytes:
+    if not calls:
+        return splice.remove_members(message, {"tool_calls"})
+    return splice.set_members(message, {"tool_calls": write_elements(calls)})
+
+
+def _prepend(message: bytes, earlier: bytes) -> bytes:
+    values, earlier_values, texts = json.loads(message), json.loads(earlier), {}
     for member in _TEXT_MEMBERS:
-        before, text = earlier.get(member) or "", message.get(member) or ""
+        before, text = earlier_values.get(member) or "", values.get(member) or ""
         if before and isinstance(before, str) and isinstance(text, str):
             if text:
                 before += _find_separator(before, text)
-            message[member] = before + text
-    message["tool_calls"] = earlier["tool_calls"] + message["tool_calls"]
+            texts[member] = splice.quote(before + text)
+    earlier_calls = _list_calls(earlier)
+    if earlier_calls:
+        message = _set_calls(message, [*earlier_calls, *_list_calls(message)])
+    return splice.set_members(message, texts)
 
 
 def _find_separator(before: str, text: str) -> str:

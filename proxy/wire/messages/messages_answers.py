@@ -134,15 +134,19 @@ class MessagesRounds(Rounds):
             return "end_turn"
         return stop_reason
 
-    def _choose_shown(self) -> list[dict[str, Any]]:
-        blocks = [block for block in self._items.values() if self._is_shown(block)]
-        for block in blocks:
-            self._client_calls += block.get("type") == "tool_use"
-        return blocks
+    def _choose_shown(self) -> list[bytes]:
+        shown = []
+        for element, block in zip(self._elements, self._items.values(), strict=True):
+            if self._is_shown(block):
+                shown.append(element)
+                self._client_calls += block.get("type") == "tool_use"
+        return shown
 
-    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
-        body["stop_reason"] = self._name_stop(self._finish)
-        return body
+    def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
+        reason = self._name_stop(self._finish)
+        if reason == body.get("stop_reason"):
+            return {}
+        return {"stop_reason": write_json(reason)}
 
 
 def _get_index(event: Mapping[str, Any]) -> int:

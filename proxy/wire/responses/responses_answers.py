@@ -7,9 +7,18 @@ from typing import Any
 
 from proxy.recall.tool import OwnTool
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
+from proxy.wire.api_format import (
+    AnswerFormat,
+    Round,
+    Rounds,
+    add_usage,
+    extend_request,
+    make_chunk,
+    write_completion,
+    write_elements,
+)
 from proxy.wire.event_streams import has_name, read_event, write_event, write_named_events
-from proxy.wire.json_body import as_object, find_raw, find_values, read_object, write_json
+from proxy.wire.json_body import as_object, find_raw, find_values, read_elements, read_object, write_json
 from proxy.wire.responses.items import CALLS, is_call, write_output
 
 _BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
@@ -24,6 +33,7 @@ class ResponsesRounds(Rounds):
 
     def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
         super().__init__(own_tools, stream=stream)
+        self._shown: list[dict[str, Any]] = []
         self._sequence_number = -1
         self._is_changed = False
         """Events after a changed one are numbered anew."""
@@ -127,23 +137,35 @@ class ResponsesRounds(Rounds):
     def _is_own(self, item: Mapping[str, Any]) -> bool:
         return item.get("type") == "function_call" and item.get("name") in self._own
 
-    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
-        return self._remove_own_tools(body)
-
-    def _choose_shown(self) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
-        for item in self._items.values():
+    def _choose_shown(self) -> list[bytes]:
+        shown: list[bytes] = []
+        is_behind_reasoning = False
+        for element, item in zip(self._elements, self._items.values(), strict=True):
             if not self._is_own(item):
-                items.append(item)
-            elif items and items[-1].get("type") == "reasoning":
-                items.pop()
-        return items
+                shown.append(element)
+            elif is_behind_reasoning:
+                shown.pop()
+            is_behind_reasoning = item.get("type") == "reasoning"
+        return shown
+
+    def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
+        """The API repeats the list of tools."""
+        tools = body.get("tools")
+        if not isinstance(tools, list):
+            return {}
+        elements = read_elements(find_raw(self._body, find_values(self._body), "tools"))
+        shown = [element for element, tool in zip(elements, tools, strict=True) if not self._is_own_tool(tool)]
+        if len(shown) == len(elements):
+            return {}
+        return {"tools": write_elements(shown)}
+
+    def _is_own_tool(self, tool: object) -> bool:
+        return as_object(tool).get("name") in self._own
 
     def _remove_own_tools(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The API repeats the list of tools."""
         response = value.get("response", value)
         if isinstance(response, dict) and isinstance(response.get("tools"), list):
-            response["tools"] = [tool for tool in response["tools"] if as_object(tool).get("name") not in self._own]
+            response["tools"] = [tool for tool in response["tools"] if not self._is_own_tool(tool)]
         return value
 
 
