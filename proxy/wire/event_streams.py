@@ -325,7 +325,7 @@ def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | No
         return as_error(value), True
     if may_be_flat and "error" not in value and value.get("type") == "error":
         return as_error(value), data is None
-    if "error" in value and "choices" not in value:
+    if value.get("error") and "choices" not in value:
         return as_error(value["error"]), data is None
     return None, False
 

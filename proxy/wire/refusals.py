@@ -276,14 +276,24 @@ def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
     return "\n".join(_iterate_sentences(_parse_json(text))).lower()[:4_096]
 
 
+_ERROR_MEMBER = b'{"error":'
+_NO_ERROR = (b"null", b"false", b'""', b"{}")
+
+
 def begins_as_error(body: bytes | bytearray) -> bool:
     """Of an answer with status 200. White space, which keeps clients alive, does not count."""
-    return _compact_beginning(body).startswith((b'{"error"', b'{"object":"error"'))
+    start = _compact_beginning(body)
+    if start.startswith(_ERROR_MEMBER):
+        return not start.startswith(_NO_ERROR, len(_ERROR_MEMBER))
+    return start.startswith(b'{"object":"error"')
 
 
 def may_begin_as_error(body: bytes | bytearray) -> bool:
     start = _compact_beginning(body)
-    is_cut = bool(start) and (b'{"error"'.startswith(start) or b'{"object":"error"'.startswith(start))
+    if not start:
+        return False
+    beginnings = (b'{"object":"error"', *(_ERROR_MEMBER + value for value in _NO_ERROR))
+    is_cut = any(beginning.startswith(start) and beginning != start for beginning in beginnings)
     return is_cut or begins_as_error(body)
 
 

@@ -24,7 +24,7 @@ USUAL_CALLS = {"left alone": 200, "applied": 1_200, "created": 21_000}
 MOST_CALLS_APPLIED = 2_100
 """Once between two blocks, the view is divided into groups for the first time."""
 NAMES_PER_RESULT = 90
-BEFORE_BYTES, MOST_BYTES = 85_000, 115_000
+BEFORE_BYTES, MOST_BYTES = 80_000, 115_000
 
 
 class CallCounter:

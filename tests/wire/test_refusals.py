@@ -7,6 +7,7 @@ import time
 import pytest
 
 from proxy.path.actions import Refusal
+from proxy.wire.event_streams import find_line_error
 from proxy.wire.refusals import BODY_MAX_BYTES, begins_as_error, classify, may_begin_as_error
 from proxy.wire.token_counts import says_truncated
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
@@ -58,6 +59,15 @@ def test_an_error_of_status_200_is_known_behind_white_space():
     assert begins_as_error(body)
     assert may_begin_as_error(body)
     assert kind(classify(200, (), body)) == "input"
+
+
+@pytest.mark.parametrize("value", ["null", "false", '""', "{}"])
+def test_an_answer_with_an_empty_error_member_is_an_answer(value):
+    body = b'{"error" : %b, "choices": []}' % value.encode()
+    assert not begins_as_error(body)
+    assert not may_begin_as_error(body)
+    assert all(map(may_begin_as_error, (body[:stop] for stop in range(1, 12))))
+    assert find_line_error(b"data: " + body.replace(b"choices", b"items"), may_be_flat=True) == (None, False)
 
 
 @pytest.mark.parametrize(("meant", "sentence"), TUNED)

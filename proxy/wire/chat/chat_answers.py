@@ -73,7 +73,7 @@ class ChatRounds(Rounds):
 
     def _show(self, event: bytes) -> bytes:
         chunk = read_event(event)
-        if chunk is None or "error" in chunk:
+        if chunk is None or chunk.get("error"):
             if self._waits and b"[DONE]" in event:
                 return b""
             return event
