@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from proxy.history.rereads import PROMISE, is_pointer
+from proxy.history.rereads import PROMISE, find_pointer_end
 from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.errands.plan import make_workspace
 from tests.end_to_end.agents.model import body_of, is_chat, render, texts, tokens_of
@@ -105,7 +105,7 @@ def holds_text(result: str, text: str) -> bool:
 async def test_by_itself_it_answers_with_the_text_or_with_words_that_are_known(agent: Agent, direct_reading: Reading):
     assert len(direct_reading.results) == len(PLAN), direct_reading.printed[-2000:]
     assert holds_text(direct_reading.results[0], direct_reading.text)
-    assert is_pointer(direct_reading.second) == (agent is POINTING)
+    assert (find_pointer_end(direct_reading.second) is not None) == (agent is POINTING)
     assert agent is POINTING or holds_text(direct_reading.second, direct_reading.text)
     assert PROMISE in direct_reading.edited
 
