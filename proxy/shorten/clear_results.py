@@ -148,7 +148,7 @@ class DedupArrivals(Struct, frozen=True):
             return draft
         copies = dict[int, Message]()
         first = dict[bytes, Message]()
-        for message in (*filter(self._is_long, draft.before), *filter(draft.free, long_results)):
+        for message in (*filter(self._is_long, draft.before), *long_results):
             copy = first.setdefault(remove_wrapping(message.content), message)
             if copy is not message:
                 copies[id(message)] = copy

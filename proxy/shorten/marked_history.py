@@ -70,8 +70,11 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
                 return frozenset((place,))
         return frozenset()
 
-    def find_documents(self, window: int | None) -> frozenset[int]:
-        """The starts of documents that take no more than a quarter of the window."""
+    def find_documents(self, view: Iterable[Message], window: int | None) -> frozenset[int]:
+        """The starts of documents that take no more than a quarter of the window.
+
+        Of copies, the first that stands whole in the view is one, and the others are output like any other.
+        """
         if not self.rules.keep_documents:
             return frozenset()
         body, columns = self.body, self.body_columns
@@ -79,11 +82,17 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
         max_bytes = inf
         if window is not None:
             max_bytes = 0.25 * window * BYTES_PER_TOKEN
-        starts = set[int]()
-        for message, reading in zip(body, readings, strict=False):
-            if reading.is_document and len(message.content) <= max_bytes:
-                starts.add(message.start)
-        return frozenset(starts)
+        starts = dict[bytes, int]()
+        for message in view:
+            if message.made == "" and readings[message.start].is_document:
+                starts.setdefault(remove_wrapping(message.content), message.start)
+        standing_contents = {*starts}
+        for message, reading in zip(body, readings, strict=True):
+            if reading.is_document:
+                content = remove_wrapping(message.content)
+                if content not in standing_contents:
+                    starts[content] = message.start
+        return frozenset(start for content, start in starts.items() if len(content) <= max_bytes)
 
     @property
     def short_by(self) -> Reason:
@@ -163,7 +172,7 @@ def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[
             history.request.head + block_view + body[covers:start],
             tail,
             fixed=fixed,
-            documents=history.find_documents(block.window),
+            documents=history.find_documents(block_view + body[covers:], block.window),
             window=block.window,
             count=history.count,
             recalls=recalls,

@@ -275,7 +275,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             wire=self.request.wire,
             forced_tool=self.request.forced_tool,
             fixed=pins.find_fixed(view, self.pinned_passages) | self.find_newest_user_role(),
-            documents=self.find_documents(self.facts.usable_tokens),
+            documents=self.find_documents(view, self.facts.usable_tokens),
             origin=self.body,
             window=self.facts.usable_tokens,
             recalls=self.recalls,

@@ -163,6 +163,30 @@ def test_a_document_that_fills_a_small_window_is_treated_as_output():
     assert not shows(send(12, 4_000), RULE)
 
 
+def test_of_copies_one_stays_whole_and_the_others_point_to_it():
+    worker = Worker(RULES, Facts(usable_tokens=60_000))
+    long_rule = f"{RULE}\n{LINES}"
+    copies = [call("Read", path="AGENTS.md", out=long_rule) for _ in range(20)]
+    for stop in range(1, len(copies) + 1):
+        plan = worker.send(history(user("Deploy as AGENTS.md says."), *copies[:stop])).plan
+        texts = [message.text for message in plan.view if message.is_result]
+        assert texts.count(long_rule) == 1
+        assert all("word for word the same as the result of Read(AGENTS.md)" in text for text in texts[1:])
+    assert plan.action != "created"
+
+
+def test_a_copy_is_whole_again_once_a_fold_has_taken_the_first():
+    rules = replace(RULES, when_full=(), keep=Keep(tokens=500, groups=1))
+    worker = Worker(rules, Facts(usable_tokens=9_000))
+    pieces = [call("Read", path="AGENTS.md", out=f"{RULE}\n{LINES}")]
+    for step in range(30):
+        pieces.append(call("Read", path=f"{step}.py", out=f"{step}\n{LINES}"))
+        pieces.append(call("Read", path="AGENTS.md", out=f"{RULE}\n{LINES}"))
+        plan = worker.send(history(user("Deploy as AGENTS.md says."), *pieces)).plan
+        texts = [message.text for message in plan.view]
+        assert sum("Never skip step 3." in text for text in texts) == 1
+
+
 def test_its_bytes_stay_the_client_s_own_over_the_whole_conversation():
     worker = Worker(RULES, Facts(usable_tokens=60_000))
     for steps in range(4, 30, 3):
