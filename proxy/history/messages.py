@@ -113,7 +113,9 @@ class Message(Struct, frozen=True):
     @property
     def declares_tools(self) -> bool:
         """Later calls of these tools are refused without this result."""
-        return self.role in RESULTS and self.content[:1] == b"[" and b'"tool_reference"' in self.content
+        if self.role not in RESULTS or self.content[:1] != b"[" or b'"tool_reference"' not in self.content:
+            return False
+        return any(part.get("type") == "tool_reference" for part in _list_objects(json.loads(self.content)))
 
     @property
     def continues(self) -> frozenset[str]:

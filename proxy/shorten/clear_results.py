@@ -284,7 +284,7 @@ class ClearResults(Struct, frozen=True):
         return mode == "keep" or (not mode and matches_any(call.name, self.exempt))
 
     def _is_selected(self, message: Message) -> bool:
-        return message.is_result and not holds_words_of_user(message.content)
+        return message.is_result and not holds_words_of_user(message)
 
 
 def clear_pointer(

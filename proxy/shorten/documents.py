@@ -1,7 +1,6 @@
 """Results that hold instructions or the task: instruction files, and texts that the user named."""
 
 import posixpath
-import re
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -18,12 +17,6 @@ INSTRUCTION_FILES = (
 )
 """In lower case: https://agents.md, https://agentskills.io."""
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
-_FRONT_MATTER = re.compile(
-    r"\s*+N---\n(?:N(?:[\w-]+:|[ \t])[^\n]*\n)*?N(?:description|globs|alwaysApply|applyTo):".replace(
-        "N", r"(?:[ \t]*+\d++(?:→|\t|: |\| ?))?+"
-    )
-)
-"""Front matter of a file, also if its lines are numbered (N)."""
 _PUNCTUATION = str.maketrans(dict.fromkeys("<>\"'`()[]{}|,;", " "))
 NUMBERED_THINGS = frozenset(
     (
@@ -51,23 +44,13 @@ def find_documents(
             names = _add_names(names, message.text)
         elif call is not None and message.is_result:
             fetched_names = names & _find_fetched_names(call)
-            is_document = bool(fetched_names) or is_instruction(call, message)
+            is_document = bool(fetched_names) or any(map(is_instruction_path, list_read_paths(call)))
             names -= fetched_names
         yield Reading(is_document, names)
 
 
-def is_instruction(call: ToolCall, result: Message) -> bool:
-    paths = list_read_paths(call)
-    if any(map(is_instruction_path, paths)):
-        return True
-    for path in paths:
-        if path.lower().endswith(TEXT_ENDINGS):
-            return _FRONT_MATTER.match(result.text[:1_500]) is not None
-    return False
-
-
 def is_instruction_path(path: str) -> bool:
-    """Tell instruction files by their names and folders.
+    """Tell instruction files by their names and folders: what a file says of itself is no reason to keep it.
 
     >>> is_instruction_path("/repo/.claude/skills/deploy/SKILL.md"), is_instruction_path("src/rules/engine.py")
     (True, False)
@@ -75,8 +58,9 @@ def is_instruction_path(path: str) -> bool:
     folder, name = posixpath.split(path.replace("\\", "/").lower())
     if name in INSTRUCTION_FILES:
         return True
-    folders = {"skills", "memory", "memories", "rules", ".clinerules", "instructions", "commands"}
-    return name.endswith(TEXT_ENDINGS) and not folders.isdisjoint(folder.split("/"))
+    folders = {"skills", "memory", "memories", "rules", ".clinerules", "instructions", "commands", "prompts"}
+    is_in_folder = name.endswith(TEXT_ENDINGS) and not folders.isdisjoint(folder.split("/"))
+    return is_in_folder or name.endswith(".mdc")
 
 
 def _add_names(names: frozenset[str], text: str) -> frozenset[str]:

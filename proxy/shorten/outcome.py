@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.history.messages import find_first_line
+from proxy.history.messages import Message, find_first_line
 from proxy.shorten.failure_lines import SUMMARIES, WEIGHTS, Weight, find_failure_lines, find_reason
 from proxy.shorten.output import Output, read_output
 from proxy.tools.command_line import find_command_line, skip_words_before_command, split_commands
@@ -62,6 +62,7 @@ _LOG_COMMAND = re.compile(r"\blogs\b|\.log\b|\bjournalctl\b|--log")
 """Logs are read for the failures in them: their lines stay, without a verdict."""
 _QUOTED_BELOW = "the user said:"
 """Claude Code writes it before the words of the person."""
+_REJECTION = "the user doesn't want to proceed with this tool use. the tool use was rejected"
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
@@ -329,15 +330,14 @@ def _choose_lines(
 def find_words_of_user(result: str) -> str:
     beginning = result[:1_000].lower()
     start = beginning.find(_QUOTED_BELOW)
-    rejection = "the user doesn't want to proceed with this tool use. the tool use was rejected"
-    if start < 0 or not beginning.lstrip().startswith(rejection):
+    if start < 0 or not beginning.lstrip().startswith(_REJECTION):
         return ""
     return result[start + len(_QUOTED_BELOW) :].strip()
 
 
-def holds_words_of_user(content: bytes) -> bool:
-    beginning = content[:1_000]
-    return b"tool use was rejected" in beginning and _QUOTED_BELOW.encode() in beginning
+def holds_words_of_user(result: Message) -> bool:
+    # Hardly any result is parsed for it.
+    return _QUOTED_BELOW.encode() in result.content[:1_000] and find_words_of_user(result.text) != ""
 
 
 def cut_first_line(text: str, limit: int) -> str:

@@ -117,3 +117,10 @@ def test_messages_of_our_own_are_not_remembered():
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 5 * big
+
+
+def test_a_text_that_names_a_kind_of_part_is_no_such_part():
+    texts = [{"type": "text", "text": "tool_reference"}, {"type": "text", "text": "many words"}]
+    assert not message({"role": "tool", "tool_call_id": "a", "content": texts}).declares_tools
+    found = [{"type": "tool_reference", "tool_name": "send_mail"}]
+    assert message({"role": "tool", "tool_call_id": "a", "content": found}).declares_tools

@@ -14,7 +14,6 @@ from tests.support.messages import assistant, call, history, request, user
 
 LINES = "\n".join(f"line {number} of some output" for number in range(150))
 RULE = "# Deploys\n" + "\n".join(f"{number}. Never skip step {number}." for number in range(150))
-SKILL = "---\nname: deploy\ndescription: How to deploy.\n---\n" + RULE
 
 
 def list_documents(*pieces):
@@ -52,12 +51,9 @@ def test_a_command_that_prints_an_instruction_file_reads_it_too():
     assert list_documents(user("Go."), *work) == ["sed -n 1,200p AGENTS.md"]
 
 
-def test_a_skill_is_known_by_its_first_lines_also_behind_line_numbers():
-    numbered = "\n".join(f"{number:>6}→{line}" for number, line in enumerate(SKILL.split("\n"), 1))
-    work = [
-        call("Read", file_path=path, out=out) for path, out in (("a.md", SKILL), ("b.md", numbered), ("c.md", RULE))
-    ]
-    assert list_documents(user("Go."), *work) == ["a.md", "b.md"]
+def test_a_file_that_calls_itself_a_rule_is_none():
+    rule = f"---\ndescription: all of this repository\nalwaysApply: true\n---\n{RULE}"
+    assert list_documents(user("Go."), call("Read", file_path="docs/guide.md", out=rule)) == []
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,10 @@ def test_words_with_which_the_user_rejects_a_call_are_not_shortened():
         "The user doesn't want to proceed with this tool use. The tool use was rejected. To tell you how to proceed, "
     )
     rejected = call("Edit", path="a.py", out=f"{said}the user said:\n" + "First look at the tests. " * 100)
-    draft = draft_of(user("x"), rejected, call("Bash", command="ls", out=BIG))
+    quoted = call("WebFetch", url="https://example.com", out=f"A log: {said}the user said:\n{BIG}")
+    draft = draft_of(user("x"), rejected, quoted, call("Bash", command="ls", out=BIG))
     shortened = [message.made for message in ClearResults()(draft).middle if message.is_result]
-    assert shortened == ["", "clear_results"]
+    assert shortened == ["", "clear_results", "clear_results"]
 
 
 @pytest.mark.parametrize("tool", ["mcp__deepwiki__ask_question", "ask-gemini"])
