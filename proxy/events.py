@@ -73,6 +73,13 @@ class WindowUnknown(Event, frozen=True):
     policy: str
 
 
+class ClientRewrites(Event, frozen=True):
+    """A client shortens its own results at every turn. Once for each conversation and worker."""
+
+    conversation: str
+    model: str
+
+
 class InternalFault(Event, frozen=True):
     """`where` is file and line, never a value."""
 

@@ -130,6 +130,8 @@ class Context(Struct, frozen=True):
     answer_has_begun: bool = False
     locate_originals: Callable[[Identity], str] = lambda _: ""
     """Empty if none are kept."""
+    sees_rewrites: Callable[[Identity], bool] = lambda _: False
+    """Whether the client shortens its own results at every turn. Only reported."""
     name: str = ""
     upstream: str = ""
     counter: str = ""
@@ -162,6 +164,7 @@ class Conversation(Struct, frozen=True):
     memory: Memory
     identity: Identity | None = None
     """None: the history is below every threshold, and nothing is remembered of it."""
+    client_rewrites: bool = False
 
     @classmethod
     def of(cls, context: Context) -> "Conversation":
@@ -185,10 +188,6 @@ class Conversation(Struct, frozen=True):
     def is_observed(self) -> bool:
         """Return True if the block is only tried out, and stored apart from those in force."""
         return self.observes and (self.memory.observed or self.memory.block is None)
-
-    @property
-    def leaves_to_provider(self) -> bool:
-        return self.context.provider_compacts and self.context.mode != "force"
 
     @property
     def count(self) -> Count:
@@ -311,7 +310,7 @@ class Conversation(Struct, frozen=True):
             rules = self.rules
             is_in_force = memory.block is not None and not memory.observed
             # While observing, a block in force stays, and no other follows it.
-            if (self.observes and is_in_force) or self.leaves_to_provider:
+            if (self.observes and is_in_force) or self.context.provider_compacts:
                 rules = replace(rules, new_blocks=False)
         return ConversationState.of(
             self.context.request,
@@ -329,8 +328,10 @@ class Conversation(Struct, frozen=True):
         reason: Reason = ""
         if self.context.is_halted:
             reason = "switched-off"
-        elif self.leaves_to_provider:
+        elif self.context.provider_compacts:
             reason = "provider-compacts"
+        elif self.client_rewrites:
+            reason = "client-rewrites"
         elif is_blind and is_large:
             reason = "window-unknown"
         return Decision(outcome, reason)
@@ -344,8 +345,10 @@ class Conversation(Struct, frozen=True):
             reason = "switched-off"
         elif self._ignores_focus(plan):
             reason = "focus-unused"
-        elif not reason and self.leaves_to_provider:
+        elif not reason and self.context.provider_compacts:
             reason = "provider-compacts"
+        elif not reason and self.client_rewrites:
+            reason = "client-rewrites"
         elif not reason and not self.window.is_known:
             reason = "window-unknown"
         return Decision(

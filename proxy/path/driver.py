@@ -155,8 +155,11 @@ class RequestDriver:
             outgoing = await self._write(action.forwarding)
             if outgoing.call.body != earlier:
                 self._sent_body = outgoing.call.body
-                if earlier is None and action.forwarding.decision.reason == "window-unknown":
+                reason = action.forwarding.decision.reason
+                if earlier is None and reason == "window-unknown":
                     self.performer.warn_of_unknown_window()
+                elif earlier is None and reason == "client-rewrites":
+                    self.performer.warn_of_rewrites()
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)
 

@@ -67,6 +67,7 @@ class ActionPerformer:
         self.kept: SubmittedHistory | None = None
         self.sent_body: bytes = request.source
         """The body of the request as it was sent last, without cache marks."""
+        self._identity: Identity | None = None
         self.has_left = False
         """If so, a thread that works for the client stops."""
         self.policy = policy
@@ -109,6 +110,7 @@ class ActionPerformer:
             go_on=self._check_client,
             recall_tool=recall_tool,
         )
+        asks_provider = request.provider_compacts or self._call.path == ApiPath.RESPONSES_COMPACT
         lacks_usage = request.stream and not request.asks_usage and self.scope not in services.usage_refusals
         return Context(
             request=request,
@@ -120,6 +122,7 @@ class ActionPerformer:
             insists=options.is_by_name,
             answer_has_begun=focus is not None,
             locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
+            sees_rewrites=self._watch_results,
             name=options.conversation,
             upstream=self._client.settings.base_url,
             counter=profile.counter,
@@ -135,12 +138,16 @@ class ActionPerformer:
                 without_originals=policy.without_originals,
             ),
             may_ask_usage=lacks_usage,
-            provider_compacts=request.provider_compacts or self._call.path == ApiPath.RESPONSES_COMPACT,
+            provider_compacts=mode != "force" and asks_provider,
             recounts=policy.recount == "probe",
             wait_seconds=policy.summary.wait,
             summary_seconds=policy.summary.seconds,
             read_block=partial(services.blocks.read, self.scope.caller),
         )
+
+    def _watch_results(self, identity: Identity) -> bool:
+        self._identity = identity
+        return self._services.result_watch.sees_rewrites(identity, self._request)
 
     def _check_client(self) -> None:
         if self.has_left:
@@ -258,6 +265,12 @@ class ActionPerformer:
         requests = self._services.warning_counts.count(f"window {upstream} {model}")
         if requests == 2:  # noqa: PLR2004 (the second)
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
+
+    def warn_of_rewrites(self) -> None:
+        """Once for each conversation."""
+        conversation = self._identity.conversation if self._identity is not None else ""
+        if self._services.warning_counts.count(f"rewrites {conversation}") == 1:
+            self._services.emit(events.ClientRewrites(conversation, self._request.model[:MODEL_MAX_CHARS]))
 
     def _announce_beginning(self, action: actions.BeginCompaction) -> None:
         identity = action.conversation.identified

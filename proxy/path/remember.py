@@ -124,7 +124,8 @@ def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
     context = conversation.context
     owner: Owner = yield Identify()
     identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
-    conversation = yield from _look_up(_fill_pointer(replace(conversation, identity=identity)), size)
+    conversation = replace(conversation, identity=identity, client_rewrites=context.sees_rewrites(identity))
+    conversation = yield from _look_up(_fill_pointer(conversation), size)
     memory = conversation.memory
     if memory.answered:
         yield NoteLocalWindow(memory.window)
@@ -449,7 +450,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     conversation, plan = get_plan(forwarding)
     facts = conversation.gather_facts(can_summarize=True)
     size = _find_size(conversation, plan, last.anchor.tokens)
-    if conversation.leaves_to_provider or not planning.is_near_limit(size, conversation.rules, facts):
+    if conversation.context.provider_compacts or not planning.is_near_limit(size, conversation.rules, facts):
         return
     if _was_planned(conversation, last.anchor, facts) or not (yield CanSummarize(conversation)):
         return

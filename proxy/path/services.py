@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
@@ -301,6 +301,71 @@ class WarningCounts:
         return number
 
 
+REWRITES_MIN = 3
+"""Requests in a row that shorten results. A client's own compaction does so once."""
+
+
+class LastSeen(Struct):
+    """The newest request of a conversation."""
+
+    link: bytes
+    """Of its newest message."""
+    count: int
+    """Of its links."""
+    sizes: Mapping[str, int] = {}
+    """Bytes of each result by the id of its call; empty if the request continued the one before it."""
+    rewrites: int = 0
+    """Requests in a row that have shortened results."""
+
+
+def _has_shortened(before: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
+    """Two conversations that begin alike may use the same ids: then some of their results are longer."""
+    is_shortened = False
+    for call_id, size in sizes.items():
+        earlier_size = before.get(call_id, size)
+        if size > earlier_size:
+            return False
+        is_shortened = is_shortened or size < earlier_size
+    return is_shortened
+
+
+class ResultWatch:
+    """Notices clients that shorten their own results at every turn. Each time the provider's cache ends where they did.
+
+        request 8    call_1: 9 bytes    call_2: 8,000    call_3: 8,000    call_4: 8,000
+        request 9    call_1: 9 bytes    call_2: 9        call_3: 8,000    call_4: 8,000    call_5: 8,000
+
+    This is only reported. It decides nothing, so each worker may know its own requests only.
+    """
+
+    def __init__(self, most_bytes: int = 16 * 1024 * 1024) -> None:
+        self._seen = ByteBoundedCache[tuple[str, bytes], LastSeen](
+            most_bytes,
+            owner_of=lambda key: key[0],
+            weigh=lambda _, seen: 300 + 150 * len(seen.sizes),
+        )
+        self._lock = Lock()
+
+    def sees_rewrites(self, identity: Identity, request: Request) -> bool:
+        """Return True if the client has shortened its own results in this request and in those just before it."""
+        links = identity.links
+        key = identity.tenant, links[:2][-1]
+        with self._lock:
+            seen = self._seen.get(key)
+            if seen is not None and seen.count <= len(links) and links[seen.count - 1] == seen.link:
+                if seen.count < len(links):
+                    seen.link, seen.count, seen.sizes, seen.rewrites = links[-1], len(links), {}, 0
+                return seen.rewrites >= REWRITES_MIN
+            sizes: dict[str, int] = {}
+            rewrites = 0
+            if seen is not None:
+                sizes = {message.answers: len(message.content) for message in request.body if message.is_result}
+                if _has_shortened(seen.sizes, sizes):
+                    rewrites = seen.rewrites + 1
+            self._seen[key] = LastSeen(links[-1], len(links), sizes, rewrites)
+            return rewrites >= REWRITES_MIN
+
+
 class BlockCache:
     """That of a long conversation has a hundred kilobytes and comes back every turn."""
 
@@ -342,6 +407,7 @@ class Services:
         self.profiles = ModelProfiles(self.tokenizers)
         self.known_requests = KnownRequests()
         self.warning_counts = WarningCounts()
+        self.result_watch = ResultWatch()
         self.usage_refusals = UsageRefusals()
 
     async def close(self) -> None:

@@ -24,6 +24,7 @@ Reason = Literal[
     "window-unknown",
     "not-understood",
     "provider-compacts",
+    "client-rewrites",
     "history-elsewhere",
     "whole-history-asked",
 ]

@@ -192,6 +192,11 @@ _LINES: dict[type, Callable[[Any], Line]] = {
         effect="no history is compacted by its size until the upstream refuses one; set `upstreams.window`; "
         "reported once",
     ),
+    events.ClientRewrites: _plain(
+        "warning", "client-rewrites", "conversation", "model",
+        effect="each turn misses the provider's cache, because the client shortens its own results at every turn; "
+        "switch that off in the client (docs/clients.md); reported once",
+    ),
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
     events.InternalFault: _fault,
     events.CompactionStarted: _plain(

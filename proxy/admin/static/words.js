@@ -37,6 +37,7 @@ const REASONS = {
   floor: "nothing more can be removed",
   "switched-off": "compaction is switched off for it",
   "breaker-open": "shortening did not help: it stops until the conversation changes",
+  "client-rewrites": "the client shortens its own results at every turn: switch that off there",
   "window-unknown": "the model's window is unknown: only old results are cleared",
 };
 
@@ -48,6 +49,7 @@ const EVENTS = {
   "compaction-observed": "would be shortened",
   "summary-ended": "summary",
   "breaker-opened": "breaker open",
+  "client-rewrites": "client rewrites",
   "refused-for-size": "too long",
   "shortened-refused": "shortened history refused",
   "prompt-cut-silently": "prompt cut",
