@@ -345,6 +345,9 @@ SHAPES = {
     "a focus": lambda n: Shape(_work(), headers=(("x-compaction", "force"), ("x-compaction-focus", "f" * n))),
     "a conversation's name": lambda n: Shape(_work(), headers=(("x-conversation-id", "c" * n),)),
     "headers": lambda n: Shape(_work(), headers=tuple((f"x-own-{number}", "v") for number in range(n))),
+    "values of a header": lambda n: Shape(
+        _work(), headers=(("anthropic-beta", "b-1," * n), ("x-forwarded-for", "10.0.0.1, " * n))
+    ),
     "a header": lambda n: Shape(_work(), headers=(("x-own", "v" * n), ("cookie", "a=b; " * n))),
     # What only one API has.
     "results of the provider's tools": lambda n: Shape(
@@ -381,6 +384,7 @@ MOST = {
     # The server takes no more: 128 headers, of 64 KiB each.
     "headers": 100,
     "a header": 8_000,
+    "values of a header": 6_000,
     "a focus": 30_000,
     "a conversation's name": 30_000,
     # In a longer message no command is looked for.
