@@ -186,11 +186,11 @@ async def test_without_recall_nothing_mentions_the_tool(ask, more):
 
 async def test_sizes_go_by_what_the_first_round_took(ask):
     """The sum of two rounds is no size of a history: another block would be made because of it."""
-    await ask(recalls(messages="3").using(9_000), text_turn("On.").using(9_500), streams=False)
+    await ask(recalls(messages="3").using(4_500), text_turn("On.").using(5_000), streams=False)
     longer = [*WORK, *assistant("On."), *user("And now?")]
     step, _ = await ask(text_turn("Done."), streams=False, messages=longer)
     assert step.compaction == "applied"
-    assert 9_000 <= step.tokens[1] < 9_500
+    assert 4_500 <= step.tokens[1] < 5_000
 
 
 @each_way
