@@ -207,8 +207,11 @@ class Gateway:
             path, query = request.split_target()
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
             # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
-            if path == ApiPath.RESPONSES and "websocket" in (find_header(request.headers, "upgrade") or "").lower():
-                raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
+            if "websocket" in (find_header(request.headers, "upgrade") or "").lower():
+                raise UpgradeRefused(
+                    "WebSockets are not served: send the request by HTTP; a path that takes WebSockets only, such as "
+                    "/v1/realtime, is reached at the API itself"
+                )
             admission = self._admit(request, query, record)
             call = await self._read(request, path, query, admission, record)
             exchange = self._route(call, record)

@@ -31,7 +31,7 @@ from proxy.errors import (
 from proxy.events import RequestFinished
 from proxy.path.gateway import RelayedAnswer
 from proxy.store.contract import MEBIBYTE
-from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
+from proxy.wire.encodings import CODINGS_MAX, DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.event_streams import StreamWatch
 from proxy.wire.http_head import (
     TOO_MANY_HEADERS,
@@ -227,6 +227,11 @@ class ClientRequest:
         return path_below, self._request.raw_path.partition("#")[0].partition("?")[2]
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
+        encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))
+        if encoding and not can_decode(encoding):
+            raise UnsupportedEncoding(
+                f"unsupported Content-Encoding: send gzip, deflate, zstd, br or identity, at most {CODINGS_MAX} of them"
+            )
         max_bytes = int(limits.max_body_mib * MEBIBYTE)
         if (self._request.content_length or 0) > max_bytes:  # before the client is told to continue
             raise _make_too_large(max_bytes)
@@ -242,11 +247,8 @@ class ClientRequest:
             if record.bytes_in > max_bytes:
                 raise _make_too_large(max_bytes)
         body = b"".join(pieces)
-        encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))
         if not encoding:
             return body
-        if not is_known_encoding(encoding):
-            raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
         try:
             return await asyncio.to_thread(decode_body, body, encoding, max_bytes)
         except DecodedTooLarge:

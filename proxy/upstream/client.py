@@ -27,7 +27,7 @@ from proxy.config import Secret, Upstream
 from proxy.errors import BadRequest, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
 from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
-from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
+from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.http_head import (
     ACCOUNT_HEADERS,
     Caller,
@@ -193,7 +193,7 @@ class Reply:
     async def decompress(self, limit: int) -> None:
         """If it is too large or unreadable, it stays as it came."""
         encoding = find_encoding(self.headers)
-        if not encoding or not is_known_encoding(encoding):
+        if not encoding or not can_decode(encoding):
             return
         body = await self.peek(lambda read: len(read) > limit)
         if body is not None and len(body) <= limit:

@@ -79,7 +79,7 @@ class Assembly:
         if self._encoding and body:
             try:
                 body = decode_body(body, self._encoding, self._max_bytes)
-            except (KeyError, DecodedTooLarge, UndecodableBody):
+            except (DecodedTooLarge, UndecodableBody):
                 return NOTHING
         if self._is_stream:
             self._feed_events(body + b"\n\n")

@@ -1,7 +1,8 @@
 """Compressed bodies (RFC 9110, section 8.4), opened under a limit.
 
 A chat request always leaves opened, even if there was nothing to shorten: not every upstream opens what clients
-compress. A small body that grows without end (a bomb) is stopped while it grows.
+compress. A small body that grows without end (a bomb) is stopped while it grows. All codings together may open as many
+bytes as one: layers that store a body cost a client 130 bytes each, and the proxy the whole body.
 """
 
 import sys
@@ -22,6 +23,8 @@ else:
 # Encoders that write in members (bgzip, pigz: RFC 1952, section 2.2) or frames (zstd: RFC 8878, section 3) write some
 # KiB into each. An empty one has 2 to 20 bytes and needs a decompressor, so the number is bounded.
 MEMBERS_MAX = 10_000
+# Clients use one. Two occur if a gateway compresses what a client had compressed.
+CODINGS_MAX = 2
 _PIECE_MAX_BYTES = 64 * 1024
 # Compressed bytes given to a decompressor at once: for every piece that comes out, it copies the unused ones.
 _FEED_BYTES = 512
@@ -32,20 +35,28 @@ class DecodedTooLarge(ValueError):
 
 
 class UndecodableBody(ValueError):
-    """A body in another form than its Content-Encoding says."""
+    """A body in another form than its Content-Encoding says, or in one that nobody here reads."""
 
 
 def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
-    """The last encoding is opened first. KeyError: it is unknown."""
-    for name in reversed(list_codings(encoding)):
-        if name and name != "identity":
-            growth_limit = max(len(body) * 200, 64 * 1024)  # 200 to 1 is far beyond text
-            body = _join_within(_OPENERS[name](body), min(limit, growth_limit))
+    """Open a body. *limit* bounds the sum of the bytes that its codings open."""
+    if not can_decode(encoding):
+        raise UndecodableBody(f"it has an unknown coding, or more than {CODINGS_MAX}")
+    remaining = limit
+    for name in reversed(_list_applied(encoding)):
+        growth_limit = max(len(body) * 200, 64 * 1024)  # 200 to 1 is far beyond text
+        body = _join_within(_OPENERS[name](body), min(remaining, growth_limit))
+        remaining -= len(body)
     return body
 
 
-def is_known_encoding(encoding: str) -> bool:
-    return all(name in _OPENERS or name in ("", "identity") for name in list_codings(encoding))
+def can_decode(encoding: str) -> bool:
+    names = _list_applied(encoding)
+    return len(names) <= CODINGS_MAX and all(name in _OPENERS for name in names)
+
+
+def _list_applied(encoding: str) -> list[str]:
+    return [name for name in list_codings(encoding) if name not in ("", "identity")]
 
 
 def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:

@@ -269,7 +269,7 @@ def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
     """The server's own words in lower case, without a quoted request; None: no error, or not readable."""
     try:
         text = decode_body(body, find_encoding(headers), BODY_MAX_BYTES).decode(errors="replace")
-    except (KeyError, ValueError):
+    except ValueError:
         return None
     if status == 200 and not begins_as_error(text.encode()):  # noqa: PLR2004
         return None

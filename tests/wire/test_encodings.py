@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.encodings import (
+    CODINGS_MAX,
     MEMBERS_MAX,
     DecodedTooLarge,
     UndecodableBody,
+    can_decode,
     decode_body,
-    is_known_encoding,
     zstd,
 )
 from tests.support.cost_growth import assert_grows_in_proportion
@@ -42,8 +43,8 @@ PACKED = sorted(PACKERS.keys() - {"identity"})
 BODIES = st.one_of(st.binary(max_size=2000), st.text(max_size=300).map(str.encode), st.integers(0, 30_000).map(bytes))
 
 
-@given(BODIES, st.lists(st.sampled_from(sorted(PACKERS)), min_size=1, max_size=3))
-def test_every_encoding_and_every_stack_of_them_is_opened(body, names):
+@given(BODIES, st.lists(st.sampled_from(sorted(PACKERS)), min_size=1, max_size=CODINGS_MAX))
+def test_every_encoding_and_every_stack_of_two_is_opened(body, names):
     packed = body
     for name in names:
         packed = PACKERS[name](packed)
@@ -52,13 +53,24 @@ def test_every_encoding_and_every_stack_of_them_is_opened(body, names):
 
 @pytest.mark.parametrize("spelled", ["GZIP", " gzip ", "gzip,", "Identity, gzip"])
 def test_names_of_encodings_may_be_spelled_loosely(spelled):
-    assert is_known_encoding(spelled)
+    assert can_decode(spelled)
     assert decode_body(gzip.compress(b"hello"), spelled, limit=MIB) == b"hello"
 
 
-@pytest.mark.parametrize("name", ["lzma", "aws-chunked", "gzip, lzma", "*"])
-def test_an_unknown_encoding_is_reported_before_reading(name):
-    assert not is_known_encoding(name)
+@pytest.mark.parametrize("name", ["lzma", "aws-chunked", "gzip, lzma", "*", "gzip, gzip, gzip", "gzip," * 13_000])
+def test_an_encoding_that_is_unknown_or_one_too_many_is_reported_before_reading(name):
+    assert not can_decode(name)
+    with pytest.raises(UndecodableBody):
+        decode_body(gzip.compress(b"hello"), name, limit=MIB)
+
+
+@given(st.binary(max_size=4000), st.sampled_from(PACKED), st.sampled_from(PACKED))
+def test_all_codings_together_open_no_more_than_one_may(body, inner, outer):
+    packed = PACKERS[inner](body)
+    opened_bytes = len(packed) + len(body)
+    assert decode_body(PACKERS[outer](packed), f"{inner}, {outer}", limit=opened_bytes) == body
+    with pytest.raises(DecodedTooLarge):
+        decode_body(PACKERS[outer](packed), f"{inner}, {outer}", limit=opened_bytes - 1)
 
 
 def test_deflate_without_its_header_is_opened_too():

@@ -73,11 +73,13 @@ async def test_an_offer_of_http_2_is_passed_over(up, proxy, target):
     assert not {"upgrade", "http2-settings"} & {name.decode().lower() for name, _ in up.requests[0].headers}
 
 
-async def test_a_websocket_is_refused_and_the_request_by_http_is_served(up, proxy):
+@pytest.mark.parametrize("target", ["/v1/responses", "/v1/realtime?model=gpt-realtime", "/v1/live/sessions"])
+async def test_a_websocket_is_refused_and_the_request_by_http_is_served(up, proxy, target):
     wish = {"connection": "Upgrade", "upgrade": "WebSocket", "sec_websocket_version": "13"}
     async with open_line(proxy) as line:
-        await line.write(head_of("/v1/responses", "GET", **wish))
+        await line.write(head_of(target, "GET", **wish))
         assert fault_of(await line.answer())["code"] == "upgrade_refused"
+        assert not up.requests
         await line.write(whole("/v1/responses"))
         assert (await line.answer()).body.data == BODY
 

@@ -50,6 +50,11 @@ REFUSED = {
         413,
         "body_too_large",
     ),
+    "more than two encodings": (
+        asks(content_encoding="gzip, gzip, gzip", content_length="9"),
+        415,
+        "unsupported_encoding",
+    ),
     "an encoding nobody knows": (asks(content_encoding=CANARY, body=b"{}"), 415, "unsupported_encoding"),
     "not in its encoding": (asks(content_encoding="gzip", body=CANARY.encode()), 400, "bad_request"),
     "a target that is too long": (asks("GET", f"/v1/models?key={LONG}"), 431, "headers_too_large"),
