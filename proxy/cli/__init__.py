@@ -11,6 +11,7 @@ serve           `serve`
 configuration   `check` and `explain`
 doctor          `doctor`, and which server an upstream is
 keys            `keys` and `switch`
+operated        the running proxy that `keys` and `switch` act on
 transcripts     `transcripts`
 
 `replay`, `demo` and `compact` are in `proxy/lab/commands`.
@@ -27,7 +28,7 @@ from importlib import import_module
 from typing import TextIO, cast
 
 from proxy import __version__
-from proxy.cli.options import CommandParser
+from proxy.cli.options import CommandFailed, CommandParser, print_error
 from proxy.config import InvalidConfig
 from proxy.telemetry.lines import EscapedOutput
 
@@ -55,6 +56,7 @@ examples:
 environment:
   OPENAI_UPSTREAM             API to forward to, where no file and no --upstream names one
   COMPACTION_PROXY_CONFIG     configuration file, where there is no --config
+  COMPACTION_PROXY_ADMIN_KEY  admin key of the proxy at --url (keys, switch)
   COMPACTION_PROXY_<SETTING>  any setting of proxy.yaml, as COMPACTION_PROXY_LISTEN__PORT
   NO_COLOR                    no colours
 
@@ -87,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         print(f"compaction-proxy {args.command}: output cannot be written: {full.strerror}", file=sys.stderr)  # noqa: T201
         return 1
+    except CommandFailed as failed:
+        return print_error(str(failed))
     except InvalidConfig as invalid:
         for fault in invalid.faults:
             print(fault, file=sys.stderr)  # noqa: T201 (a person reads it)

@@ -1,27 +1,18 @@
 """`keys` and `switch`: team keys; compaction off and on, for a team or for all.
 
 While compaction is off there are no new blocks. Existing ones stay, because the full history may no longer fit the
-window. A change goes into this machine's file, into the copy that replicas share, and into the audit log.
+window. A change goes into this machine's file, into the copy that replicas share, and into the audit log; `operated`
+finds the proxy that obeys it.
 """
 
 import argparse
-import asyncio
-import os
-import pwd
-import sys
 import time
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 
-from proxy import assembly, events
-from proxy.access.records import Change, Records, RegistryUnreadable, synchronize
-from proxy.access.registry import EVERYBODY, Registry, TeamKey, create_team_key, find_public_id
+from proxy.access.registry import EVERYBODY, TeamKey, find_public_id
 from proxy.cli import options
-from proxy.cli.options import add_command, format_table, parse_number, print_error
-from proxy.config import Config
-from proxy.store.contract import StoreUnavailable, ignore
-from proxy.telemetry import audit
+from proxy.cli.operated import format_time, open_operated
+from proxy.cli.options import add_command, format_table, parse_number, print_error, print_note
 from proxy.telemetry.lines import escape_controls
 
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")
@@ -56,14 +47,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     options.add_yes(revoke)
     revoke.set_defaults(run=_revoke)
     for act in (create, listing, revoke):
-        options.add_config_and_state(act)
+        options.add_operated(act)
     switch = add_command(
         commands,
         "switch",
         "turn compaction off or on, for a team or for all, within a second",
-        "switch off --yes",
+        "switch off --config /etc/compaction/proxy.yaml",
         "switch on --team research --yes",
-        "switch show --json",
+        "switch show --url http://127.0.0.1:8800",
     )
     switch.add_argument(
         "to", choices=("off", "on", "show"), help="off: no new blocks, existing ones stay; show: print the switches"
@@ -71,28 +62,24 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     switch.add_argument("--team", default=EVERYBODY, metavar="T", help="only for this team")
     options.add_yes(switch)
     options.add_json(switch)
-    options.add_config_and_state(switch)
+    options.add_operated(switch)
     switch.set_defaults(run=_switch)
 
 
 def _create(args: argparse.Namespace) -> int:
-    config = options.read_config(args)
-    if args.team not in config.teams:
-        teams = ", ".join(config.teams) or "none"
-        return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {teams})")
-    text, key = create_team_key(args.team, time.time(), days=args.days, label=args.label)
-    change_registry(
-        config, lambda registry: registry.with_key(key), "create key", key.id, team=key.team, days=args.days
-    )
+    operated = open_operated(args, to_change=True)
+    text, key = operated.create_key(args.team, args.days, args.label)
     print(text)  # noqa: T201
-    end = _format_time(key.expires) if key.expires else "revoked"
-    print(f"Shown once. Its id is {key.id}; it is valid until {end}.", file=sys.stderr)  # noqa: T201
+    end = format_time(key.expires) if key.expires else "revoked"
+    print_note(f"Shown once. Its id is {key.id}; it is valid until {end}.")
+    print_note(operated.describe())
     return 0
 
 
 def _list(args: argparse.Namespace) -> int:
-    config = options.read_config(args)
-    keys = sorted(read_registry(config).keys.values(), key=lambda key: (key.team, key.created))
+    operated = open_operated(args, to_change=False)
+    keys = sorted(operated.read_registry().keys.values(), key=lambda key: (key.team, key.created))
+    print_note(operated.describe())
     rows = [_row(key) for key in keys]
     if args.json:
         options.print_json([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
@@ -104,15 +91,16 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    config = options.read_config(args)
+    operated = open_operated(args, to_change=True)
     public = find_public_id(args.id) or args.id
-    key = read_registry(config).keys.get(public)
+    key = operated.read_registry().keys.get(public)
     if key is None:  # not repeated: the argument may be part of a key
         return print_error("unknown key id: `compaction-proxy keys list` shows all")
     if not options.confirm(args, f"revoke key {key.id} of team {key.team} for good"):
         return 1
-    change_registry(config, lambda registry: registry.with_key_revoked(public, time.time()), "revoke key", public)
+    operated.revoke_key(public)
     print(f"Revoked key {public}.")  # noqa: T201
+    print_note(operated.describe())
     return 0
 
 
@@ -124,84 +112,23 @@ def _parse_label(text: str) -> str:
 
 def _row(key: TeamKey) -> tuple[str, ...]:
     state = key.why_invalid(time.time()) or "open"
-    return (key.id, key.team, state, _format_time(key.created), _format_time(key.expires), key.label)
-
-
-def _format_time(seconds: float) -> str:
-    if not seconds:
-        return "never"
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def read_registry(config: Config) -> Registry:
-    records = options.read_records(config)
-    if why := _synchronize(config, records):
-        print_error(f"shared state not reachable, showing what this machine knows: {why}")
-    return records.current
-
-
-def change_registry(config: Config, change: Change, act: str, subject: str, **details: str | float) -> None:
-    records = options.read_records(config)
-    why = _synchronize(config, records)
-    with options.report_registry_faults(records):
-        records.change(change)
-    event = events.AdminActed(_user_name(), "command line", act, subject, "done", tuple(details.items()))
-    audit.AuditFile(Path(config.state.dir), partial(print, file=sys.stderr)).write([audit.render(event)])
-    why = why or _synchronize(config, records)
-    if why:
-        print_error(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")
-
-
-def _synchronize(config: Config, records: Records) -> str:
-    """Return why merging with the shared state failed; empty on success, and if there is none."""
-    if not config.state.url:
-        return ""
-
-    try:
-        asyncio.run(_merge(config, records))
-    except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
-        return str(fault)
-    return ""
-
-
-async def _merge(config: Config, records: Records) -> None:
-    store = assembly.open_store(config, ignore)  # the exception says why
-    try:
-        await synchronize(records, store)
-    finally:
-        await store.close()
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
+    return (key.id, key.team, state, format_time(key.created), format_time(key.expires), key.label)
 
 
 def _switch(args: argparse.Namespace) -> int:
-    config = options.read_config(args)
-    if args.team and not config.knows_team(args.team):
-        return print_error(f"unknown team {args.team!r} (known: {', '.join(config.teams) or 'none'})")
+    operated = open_operated(args, to_change=args.to != "show")
     if args.to != "show":
-        turn_on = args.to == "on"
         if not options.confirm(args, f"turn compaction {args.to} for {args.team or 'all teams'}"):
             return 1
-        change_registry(
-            config,
-            lambda registry: registry.with_switch(args.team, on=turn_on, now=time.time()),
-            f"switch {args.to}",
-            args.team or "everybody",
-        )
-    registry = read_registry(config)
-    teams = dict.fromkeys((EVERYBODY, *config.teams, *registry.switches))
+        operated.set_switch(args.team, on=args.to == "on")
+    registry = operated.read_registry()
+    print_note(operated.describe())
     states = {}
-    for team in teams:
-        is_on = not registry.is_halted(team)
-        name = team or "all teams"
-        states[name] = is_on
-        if not args.json:
-            print(f"{name}: {'on' if is_on else 'off'}")  # noqa: T201
+    for team in dict.fromkeys((EVERYBODY, *operated.list_teams(), *registry.switches)):
+        states[team or "all teams"] = not registry.is_halted(team)
     if args.json:
         options.print_json(states)
+        return 0
+    for name, is_on in states.items():
+        print(f"{name}: {'on' if is_on else 'off'}")  # noqa: T201
     return 0

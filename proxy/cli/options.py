@@ -22,6 +22,11 @@ from proxy.wire.http_head import Headers
 Place = tuple[str | int, ...]
 CONFIG_FILE = "proxy.yaml"
 CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
+ADMIN_KEY_VARIABLE = "COMPACTION_PROXY_ADMIN_KEY"
+
+
+class CommandFailed(Exception):
+    """A command cannot do what it was asked to do. The text says why, and what to do."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -102,7 +107,14 @@ def add_config_and_state(parser: argparse.ArgumentParser) -> None:
 
 
 def add_state(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", metavar="DIR", help="folder for blocks, transcripts and keys (default ./state)")
+    help_text = "folder for blocks, transcripts and keys (default: as configured, or `state` beside the file)"
+    parser.add_argument("--state", metavar="DIR", help=help_text)
+
+
+def add_operated(parser: argparse.ArgumentParser) -> None:
+    add_config_and_state(parser)
+    help_text = f"address of a running proxy, in place of --config and --state; its admin key in {ADMIN_KEY_VARIABLE}"
+    parser.add_argument("--url", metavar="URL", help=help_text)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -152,8 +164,13 @@ def load_configuration(
 
 def read_environ() -> dict[str, str]:
     environ = dict(os.environ)  # noqa: TID251 (the one place)
-    environ.pop(CONFIG_VARIABLE, None)
+    for name in (CONFIG_VARIABLE, ADMIN_KEY_VARIABLE):  # these are no settings
+        environ.pop(name, None)
     return environ
+
+
+def read_admin_key() -> str:
+    return os.environ.get(ADMIN_KEY_VARIABLE, "").strip()  # noqa: TID251 (the one place)
 
 
 def read_config(args: argparse.Namespace) -> Config:
@@ -199,8 +216,12 @@ def describe_fault(fault: Exception) -> str:
 
 
 def print_error(why: str) -> int:
-    print(why, file=sys.stderr)  # noqa: T201 (for a person)
+    print_note(why)
     return 1
+
+
+def print_note(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 (for a person)
 
 
 def is_anthropic(settings: Upstream) -> bool:

@@ -3,6 +3,7 @@
 import argparse
 import errno
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 from proxy import __version__, assembly
@@ -12,6 +13,7 @@ from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Listen, Loaded, load
 from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
+from proxy.server.running import announce
 from proxy.server.worker import make_url
 from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
@@ -66,15 +68,18 @@ def run(args: argparse.Namespace) -> int:
         sock = supervisor.reserve_port(config)
     except OSError as fault:
         return print_error(_explain_no_listener(config, fault))
-    try:
-        # Blocks, originals and keys in it are for this user only.
-        Path(config.state.dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh_key = create_admin_key(config)
-    except OSError as fault:
-        sock.close()
-        return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
-    _welcome(config, make_url(config, sock), fresh_key, file)
-    return supervisor.serve(source, config, registry, sock)
+    url, folder = make_url(config, sock), Path(config.state.dir)
+    with ExitStack() as stack:
+        try:
+            # Blocks, originals and keys in it are for this user only.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh_key = create_admin_key(config)
+            stack.enter_context(announce(folder, url))
+        except OSError as fault:
+            sock.close()
+            return print_error(f"cannot keep state in {folder}: {fault.strerror}; choose another with --state")
+        _welcome(config, url, fresh_key, file)
+        return supervisor.serve(source, config, registry, sock)
 
 
 def _explain_no_listener(config: Config, fault: OSError) -> str:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +19,8 @@ from proxy import assembly
 from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.options import add_command, format_bytes, format_count, format_table
+from proxy.cli.operated import find_state_folder, list_running, name_running
+from proxy.cli.options import CommandFailed, add_command, format_bytes, format_count, format_table, print_note
 from proxy.config import Config
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
@@ -33,10 +35,6 @@ _WIDTH_CHARACTERS = 120
 SHORT_CHARACTERS = 16
 
 
-class NotFoundError(Exception):
-    """No such conversation; the text says which there are."""
-
-
 class TranscriptSource(Struct, frozen=True):
     config: Config
     archive: Archive
@@ -49,11 +47,11 @@ class TranscriptSource(Struct, frozen=True):
             return read_transcript(matches[0])
         if len({conversation.name for conversation in matches}) == 1:
             tenants = ", ".join(conversation.tenant for conversation in matches)
-            raise NotFoundError(f"several tenants have a conversation {name!r}: {tenants}; write TENANT/{name}")
+            raise CommandFailed(f"several tenants have a conversation {name!r}: {tenants}; write TENANT/{name}")
         problem = "there is no conversation"
         if matches:
             problem = f"{len(matches)} conversations begin with"
-        raise NotFoundError(f"{problem} {name!r} in {self.archive.location}; `transcripts list` shows all")
+        raise CommandFailed(f"{problem} {name!r} in {self.archive.location}; `transcripts list` shows all")
 
     def read_blocks(self, tenant: str, links: Iterable[str]) -> list[bytes]:
         """Return the blocks that are stored for these links, in their order."""
@@ -165,17 +163,31 @@ def _add(
 ) -> argparse.ArgumentParser:
     def run(args: argparse.Namespace) -> int:
         config = options.read_config(args)
+        _describe_source(config)
         try:
             return act(TranscriptSource(config, assembly.open_archive(config)), args)
         except BrokenPipeError:
             raise
-        except (NotFoundError, OSError) as fault:
+        except OSError as fault:
             return options.print_error(options.describe_fault(fault))
 
     parser = add_command(acts, name, summary, *examples)
     options.add_config_and_state(parser)
     parser.set_defaults(run=run)
     return parser
+
+
+def _describe_source(config: Config) -> None:
+    """Say on standard error whether a proxy writes here. CommandFailed: there is no such folder."""
+    if config.transcripts.is_remote:
+        return
+    folder = Path(config.state.dir).absolute()
+    if not config.originals.is_dir():
+        find_state_folder(config.state.dir)
+    if running := list_running(folder):
+        print_note(f"{config.originals.absolute()} is in use by {name_running(running)}")
+    else:
+        print_note(f"no proxy uses {folder} now")
 
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
@@ -263,7 +275,7 @@ def _make_finder(args: argparse.Namespace) -> Finder:
     try:
         return find_pattern(re.compile(args.text, re.IGNORECASE))
     except re.error as fault:
-        raise NotFoundError(f"not a regular expression: {fault}") from None
+        raise CommandFailed(f"not a regular expression: {fault}") from None
 
 
 def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
@@ -289,7 +301,7 @@ def _choose_model(transcript: Transcript, model: str | None) -> str:
     for answer in reversed(transcript.answers):
         if answer.model:
             return answer.model
-    raise NotFoundError("no answer names the model: add --model M")
+    raise CommandFailed("no answer names the model: add --model M")
 
 
 def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
@@ -324,7 +336,7 @@ def _pick_leaf(transcript: Transcript, prefix: str) -> str:
     if prefix:
         leaves = [link for link in transcript.messages if link.startswith(prefix)]
     if len(leaves) != 1:
-        raise NotFoundError(f"{len(leaves)} messages of {transcript.saved.short_name} begin with {prefix!r}")
+        raise CommandFailed(f"{len(leaves)} messages of {transcript.saved.short_name} begin with {prefix!r}")
     return leaves[0]
 
 
@@ -337,4 +349,4 @@ def _find_view(source: TranscriptSource, transcript: Transcript, path: list[Mess
         view = show_with_block(request, links_of(path), block, Rules())
         if view.block is not None:
             return view
-    raise NotFoundError(f"no block is stored for {transcript.saved.short_name}: the model saw what was sent")
+    raise CommandFailed(f"no block is stored for {transcript.saved.short_name}: the model saw what was sent")

@@ -5,6 +5,7 @@
    `Loaded.origins` remembers who set each value.
 3. Validate. Each fault gets the origin of its value (`faults`). Contradictions are reported once every setting is
    valid by itself.
+4. Folders that the file names are relative to the file: every command finds those of the running proxy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from proxy.config.faults import Fault, InvalidConfig, Place, describe_errors, parse_place
 from proxy.config.policies import shipped_policies
-from proxy.config.settings import Config, Upstream
+from proxy.config.settings import BUCKET_URL, Config, Upstream
 from proxy.config.values import ConfigModel
 from proxy.config.yaml_file import FileContent, parse_variable, read_file
 
@@ -59,10 +60,45 @@ def load(
             if origin == "default":
                 origin = _find_origin_below(content.origins, place) or str(file or "configuration")
             faults.append(Fault(".".join(map(str, place)), origin, message))
+    if file is not None and not faults:
+        try:
+            config = _place_folders(config, content.origins, file)
+        except InvalidConfig as invalid:
+            faults += invalid.faults
     if faults:
         order = [*content.origins.values(), *(fault.origin for fault in faults)]  # lines, variables, options
         raise InvalidConfig(sorted(faults, key=lambda fault: order.index(fault.origin)))
     return Loaded(config, content.origins, has_file_settings)
+
+
+def _place_folders(config: Config, origins: Mapping[Place, str], file: Path) -> Config:
+    """Return the configuration with its folders relative to the file, unless a variable or an option names them."""
+    parent = file.absolute().parent
+    if file.is_relative_to("/dev"):  # standard input
+        parent = Path()
+    groups: dict[str, ConfigModel] = {}
+    faults = []
+    for name, group, setting in (
+        ("state", config.state, config.state.dir),
+        ("transcripts", config.transcripts, config.transcripts.dir),
+    ):
+        origin = _find_origin(origins, (name, "dir"))
+        is_of_file = "dir" not in group.model_fields_set or origin.startswith(f"{file}:")
+        if not setting or not is_of_file or BUCKET_URL.match(setting):
+            continue
+        folder = parent / setting
+        # Up to version 0.3 it was relative to the working directory. Without the old state no team key is valid.
+        former_folder = Path(setting).absolute()
+        if former_folder.is_dir() and not folder.exists():
+            why = (
+                f"is relative to this file now, and there is no {folder}: move {former_folder} there, or write its "
+                "whole path here; to begin without it, make the new folder"
+            )
+            faults.append(Fault(f"{name}.dir", str(file), why))
+        groups[name] = group.model_copy(update={"dir": str(folder)})
+    if faults:
+        raise InvalidConfig(faults)
+    return config.model_copy(update=groups)
 
 
 def _list_overrides(

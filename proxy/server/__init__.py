@@ -19,4 +19,5 @@ worker        one process, from its parts to the end of its drain; periodic jobs
 listeners     everything in a worker that listens to events; exceptions that asyncio caught
 config_watch  changes without a restart: configuration, keys, switches, certificates; upstreams that loop
 supervisor    several workers on one port
+running       which proxies use a state folder, for commands
 """

@@ -4,6 +4,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.config.defaults import as_yaml
+from proxy.server.running import announce
 
 
 @pytest.fixture
@@ -54,7 +55,8 @@ def test_commands_that_use_no_secret_need_none(tmp_path, capsys, command):
         "teams: {red: {upstream: default, key: env:UPKEY}}\n"
         "admin: {key: env:UPKEY}\n"
     )
-    state = [] if command == ["explain"] else ["--state", str(tmp_path / "state")]
-    assert main([*command, "--config", str(tmp_path / "proxy.yaml"), *state]) == 0
+    (tmp_path / "state").mkdir()
+    with announce(tmp_path / "state", "http://127.0.0.1:8800"):
+        assert main([*command, "--config", str(tmp_path / "proxy.yaml")]) == 0
     assert main(["check", str(tmp_path / "proxy.yaml")]) == 1
     assert "variable UPKEY is empty or missing" in capsys.readouterr().err

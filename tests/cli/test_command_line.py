@@ -14,6 +14,7 @@ from proxy import events
 from proxy.__main__ import main as entry_point
 from proxy.cli import COMMANDS, build_parser, main
 from proxy.lifetime import INTERRUPTED_STATUS
+from proxy.server.running import announce
 from proxy.telemetry import log
 from tests.support.commands import run_command
 from tests.support.messages import user
@@ -57,7 +58,8 @@ def test_the_help_of_a_command_has_examples_that_parse(capsys, command):
 
 
 @pytest.mark.parametrize("words", ["check", "explain", "switch show", "keys list", "transcripts list"])
-def test_commands_that_print_a_table_print_json_too(capsys, words):
+def test_commands_that_print_a_table_print_json_too(capsys, folder, words):
+    (folder / "state").mkdir()
     assert main([*words.split(), "--json"]) == 0
     for line in capsys.readouterr().out.splitlines():
         json.loads(line)
@@ -114,6 +116,7 @@ def test_json_that_is_nested_too_deeply_is_reported(folder):
 
 @pytest.mark.parametrize("words", [("check",), ("explain", "--json"), ("transcripts", "list")])
 def test_a_disk_that_is_full_is_reported(folder, words):
+    (folder / "state").mkdir()
     with Path("/dev/full").open("w") as full:
         ended = run_module(*words, folder=folder, stdout=full)
     assert ended.returncode == 1
@@ -123,11 +126,13 @@ def test_a_disk_that_is_full_is_reported(folder, words):
 
 async def test_a_command_for_every_replica_needs_yes_without_a_terminal(folder):
     (folder / "proxy.yaml").write_text("teams: {red: {}}\n")
-    key = (await run_command("keys", "create", "--team", "red", place=folder)).out.strip()
-    for words in (("switch", "off"), ("keys", "revoke", key)):
-        ended = await run_command(*words, place=folder)
-        assert ended.code == 1
-        assert "--yes" in ended.complaint
+    (folder / "state").mkdir()
+    with announce(folder / "state", "http://127.0.0.1:8800"):
+        key = (await run_command("keys", "create", "--team", "red", place=folder)).out.strip()
+        for words in (("switch", "off"), ("keys", "revoke", key)):
+            ended = await run_command(*words, place=folder)
+            assert ended.code == 1
+            assert "--yes" in ended.complaint
 
 
 def test_ctrl_c_counts_while_modules_are_loaded(monkeypatch):
@@ -157,11 +162,13 @@ def test_the_output_of_a_command_is_read_as_a_file(folder):
 
 
 @pytest.mark.parametrize(("answer", "state"), [("y", "off"), ("n", "on"), ("", "on")])
-def test_it_asks_on_a_terminal(capsys, monkeypatch, answer, state):
+def test_it_asks_on_a_terminal(capsys, monkeypatch, folder, answer, state):
     terminal = io.StringIO(f"{answer}\n")
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stdin", terminal)
-    assert main(["switch", "off"]) == (0 if state == "off" else 1)
+    (folder / "state").mkdir()
+    with announce(folder / "state", "http://127.0.0.1:8800"):
+        assert main(["switch", "off"]) == (0 if state == "off" else 1)
     assert "turn compaction off for all teams on every replica? [y/N]" in capsys.readouterr().err
     main(["switch", "show"])
     assert capsys.readouterr().out == f"all teams: {state}\n"

@@ -12,6 +12,7 @@ from proxy.cli import main
 from proxy.history.chain import compute_chain
 from proxy.history.identity import make_block_key
 from proxy.path.planning import decide
+from proxy.server.running import announce
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
 from proxy.store.contract import SystemClock
@@ -59,12 +60,13 @@ def store(place: Path, promises) -> None:
 
 @pytest.fixture
 def run(capsysbinary, state):
-    """Runs `transcripts …`; answers exit code, what it said, and what it complained of."""
+    """Runs `transcripts …`; answers exit code, what it said, and what it complained of after the note on the folder."""
 
     def act(*words):
         code = main(["transcripts", *words])
         output = capsysbinary.readouterr()
-        return code, output.out.decode(), output.err.decode()
+        complaint = output.err.decode()
+        return code, output.out.decode(), complaint.removeprefix(f"no proxy uses {state} now\n")
 
     return act
 
@@ -90,8 +92,24 @@ def test_the_list_as_json_names_them_in_full(run, state):
 
 
 def test_where_nothing_is_kept_it_says_where_it_looked(run, tmp_path):
-    code, output, _ = run("list", "--state", str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    code, output, note = run("list", "--state", str(tmp_path / "other"))
     assert (code, output) == (0, f"nothing is kept in {tmp_path}/other/originals\n")
+    assert note == f"no proxy uses {tmp_path}/other now\n"
+
+
+def test_a_folder_that_there_is_not_is_a_fault_and_is_not_made(run, tmp_path):
+    code, output, complaint = run("list", "--state", "nowhere")
+    assert (code, output) == (1, "")
+    assert complaint.startswith(f"there is no state folder {tmp_path}/nowhere: name the proxy by --config, --state")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_proxy_that_writes_to_the_folder_is_named(run, state):
+    with announce(state, "http://127.0.0.1:8800"):
+        code, _, note = run("list")
+    assert code == 0
+    assert note.startswith(f"{state}/originals is in use by http://127.0.0.1:8800 since 20")
 
 
 def test_the_folder_of_a_configuration_is_looked_into(run, state, tmp_path):

@@ -2,10 +2,11 @@
 
 import pickle
 import traceback
+from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, InvalidConfig, load
+from proxy.config import Config, InvalidConfig, State, load
 from proxy.config.defaults import as_yaml
 
 CANARY = "sk-canary-3f9a"
@@ -225,7 +226,44 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "listen:\n", "---\n"])
 def test_a_file_that_sets_nothing_is_a_good_one(write_file, text):
-    assert load(write_file(text), {}).config == Config()
+    file = write_file(text)
+    state = State().model_copy(update={"dir": str(file.parent / "state")})
+    assert load(file, {}).config == Config().model_copy(update={"state": state})
+
+
+def test_folders_that_a_file_names_are_relative_to_it(write_file, monkeypatch, tmp_path):
+    file = write_file("state: {dir: mine}\ntranscripts: {dir: ../originals}\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = load(file, {}).config
+    assert config.state.dir == str(file.parent / "mine")
+    assert config.originals.resolve() == (file.parent.parent / "originals").resolve()
+
+
+def test_folders_of_variables_and_options_are_relative_to_the_working_directory(write_file):
+    file = write_file("state: {dir: mine}\ntranscripts: {dir: mine}\n")
+    variables = {"COMPACTION_PROXY_TRANSCRIPTS__DIR": "theirs"}
+    config = load(file, variables, {("state", "dir"): "theirs"}).config
+    assert (config.state.dir, config.originals) == ("theirs", Path("theirs"))
+    assert load(None, {}).config.state.dir == "./state"
+
+
+def test_an_object_store_is_relative_to_nothing(write_file):
+    assert (
+        load(write_file("transcripts: {dir: s3://bucket/prefix}\n"), {}).config.transcripts.dir == "s3://bucket/prefix"
+    )
+
+
+def test_state_where_version_0_3_kept_it_is_not_left_behind_silently(write_file, monkeypatch, tmp_path):
+    """Without the old registry no team key would be valid, and nobody would know why."""
+    file = write_file("teams: {red: {}}\n")
+    (tmp_path / "elsewhere" / "state").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (fault,) = faults(file)
+    assert fault.startswith(f"{file}: state.dir: is relative to this file now")
+    assert f"move {tmp_path}/elsewhere/state there" in fault
+    (file.parent / "state").mkdir()
+    assert load(file, {}).config.state.dir == str(file.parent / "state")
 
 
 def test_no_file_is_needed():

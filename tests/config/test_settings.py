@@ -7,7 +7,7 @@ import pytest
 import trustme
 from pydantic import ValidationError
 
-from proxy.config import Config, InvalidConfig, Upstream, load
+from proxy.config import Config, InvalidConfig, State, Upstream, load
 from proxy.config.defaults import as_yaml, read_descriptions
 from proxy.config.policies import Policy
 from proxy.config.values import ConfigModel
@@ -145,7 +145,7 @@ def test_a_certificate_that_cannot_be_used_is_a_fault_of_the_configuration(pems,
 
 def test_the_shipped_file_is_a_configuration_and_says_what_the_code_says(tmp_path):
     (tmp_path / "proxy.yaml").write_text(as_yaml())
-    loaded = load(tmp_path / "proxy.yaml", {})
+    loaded = load(tmp_path / "proxy.yaml", {}, {("state", "dir"): State().dir})
     assert loaded.config == Config()
 
 

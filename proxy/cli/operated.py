@@ -1,0 +1,215 @@
+"""The proxy that `keys` and `switch` act on: the one that uses a state folder, or the one that answers at `--url`.
+
+A command that changes something fails if no running proxy would obey it: an operator in another folder would otherwise
+read "off" while the proxy goes on.
+"""
+
+import argparse
+import asyncio
+import http.client
+import json
+import os
+import pwd
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from proxy import assembly, events
+from proxy.access.records import Change, RegistryUnreadable, synchronize
+from proxy.access.registry import Registry, Switch, TeamKey, create_team_key
+from proxy.cli import options
+from proxy.cli.options import CommandFailed
+from proxy.server.running import RunningProxy, find_running
+from proxy.store.contract import StoreUnavailable, ignore
+from proxy.telemetry import audit
+
+_TIMEOUT_SECONDS = 10.0
+_OTHER_PLACES = "name the proxy by --config, --state or its address (--url http://127.0.0.1:8800)"
+
+
+def open_operated(args: argparse.Namespace, *, to_change: bool) -> "LocalProxy | RemoteProxy":
+    if not args.url:
+        return LocalProxy(args, to_change=to_change)
+    if args.config or args.state:
+        raise CommandFailed("--url names the proxy: leave out --config and --state")
+    return RemoteProxy(args.url)
+
+
+def find_state_folder(path: str) -> Path:
+    folder = Path(path).absolute()
+    if not folder.is_dir():
+        raise CommandFailed(f"there is no state folder {folder}: {_OTHER_PLACES}")
+    return folder
+
+
+def list_running(folder: Path) -> list[RunningProxy]:
+    try:
+        return find_running(folder)
+    except PermissionError as fault:
+        raise CommandFailed(f"{fault.filename}: not permitted; run this command as the user of the proxy") from None
+
+
+def name_running(proxies: Sequence[RunningProxy]) -> str:
+    return " and ".join(f"{proxy.url} since {format_time(proxy.since)} UTC" for proxy in proxies)
+
+
+def format_time(seconds: float) -> str:
+    if not seconds:
+        return "never"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+class LocalProxy:
+    """The registry of a state folder, merged with the copy that replicas share if there is one."""
+
+    def __init__(self, args: argparse.Namespace, *, to_change: bool) -> None:
+        self._file = options.find_config_file(args)
+        self._config = options.read_config(args)
+        self._folder = find_state_folder(self._config.state.dir)
+        self._running = list_running(self._folder)
+        self._records = options.read_records(self._config)
+        self._fault_of_shared = self._synchronize()
+        if to_change and not self._running and not self._is_shared:
+            raise CommandFailed(
+                f"no proxy uses {self._folder}, so nothing was changed: start one there, or {_OTHER_PLACES}"
+            )
+
+    @property
+    def _is_shared(self) -> bool:
+        return bool(self._config.state.url) and not self._fault_of_shared
+
+    def describe(self) -> str:
+        """Return a sentence on the proxies that obey the registry."""
+        if self._running:
+            sentence = f"in force at {name_running(self._running)} (state in {self._folder})"
+        elif self._is_shared:
+            sentence = f"in force on the replicas that share the state (no proxy uses {self._folder})"
+        else:
+            sentence = f"no proxy uses {self._folder} now"
+        if self._fault_of_shared:
+            why = f"this is what this machine knows, and its proxy passes it on: {self._fault_of_shared}"
+            sentence += f"\nshared state not reachable; {why}"
+        return sentence
+
+    def read_registry(self) -> Registry:
+        return self._records.current
+
+    def list_teams(self) -> list[str]:
+        return list(self._config.teams)
+
+    def create_key(self, team: str, days: float, label: str) -> tuple[str, TeamKey]:
+        if team not in self._config.teams:
+            raise self._refuse_team(team)
+        text, key = create_team_key(team, time.time(), days=days, label=label)
+        self._change(lambda registry: registry.with_key(key), "create key", key.id, team=team, days=days)
+        return text, key
+
+    def revoke_key(self, key_id: str) -> None:
+        self._change(lambda registry: registry.with_key_revoked(key_id, time.time()), "revoke key", key_id)
+
+    def set_switch(self, team: str, *, on: bool) -> None:
+        if team and not self._config.knows_team(team):
+            raise self._refuse_team(team)
+        act = "switch on" if on else "switch off"
+        self._change(lambda registry: registry.with_switch(team, on=on, now=time.time()), act, team or "everybody")
+
+    def _refuse_team(self, team: str) -> CommandFailed:
+        place = f"no file was read: there is no ./{options.CONFIG_FILE}, and no --config"
+        if self._file is not None:
+            place = f"add it to `teams` in {self._file}"
+        known = ", ".join(self._config.teams) or "none"
+        return CommandFailed(f"unknown team {team!r} (known: {known}): {place}")
+
+    def _change(self, change: Change, act: str, subject: str, **details: str | float) -> None:
+        with options.report_registry_faults(self._records):
+            self._records.change(change)
+        event = events.AdminActed(_find_user_name(), "command line", act, subject, "done", tuple(details.items()))
+        audit.AuditFile(self._folder, partial(print, file=sys.stderr)).write([audit.render(event)])
+        self._fault_of_shared = self._fault_of_shared or self._synchronize()
+
+    def _synchronize(self) -> str:
+        """Return why merging with the shared state failed; empty on success, and if there is none."""
+        if not self._config.state.url:
+            return ""
+        try:
+            asyncio.run(self._merge())
+        except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
+            return str(fault)
+        return ""
+
+    async def _merge(self) -> None:
+        store = assembly.open_store(self._config, ignore)  # the exception says why
+        try:
+            await synchronize(self._records, store)
+        finally:
+            await store.close()
+
+
+def _find_user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+class RemoteProxy:
+    """A running proxy, by its admin API. It checks names and rights itself, and writes its own audit log."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        # Below a path such as /v1 the admin key would go to an upstream.
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise CommandFailed(f"{url}: not the address of a proxy; write it as http://127.0.0.1:8800")
+        self._url = f"{parts.scheme}://{parts.netloc}"
+        self._connect: type[http.client.HTTPConnection] = http.client.HTTPConnection
+        if parts.scheme == "https":
+            self._connect = http.client.HTTPSConnection
+        self._host = parts.netloc
+        self._key = options.read_admin_key()
+        if not self._key:
+            raise CommandFailed(f"set {options.ADMIN_KEY_VARIABLE} to the admin key of {self._url}")
+
+    def describe(self) -> str:
+        return f"in force at {self._url}"
+
+    def read_registry(self) -> Registry:
+        keys = {}
+        for row in self._ask("GET", "keys")["keys"]:
+            times = {name: row[name] or 0.0 for name in ("created", "expires", "revoked")}
+            keys[row["id"]] = TeamKey(row["id"], row["team"], digest="", label=row["label"], **times)
+        switches = {row["team"]: Switch(row["on"], row["at"]) for row in self._ask("GET", "switches")["switches"]}
+        return Registry(keys, switches)
+
+    def list_teams(self) -> list[str]:
+        return [team["name"] for team in self._ask("GET", "teams")["teams"]]
+
+    def create_key(self, team: str, days: float, label: str) -> tuple[str, TeamKey]:
+        answer = self._ask("POST", "keys", {"team": team, "days": days, "label": label})
+        told = answer["told"]
+        return answer["key"], TeamKey(told["id"], team, "", told["created"], told["expires"] or 0.0)
+
+    def revoke_key(self, key_id: str) -> None:
+        self._ask("DELETE", f"keys/{key_id}")
+
+    def set_switch(self, team: str, *, on: bool) -> None:
+        self._ask("PUT", "switches", {"team": team, "on": on})
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON of the admin API)
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        try:
+            connection = self._connect(self._host, timeout=_TIMEOUT_SECONDS)
+            connection.request(method, f"/admin/api/{path}", json.dumps(body), headers)
+            answer = connection.getresponse()
+            values = json.loads(answer.read())
+        except (OSError, http.client.HTTPException, ValueError) as fault:
+            raise CommandFailed(f"no proxy answers at {self._url}: {options.describe_fault(fault)}") from None
+        if "error" in values:
+            error = values["error"]
+            reasons = [error["message"], *(fault["message"] for fault in error.get("faults", []))]
+            raise CommandFailed(f"{self._url} refuses: {': '.join(reasons)}")
+        return values
