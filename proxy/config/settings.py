@@ -239,7 +239,8 @@ class State(ConfigModel):
     """State that the proxy keeps between requests and restarts: blocks, usage and windows it has learned."""
 
     dir: str = Field("./state", min_length=1)
-    """Directory for everything that the proxy writes."""
+    """Directory for everything that the proxy writes. A relative one is relative to this file; given by a variable or
+    an option, or without a file, to the working directory."""
     url: Annotated[MaybeSecret, AfterValidator(_check_state_url)] = ""
     """Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0
     (rediss: with TLS), as env:NAME if it holds a password."""
