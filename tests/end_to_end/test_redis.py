@@ -192,14 +192,14 @@ async def test_a_window_reported_by_a_server_counts_for_the_replica_of_the_next_
 async def test_stored_blocks_apply_on_every_replica_and_after_redis_returns(serve, replica_set):
     """A Redis that hangs, or is emptied, is among the troubles of the fleet."""
     key, history, redis = "sk-kill", list(turns(reading(30))), replica_set.redis
-    steps, agents = await take_turns_over_replicas(replica_set, history[11], key), replica_set.agents(key)
+    steps, agents = await take_turns_over_replicas(replica_set, history[9], key), replica_set.agents(key)
     assert compactions(steps)[-REPLICAS:] == ["created", "applied", "applied"], "each replica has seen the block"
     redis.kill()
-    steps += [await agents[turn % REPLICAS].send(history[turn]) for turn in (12, 13, 14)]
+    steps += [await agents[replica].send(history[turn]) for replica, turn in ((1, 10), (2, 11), (0, 11))]
     redis.start()
     await asyncio.sleep(1.5)
-    steps += [await agents[replica].send(history[14]) for replica in (1, 2)]
+    steps += [await agents[replica].send(history[11]) for replica in (1, 2)]
     async with replicas(serve, redis, replica_set.up, 1, fresh=False) as late:
-        steps.append(await late.agents(key)[0].send(history[14]))
+        steps.append(await late.agents(key)[0].send(history[11]))
     assert set(compactions(steps[-6:])) == {"applied"}
     assert all(later.extends(earlier) for earlier, later in pairwise(steps[-7:]))

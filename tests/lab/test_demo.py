@@ -43,7 +43,9 @@ async def test_a_run_is_shortened_and_the_originals_are_where_it_says(environmen
     assert re.search(r"requests over the window +0 ", done.out)
     listing, showing = re.findall(r"compaction-proxy (transcripts .*)", done.out)
     listed, shown = [await run_command(*line.split(), place=ROOT) for line in (f"{listing} --json", showing)]
-    assert (listed.code, listed.complaint) == (shown.code, shown.complaint) == (0, "")
+    assert (listed.code, listed.complaint) == (shown.code, shown.complaint)
+    assert shown.code == 0
+    assert re.fullmatch(r"no proxy uses \S+ now\n", shown.complaint)
     assert json.loads(listed.out)["blocks"] > 0
     assert "seen" in shown.out
 

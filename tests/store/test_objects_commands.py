@@ -105,7 +105,7 @@ def test_the_same_commands_say_the_same(disk_and_bucket, run, words):
     if words[0] == "prune":
         assert run("s3", *words)[1].splitlines()[-1].startswith("0 conversations")  # all of it is new, and stays
     else:
-        assert run("s3", *words) == on_disk
+        assert run("s3", *words)[:2] == on_disk[:2]  # on a disk, a note says whether a proxy uses the folder
 
 
 def test_several_tenants_with_one_conversation_are_separated(disk_and_bucket, run):
