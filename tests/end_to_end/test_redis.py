@@ -195,11 +195,11 @@ async def test_stored_blocks_apply_on_every_replica_and_after_redis_returns(serv
     steps, agents = await take_turns_over_replicas(replica_set, history[9], key), replica_set.agents(key)
     assert compactions(steps)[-REPLICAS:] == ["created", "applied", "applied"], "each replica has seen the block"
     redis.kill()
-    steps += [await agents[replica].send(history[turn]) for replica, turn in ((1, 10), (2, 11), (0, 11))]
+    steps += [await agents[replica].send(history[turn]) for replica, turn in ((1, 10), (2, 10), (0, 10))]
     redis.start()
     await asyncio.sleep(1.5)
-    steps += [await agents[replica].send(history[11]) for replica in (1, 2)]
+    steps += [await agents[replica].send(history[10]) for replica in (1, 2)]
     async with replicas(serve, redis, replica_set.up, 1, fresh=False) as late:
-        steps.append(await late.agents(key)[0].send(history[11]))
+        steps.append(await late.agents(key)[0].send(history[10]))
     assert set(compactions(steps[-6:])) == {"applied"}
     assert all(later.extends(earlier) for earlier, later in pairwise(steps[-7:]))
