@@ -1,4 +1,4 @@
-"""Flame graphs of the proxy at work, one SVG for each kind of work, for docs/flames.
+"""Flame graphs of the proxy at work, one SVG for each kind of work, for build/flames.
 
     pip install py-spy                    # once; it need not be installed for anything else
     make -C bench flames                           # about a minute
@@ -82,7 +82,7 @@ def _sample(command: str, contestant: Contestant, file: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--folder", metavar="DIR", type=Path, default=Path("docs/flames"), help="where they are written"
+        "--folder", metavar="DIR", type=Path, default=Path("build/flames"), help="where they are written"
     )
     args = parser.parse_args()
     beside = Path(sys.executable).with_name("py-spy")

@@ -39,10 +39,8 @@ neither gets those of 10 MB. Ratios carry from machine to machine, times do not.
 - **day**: the requests of whole conversations, first requests and rewrites included. `sample` conversations are
   simulated; `make bench TRACES=DIR` adds a day of those recorded in DIR.
 {absent}
-`make bench ARGS="--markdown docs/benchmarks.md"` writes this page. `make -C bench flames` draws
-[1 kB](flames/1-kb.svg), growing from [10 kB](flames/growing-10-kb.svg), [100 kB](flames/growing-100-kb.svg) and
-[1 MB](flames/growing-1-mb.svg), [first sight of 1 MB](flames/first-sight-of-1-mb.svg), and a
-[stream](flames/stream.svg).
+`make bench ARGS="--markdown docs/benchmarks.md"` writes this page; `make -C bench flames` draws flame graphs of
+the same work into `build/flames`.
 """
 
 
