@@ -1,6 +1,6 @@
 """What a provider's prompt cache makes of a run of requests: tokens read, written and cached, and what they cost.
 
-`PrefixBill` is OpenAI's: what a request has in common with the one before it is read from the cache. `MarkedBill` is
+`PrefixBill` is OpenAI's: what a request has in common with one before it is read from the cache. `MarkedBill` is
 Anthropic's: only what ends at a mark is kept, and each mark looks back over twenty blocks.
 """
 
@@ -33,17 +33,20 @@ class Bill:
 class PrefixBill(Bill):
     """Each request writes all that it has not read."""
 
-    last: list = field(default_factory=list)
+    prefixes: set = field(default_factory=set)
 
     def add(self, body):
         value = json.loads(body)
-        parts = [json.dumps([value.get("tools"), value.get("instructions")]), *map(json.dumps, value["input"])]
-        common = next((n for n, (a, b) in enumerate(zip(self.last, parts, strict=False)) if a != b), None)
-        common = min(len(self.last), len(parts)) if common is None else common
-        sizes = [len(part) / BYTES_PER_TOKEN for part in parts]
-        self.cached += sum(sizes[:common])
-        self.written += sum(sizes[common:])
-        self.last = parts
+        items = value.get("input") or value["messages"]
+        digest, is_known = b"", True
+        for part in [[value.get("tools"), value.get("instructions")], *items]:
+            text = json.dumps(part)
+            digest = blake2b(digest + text.encode()).digest()
+            is_known = is_known and digest in self.prefixes
+            self.prefixes.add(digest)
+            tokens = len(text) / BYTES_PER_TOKEN
+            self.cached += tokens * is_known
+            self.written += tokens * (not is_known)
 
 
 @dataclass

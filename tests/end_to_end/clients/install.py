@@ -8,11 +8,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from tests.end_to_end.agents.install import PINS
 from tests.support.environments import install_node, install_python, is_installed
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE / ".venv"
-PYTHON_CLIENTS = ("openai-1", "openai-3", "langchain", "anthropic")
+PYTHON_CLIENTS = ("openai-1", "openai-3", "langchain", "anthropic", "openai-agents")
 NODE_MODULES = HERE / "node_modules"
 NODE_PINS = HERE / "package.json"
 
@@ -21,11 +22,15 @@ def python_of(client: str) -> Path:
     return ENVIRONMENTS / client / "bin" / "python"
 
 
+def pins_of(client: str) -> Path:
+    """The Agents SDK is tested as an agent, too."""
+    return PINS / "openai-agents.txt" if client == "openai-agents" else HERE / f"{client}.txt"
+
+
 def main() -> int:
     for client in PYTHON_CLIENTS:
-        pins = HERE / f"{client}.txt"
-        if not is_installed(ENVIRONMENTS / client, pins):
-            install_python(ENVIRONMENTS / client, pins)
+        if not is_installed(ENVIRONMENTS / client, pins_of(client)):
+            install_python(ENVIRONMENTS / client, pins_of(client))
     if not is_installed(NODE_MODULES, NODE_PINS):
         if shutil.which("npm") is None:
             print("no npm here: the Node clients stay out")  # noqa: T201
