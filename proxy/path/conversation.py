@@ -130,8 +130,8 @@ class Context(Struct, frozen=True):
     answer_has_begun: bool = False
     locate_originals: Callable[[Identity], str] = lambda _: ""
     """Empty if none are kept."""
-    sees_rewrites: Callable[[Identity], bool] = lambda _: False
-    """Whether the client shortens its own results at every turn. Only reported."""
+    name_rewritten: Callable[[Identity], str] = lambda _: ""
+    """The conversation's name if its client shortens its own results at every turn, else empty. Only reported."""
     name: str = ""
     upstream: str = ""
     counter: str = ""
@@ -164,7 +164,8 @@ class Conversation(Struct, frozen=True):
     memory: Memory
     identity: Identity | None = None
     """None: the history is below every threshold, and nothing is remembered of it."""
-    client_rewrites: bool = False
+    rewritten: str = ""
+    """Its name, if its client shortens its own results at every turn."""
 
     @classmethod
     def of(cls, context: Context) -> "Conversation":
@@ -330,7 +331,7 @@ class Conversation(Struct, frozen=True):
             reason = "switched-off"
         elif self.context.provider_compacts:
             reason = "provider-compacts"
-        elif self.client_rewrites:
+        elif self.rewritten:
             reason = "client-rewrites"
         elif is_blind and is_large:
             reason = "window-unknown"
@@ -347,7 +348,7 @@ class Conversation(Struct, frozen=True):
             reason = "focus-unused"
         elif not reason and self.context.provider_compacts:
             reason = "provider-compacts"
-        elif not reason and self.client_rewrites:
+        elif not reason and self.rewritten:
             reason = "client-rewrites"
         elif not reason and not self.window.is_known:
             reason = "window-unknown"

@@ -155,11 +155,11 @@ class RequestDriver:
             outgoing = await self._write(action.forwarding)
             if outgoing.call.body != earlier:
                 self._sent_body = outgoing.call.body
-                reason = action.forwarding.decision.reason
+                reason, conversation = action.forwarding.decision.reason, action.forwarding.conversation
                 if earlier is None and reason == "window-unknown":
                     self.performer.warn_of_unknown_window()
-                elif earlier is None and reason == "client-rewrites":
-                    self.performer.warn_of_rewrites()
+                elif earlier is None and reason == "client-rewrites" and conversation is not None:
+                    self.performer.warn_of_rewrites(conversation.rewritten)
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)
 

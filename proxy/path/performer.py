@@ -67,7 +67,6 @@ class ActionPerformer:
         self.kept: SubmittedHistory | None = None
         self.sent_body: bytes = request.source
         """The body of the request as it was sent last, without cache marks."""
-        self._identity: Identity | None = None
         self.has_left = False
         """If so, a thread that works for the client stops."""
         self.policy = policy
@@ -122,7 +121,7 @@ class ActionPerformer:
             insists=options.is_by_name,
             answer_has_begun=focus is not None,
             locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
-            sees_rewrites=self._watch_results,
+            name_rewritten=partial(services.result_watch.name_rewritten, request),
             name=options.conversation,
             upstream=self._client.settings.base_url,
             counter=profile.counter,
@@ -144,10 +143,6 @@ class ActionPerformer:
             summary_seconds=policy.summary.seconds,
             read_block=partial(services.blocks.read, self.scope.caller),
         )
-
-    def _watch_results(self, identity: Identity) -> bool:
-        self._identity = identity
-        return self._services.result_watch.sees_rewrites(identity, self._request)
 
     def _check_client(self) -> None:
         if self.has_left:
@@ -266,9 +261,8 @@ class ActionPerformer:
         if requests == 2:  # noqa: PLR2004 (the second)
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
-    def warn_of_rewrites(self) -> None:
+    def warn_of_rewrites(self, conversation: str) -> None:
         """Once for each conversation."""
-        conversation = self._identity.conversation if self._identity is not None else ""
         if self._services.warning_counts.count(f"rewrites {conversation}") == 1:
             self._services.emit(events.ClientRewrites(conversation, self._request.model[:MODEL_MAX_CHARS]))
 

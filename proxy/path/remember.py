@@ -124,7 +124,7 @@ def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
     context = conversation.context
     owner: Owner = yield Identify()
     identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
-    conversation = replace(conversation, identity=identity, client_rewrites=context.sees_rewrites(identity))
+    conversation = replace(conversation, identity=identity, rewritten=context.name_rewritten(identity))
     conversation = yield from _look_up(_fill_pointer(conversation), size)
     memory = conversation.memory
     if memory.answered:

@@ -346,8 +346,8 @@ class ResultWatch:
         )
         self._lock = Lock()
 
-    def sees_rewrites(self, identity: Identity, request: Request) -> bool:
-        """Return True if the client has shortened its own results in this request and in those just before it."""
+    def name_rewritten(self, request: Request, identity: Identity) -> str:
+        """Return the conversation's name if this request and those just before it have shortened results, else ""."""
         links = identity.links
         key = identity.tenant, links[:2][-1]
         with self._lock:
@@ -355,15 +355,18 @@ class ResultWatch:
             if seen is not None and seen.count <= len(links) and links[seen.count - 1] == seen.link:
                 if seen.count < len(links):
                     seen.link, seen.count, seen.sizes, seen.rewrites = links[-1], len(links), {}, 0
-                return seen.rewrites >= REWRITES_MIN
-            sizes: dict[str, int] = {}
-            rewrites = 0
-            if seen is not None:
-                sizes = {message.answers: len(message.content) for message in request.body if message.is_result}
-                if _has_shortened(seen.sizes, sizes):
-                    rewrites = seen.rewrites + 1
-            self._seen[key] = LastSeen(links[-1], len(links), sizes, rewrites)
-            return rewrites >= REWRITES_MIN
+                rewrites = seen.rewrites
+            else:
+                sizes: dict[str, int] = {}
+                rewrites = 0
+                if seen is not None:
+                    sizes = {message.answers: len(message.content) for message in request.body if message.is_result}
+                    if _has_shortened(seen.sizes, sizes):
+                        rewrites = seen.rewrites + 1
+                self._seen[key] = LastSeen(links[-1], len(links), sizes, rewrites)
+        if rewrites < REWRITES_MIN:
+            return ""
+        return identity.conversation
 
 
 class BlockCache:
