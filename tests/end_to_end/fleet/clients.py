@@ -21,7 +21,7 @@ PATIENCE = aiohttp.ClientTimeout(total=60, sock_connect=5)
 LEAVES = 0.04
 STREAMS = 0.7
 FILES = 24
-PAGE = 2_400
+PAGE = 2_900
 
 
 class AnswerCut(Exception):
