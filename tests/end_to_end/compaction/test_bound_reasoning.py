@@ -182,7 +182,7 @@ async def test_thoughts_before_a_tool_that_is_offered_from_now_on_go_with_the_ch
     """Tools stand before all messages. With this policy, the first long result is shortened when it arrives."""
     fresh.script = provider = Provider(Messages("claude-opus-5-5"))
     config = {"upstreams": [WIDE], "policies": {"recalling": {"inherit": "blocks", "recall": "on"}}}
-    histories = list(turns([*reading(4)[:-1], *reading(8, size=9_000)[2:]]))
+    histories = list(turns([*reading(4, size=2_000)[:-1], *reading(8, size=9_000)[2:]]))
     async with serve(fresh.url, config={**config, "attachments": [{"policy": "recalling"}]}) as proxy:
         steps = [await provider.play(proxy, history) for history in histories]
     assert provider.refused == []
