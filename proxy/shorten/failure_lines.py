@@ -124,7 +124,7 @@ _TAGS = (
 def _join_forms() -> re.Pattern[str]:
     # Forms of the first weights begin as those of the later ones do.
     groups = [f"(?P<{weight}>{'|'.join(forms)})" for weight, forms in FAILURE_FORMS.items()]
-    return re.compile(rf"[\s│┃]*(?:{'|'.join(_TAGS)}){{0,4}}(?:{'|'.join(groups)})")
+    return re.compile(rf"[\s│┃]*+(?:{'|'.join(_TAGS)}){{0,4}}(?:{'|'.join(groups)})")
 
 
 _FAILURE = _join_forms()

@@ -145,3 +145,7 @@ def test_finding_failures_takes_time_in_proportion_to_the_text(piece):
     assert_grows_in_proportion(
         find, lambda size: f"{piece * (LINE_HEAD_CHARACTERS // len(piece))}\n" * (size // 400), 40_000
     )
+
+
+def test_white_space_before_a_line_costs_in_proportion_to_its_length():
+    assert_grows_in_proportion(find_failure_lines, lambda size: [" " * size + "x"] * 2_000, LINE_HEAD_CHARACTERS // 5)
