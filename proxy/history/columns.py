@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message
-from proxy.history.rereads import FileUse, find_file_uses
+from proxy.history.rereads import FileResult, find_file_uses
 from proxy.tools.tool_call import ToolCall
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class Columns:
 
         return self._extend("last users", len(messages), compute)
 
-    def file_uses(self, messages: Sequence[Message]) -> Sequence[FileUse | None]:
+    def file_uses(self, messages: Sequence[Message]) -> Sequence[FileResult | None]:
         """The file that each result is about, and the earlier result that it says is in the context."""
         return self._extend("file uses", len(messages), partial(find_file_uses, messages, self.callers(messages)))
 

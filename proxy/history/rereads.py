@@ -60,7 +60,7 @@ LATER_EDITS = "[From the context proxy: the text as it was read; later edits of 
 Lines = tuple[int, int] | None
 
 
-class FileUse(Struct, frozen=True):
+class FileResult(Struct, frozen=True):
     """A result of a call that reads or changes one file."""
 
     path: str
@@ -73,8 +73,8 @@ class FileUse(Struct, frozen=True):
 
 
 def find_file_uses(
-    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[FileUse | None] = ()
-) -> Iterator[FileUse | None]:
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[FileResult | None] = ()
+) -> Iterator[FileResult | None]:
     uses, files = [*known], _Files()
     for place in range(len(known), len(messages)):
         message, call = messages[place], callers[place]
@@ -102,14 +102,14 @@ class _Files:
         self._files: dict[str, _File] = {}
         self._seen_messages = 0
 
-    def catch_up(self, uses: Sequence[FileUse | None]) -> None:
+    def catch_up(self, uses: Sequence[FileResult | None]) -> None:
         for place in range(self._seen_messages, len(uses)):
             use = uses[place]
             if use is not None:
                 self._add(place, use)
         self._seen_messages = len(uses)
 
-    def _add(self, place: int, use: FileUse) -> None:
+    def _add(self, place: int, use: FileResult) -> None:
         if use.act == "write":
             self._files.pop(use.path, None)
         elif use.act == "read":
@@ -118,7 +118,7 @@ class _Files:
         elif use.act == "edit" and use.path in self._files:
             self._files[use.path].newest_edit = place
 
-    def find_target(self, use: FileUse) -> FileUse:
+    def find_target(self, use: FileResult) -> FileResult:
         file = self._files.get(use.path)
         if file is None:
             return use
@@ -130,22 +130,22 @@ class _Files:
         return replace(use, target=target, was_edited=file.newest_edit > target)
 
 
-def _read_use(message: Message, call: ToolCall) -> FileUse | None:
+def _read_use(message: Message, call: ToolCall) -> FileResult | None:
     path = find_value(call.named, PATHS)
     if not isinstance(path, str):
         return None
     if is_read(call):
         lines = find_requested_lines(call.named)
         if len(message.content) <= CLAIM_BYTES and find_pointer_end(message.text) is not None:
-            return FileUse(path, "point", lines)
+            return FileResult(path, "point", lines)
         if not message.reports_error:
-            return FileUse(path, "read", lines)
+            return FileResult(path, "read", lines)
     elif not message.reports_error and find_kind(call.name, call.named) in ("change", "patch"):
         if matches_any(call.name, ("write*", "create*", "*write_file", "*create_file")) and find_value(
             call.named, ("content", "file_text", "text")
         ):
-            return FileUse(path, "write")
-        return FileUse(path, "edit")
+            return FileResult(path, "write")
+        return FileResult(path, "edit")
     return None
 
 
@@ -174,7 +174,7 @@ def holds_promise(message: Message) -> bool:
 def correct_claims(
     tail: Sequence[Message],
     body: Sequence[Message],
-    uses: Sequence[FileUse | None],
+    uses: Sequence[FileResult | None],
     whole: Collection[int],
     room: int,
 ) -> Iterator[Message]:
