@@ -40,7 +40,6 @@ from proxy.path.remember import (
     SMALLEST_WINDOW_TOKENS,
     account,
     begin,
-    give_up_summary,
     guess_tokens,
     load_memory,
     prepare_next_summary,
@@ -67,8 +66,6 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
         yield NoteAccepted(refused_usage_option=forwarding.drops_usage_option)
         if forwarding.conversation is not None:
             yield from remember(forwarding)
-    elif opening.is_invalid:
-        yield from give_up_summary(forwarding)
     delivery: Delivered = yield Deliver(forwarding, opening)
     if forwarding.conversation is not None:
         forwarding = delivery.instead or forwarding

@@ -21,6 +21,15 @@ def test_a_block_is_read_once():
     assert cache.read(1, b"no block") is None
 
 
+def test_a_block_that_differs_only_between_its_first_and_last_bytes_is_another():
+    cache = BlockCache()
+    one = stored_block(1, size=2_000)
+    other = one[:1_000] + b"y" + one[1_001:]
+    assert (len(one), one[:256], one[-256:]) == (len(other), other[:256], other[-256:])
+    cache.read(1, one)
+    assert cache.read(1, other) == Block.from_bytes(other) != Block.from_bytes(one)
+
+
 def test_the_cache_is_bounded_in_bytes():
     cache = BlockCache(8 * MIB)
     cache.read(1, stored_block(0))

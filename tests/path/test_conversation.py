@@ -130,8 +130,8 @@ class Life:
         return self._go_on(None).decision
 
     def refuse(self, refusal=None):
-        """The upstream refuses it; no refusal: it calls it invalid. What is tried once more, or None."""
-        self._go_on(Opening(is_good=False, refusal=refusal, is_invalid=refusal is None))
+        """The upstream calls it invalid, and perhaps why. What is tried once more, or None."""
+        self._go_on(Opening(is_good=False, refusal=refusal, is_invalid=True))
         return self.decision if isinstance(self.step, Send) else None
 
     def accept(self):
@@ -406,6 +406,16 @@ def test_a_second_bad_summary_is_given_up_as_well_and_one_that_was_accepted_befo
     applied = Driver(stored)
     assert prepared([*LONGER, *user("And now?")], applied, FOLDING).refuse().reason == "shortened-refused"
     assert failed_summaries(applied) == []
+
+
+@pytest.mark.parametrize("refusal", [Refusal("input", limit=100), Refusal("signature")], ids=["too long", "signature"])
+def test_a_summary_is_kept_if_the_refusal_names_another_cause(refusal):
+    driver = Driver(summary=write)
+    made = prepared(LONGER, driver, FOLDING, mode="force")
+    assert made.decision.plan.block.summary is not None
+    made.refuse(refusal)
+    made.complete()
+    assert failed_summaries(driver) == []
 
 
 def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():

@@ -3,14 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
+from proxy.history.chain import compute_chain
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
 from proxy.shorten.documents import find_documents, is_instruction_path
 from proxy.shorten.fold import OPENING
+from proxy.shorten.pipeline import BYTES_PER_TOKEN
 from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
-from tests.support.messages import assistant, call, history, request, user
+from tests.support.messages import KEY, TENANT, assistant, call, history, request, user
 
 LINES = "\n".join(f"line {number} of some output" for number in range(150))
 RULE = "# Deploys\n" + "\n".join(f"{number}. Never skip step {number}." for number in range(150))
@@ -157,6 +160,15 @@ def test_a_fold_that_must_take_them_names_them():
 
 def test_a_document_that_fills_a_small_window_is_treated_as_output():
     assert not shows(send(12, 4_000), RULE)
+
+
+def test_a_document_in_force_takes_at_most_a_quarter_of_the_window():
+    read = request(user("Deploy as AGENTS.md says."), call("Read", path="AGENTS.md", out=RULE))
+    state = ConversationState.of(read, compute_chain(read, TENANT, KEY), None, RULES)
+    (result,) = [message for message in state.body if message.is_result]
+    smallest_window = 4 * len(result.content) // BYTES_PER_TOKEN
+    assert state.find_documents(state.view, smallest_window + 1) == {result.start}
+    assert state.find_documents(state.view, smallest_window - 1) == frozenset()
 
 
 def test_of_copies_one_stays_whole_and_the_others_point_to_it():

@@ -186,6 +186,16 @@ def test_the_tool_that_reads_again_is_offered_from_the_first_change_on_and_remov
     }
 
 
+@pytest.mark.parametrize(("reason", "is_repaired"), [("opening", False), ("window", True)])
+def test_a_call_without_a_result_is_answered_behind_a_block_but_for_one_that_came_after_it_was_forwarded(
+    reason, is_repaired
+):
+    asked = request(*WORK, call("Bash", command="ls")[:1], user("Go."))
+    state = state_of(Block(1, (Part(0, 1),), reason=reason), replace(NO_STEPS, repair=True), asked)
+    assert state.has_block
+    assert (len(state.view) == len(asked.body) + 1) is is_repaired
+
+
 def test_a_new_block_covers_one_message_more_than_the_one_before_at_its_place():
     state = state_of(FOLDED)
     assert state.with_draft(state.draft_up_to(7), "window").block.covers == 8

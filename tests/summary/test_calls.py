@@ -128,6 +128,20 @@ async def test_a_failure_is_counted_and_one_of_the_upstream_only_gives_it_a_rest
     assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) is None
 
 
+@pytest.mark.parametrize(("failures", "is_asked_again"), [(0, True), (1, False)])
+async def test_a_failed_question_is_asked_again_in_an_hour_and_after_its_second_failure_not_that_day(
+    held, store, tmp_path, failures, is_asked_again
+):
+    call, summarizer = held
+    call.allowed.set()
+    failing = replace(order(replace(call, verdict=Verdict(why="language"))), failures=failures)
+    assert await summarizer.await_new(failing, seconds=20) is None
+    assert await store.read_fact(KEY) is not None
+    later = SqliteStore(tmp_path / "state.db", clock=SystemClock(lambda: time.time() + 3_600.0))
+    assert (await later.read_fact(KEY) is None) is is_asked_again
+    await later.close()
+
+
 async def test_a_call_goes_on_for_the_next_request_if_the_time_of_the_one_that_waits_is_up(held):
     call, summarizer = held
     assert await summarizer.await_new(order(call), seconds=0.05) is None

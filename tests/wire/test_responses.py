@@ -57,11 +57,12 @@ def test_a_text_that_quotes_a_reference_costs_no_reading(monkeypatch):
     assert RESPONSES_FORMAT.why_relayed(request(user('It said "item_reference" and "conversation".'))) == ""
 
 
-def test_a_body_whose_history_is_given_twice_is_not_understood():
+@pytest.mark.parametrize("first", [b'"input": [{"role": "user", "content": "No."}]', b'"tools": []'])
+def test_a_body_whose_history_or_tools_are_given_twice_is_not_understood(first):
     """Servers do not agree on which of the two counts."""
-    source = request(history(user("Mend it.")))
+    source = request(history(user("Mend it.")), tools=[])
     assert RESPONSES_FORMAT.parse(source) is not None
-    assert RESPONSES_FORMAT.parse(b'{"input": [{"role": "user", "content": "No."}],' + source[1:]) is None
+    assert RESPONSES_FORMAT.parse(b"{" + first + b"," + source[1:]) is None
 
 
 def test_an_input_that_is_only_a_text_is_one_message_of_the_user():

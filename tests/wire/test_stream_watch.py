@@ -155,10 +155,13 @@ def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
     assert watch.finished
 
 
-def test_a_heartbeat_between_two_lines_of_an_event_does_not_end_it():
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_heartbeat_is_an_event_of_its_own_between_events_and_a_line_within_one(end):
     watch = watching()
-    watch.feed(b"event: error\n")
+    watch.feed(b"event: error" + end)
     assert watch.heartbeat == b": keep-alive\n"
+    watch.feed(b"data: {}" + end + end)
+    assert watch.heartbeat == b": keep-alive\n\n"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,37 @@ def test_a_stream_that_says_null_in_every_event_costs_nothing():
     assert time.process_time() - began < 0.5
 
 
+CACHED_MESSAGES = {"input_tokens": 20, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 80}
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 1_000, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 900}},
+        {"input_tokens": 1_000, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 900}},
+        {**CACHED_MESSAGES, "output_tokens": 5},
+        # Gateways add the counts of Messages to a chat answer, whose prompt holds them already.
+        {
+            "prompt_tokens": 1_000,
+            "completion_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": 900},
+            "cache_read_input_tokens": 900,
+            "cache_creation_input_tokens": 80,
+        },
+    ],
+    ids=["chat", "responses", "messages", "chat-through-a-gateway"],
+)
+def test_a_prompt_counts_what_was_read_from_a_cache_and_written_to_it_once(usage):
+    assert read_usage(usage) == Usage(1_000, 900, 5)
+
+
+def test_a_stream_of_messages_tells_of_its_prompt_at_the_start_and_of_its_answer_at_the_end():
+    start = {"type": "message_start", "message": {"usage": {**CACHED_MESSAGES, "output_tokens": 1}}}
+    stop = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}
+    text = [b"data: %b\n\n" % json.dumps(event).encode() for event in (start, stop)]
+    assert read_usage(usage_of(text[0], delta(content="word " * 20_000), text[1])) == Usage(1_000, 900, 5)
+
+
 def test_counts_that_are_missing_or_absurd_are_not_reported():
     assert read_usage(None) == read_usage({}) == NOT_REPORTED
     assert read_usage({"prompt_tokens_details": None}).cached is None
