@@ -9,6 +9,7 @@ Events become records in `proxy/telemetry/activity.py`; the pages read with SQL 
 import json
 import math
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,12 +23,16 @@ from msgspec import Struct
 from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
 from proxy.store.contract import StoreUnavailable, SystemClock, ignore
-from proxy.store.database_file import DatabaseFile
+from proxy.store.database_file import DatabaseFile, read_stamp
 
 FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
 GATHER_SECONDS = 0.2
 SWEEP_SECONDS = 600.0
+READ_BUSY_SECONDS = 1.0
+"""Readers wait for nobody but a process that has locked the whole file."""
+READ_REST_SECONDS = 2.0
+"""A page makes up to ten queries. After one that found the file locked, the others are not tried."""
 MINUTE_SECONDS = 60
 DAY_SECONDS = 24 * 3600.0
 
@@ -123,7 +128,8 @@ class ActivityLog:
         self._limits = limits
         self._warn = warn
         self._clock = clock or SystemClock()
-        self._file = self._open()
+        self._file = DatabaseFile(self.path, self._warn, _prepare, busy_seconds=10.0)
+        self._unreadable_until = 0.0
         self._swept_at = 0.0
         self._last_warning = ""
         self._writer = BackgroundWriter[tuple[float, tuple[Record, ...]]](
@@ -142,20 +148,19 @@ class ActivityLog:
         self._writer.close(seconds)
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """From any thread. Without a file there are no rows."""
-        if not self.path.is_file():
+        """Return the rows that any process wrote, from any thread; none if the file is missing, empty or locked."""
+        _, size = read_stamp(self.path)
+        if not self.path.is_file() or size == 0 or time.monotonic() < self._unreadable_until:
             return []
-        file = self._open()
+        file = DatabaseFile(self.path, self._warn, _prepare, READ_BUSY_SECONDS)
         try:
             return file.run(lambda db: _select(db, query, values))
         except StoreUnavailable as fault:
+            self._unreadable_until = time.monotonic() + READ_REST_SECONDS
             self._warn(str(fault))
             return []
         finally:
             file.close()
-
-    def _open(self) -> DatabaseFile:
-        return DatabaseFile(self.path, self._warn, _prepare, busy_seconds=10.0)
 
     def _write_records(self, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> int:
         try:

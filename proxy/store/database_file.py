@@ -1,6 +1,7 @@
 """An SQLite file that people and other processes may lock, replace or break. Every fault is a `StoreUnavailable`.
 
-It is opened again if it was replaced, and set aside if it is broken: everything in it can be derived again.
+It is opened again if it was replaced, begun again if it was emptied, and set aside if it is broken: everything in it can
+be derived again.
 """
 
 import os
@@ -52,18 +53,22 @@ class DatabaseFile:
 
     def close(self) -> None:
         if self._db:
-            if self._opened_inode == _inode(self.path):  # or else `-shm` is that of another file
+            if self._opened_inode == read_stamp(self.path)[0]:  # or else `-shm` is that of another file
                 self._restore_shared_memory()
             self._db.close()
         self._db = None
 
     def _attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            if self._db is None or self._opened_inode != _inode(self.path):
+            inode, size = read_stamp(self.path)
+            if self._db is not None and self._opened_inode == inode:
+                self._restore_shared_memory()
+                if size == 0:
+                    self._remove_files()
+                    inode = None
+            if self._db is None or self._opened_inode != inode:
                 self.close()
                 self._db = self._open()
-            else:
-                self._restore_shared_memory()
             return act(self._db)
         except OSError as fault:
             raise StoreUnavailable(f"{self.path}: {fault.strerror}") from fault
@@ -71,7 +76,7 @@ class DatabaseFile:
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.touch(mode=0o600)  # for this user only; SQLite gives its other files the same mode
-        self._opened_inode = _inode(self.path)
+        self._opened_inode, _ = read_stamp(self.path)
         db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             _write_ahead(db, self._busy_seconds)
@@ -92,10 +97,19 @@ class DatabaseFile:
                 os.truncate(self._shared_memory, 0)
                 os.truncate(self._shared_memory, 32 * piece_bytes)
 
+    def _remove_files(self) -> None:
+        """Remove a file that somebody has emptied to make room (`> chronicle.sqlite`), so that opening makes a new one.
+
+        A connection to the emptied file goes on in its log, and holds locks that keep out all others. It is closed after
+        the files are gone: SQLite neither writes the log into a file that was removed nor removes the log of a new one.
+        """
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
     def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
         """Keep the broken file for inspection, unless another process was quicker."""
         self.close()
-        if self._opened_inode != _inode(self.path):
+        if self._opened_inode != read_stamp(self.path)[0]:
             return
         aside = self.path.with_name(self.path.name + ".broken")
         for suffix in ("-wal", "-shm"):
@@ -118,11 +132,13 @@ def _write_ahead(db: sqlite3.Connection, busy_seconds: float) -> None:
             return
 
 
-def _inode(path: Path) -> int | None:
+def read_stamp(path: Path) -> tuple[int | None, int]:
+    """Return the inode and the size of a file, or None and 0 if there is none."""
     try:
-        return path.stat().st_ino
+        stat = path.stat()
     except FileNotFoundError:
-        return None
+        return None, 0
+    return stat.st_ino, stat.st_size
 
 
 def find_code(fault: sqlite3.Error) -> int:

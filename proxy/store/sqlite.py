@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -119,6 +119,8 @@ class SqliteStore:
             self._begin_checks()
             raise StoreUnavailable(self._outage)
         work = asyncio.get_running_loop().run_in_executor(self._thread, self._run, act)
+        # Nobody may be left to retrieve its exception, and asyncio would report that as a fault of the proxy.
+        work.add_done_callback(_retrieve_exception)
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.shield(work)  # the act of a client that left still runs
@@ -227,6 +229,11 @@ class SqliteStore:
                     ) where filled > ?)
             """  # noqa: S608
             db.execute(statement, [max_bytes])
+
+
+def _retrieve_exception(work: "asyncio.Future[Any]") -> None:
+    if not work.cancelled():
+        work.exception()
 
 
 def _select_first(db: sqlite3.Connection, table: tuple[str, str], since: float, keys: Sequence[str]) -> Row | None:

@@ -143,6 +143,43 @@ def test_a_broken_log_file_is_replaced_by_a_new_one(open_log, tmp_path):
     assert text
 
 
+def test_a_log_file_that_was_emptied_is_begun_again_and_nobody_waits_for_it(open_log):
+    """A reader that opened the emptied file waited 10 s for the locks that the writer held on it, at each query."""
+    text = []
+    one, other = open_log(warn=text.append), open_log(warn=text.append)
+    for each in (one, other):
+        each.record(TURN)
+    wait_until(lambda: len(turns(one)) == 2)
+    one.path.write_bytes(b"")
+    begun = time.monotonic()
+    assert turns(one) == turns(other) == []
+    for each in (one, other):
+        each.record(TURN)
+    wait_until(lambda: len(turns(one)) == 2)
+    assert time.monotonic() - begun < 5
+    assert text == []
+
+
+def test_a_locked_log_file_holds_up_only_the_first_query_of_a_page(open_log, monkeypatch):
+    monkeypatch.setattr(activity_log, "READ_BUSY_SECONDS", 0.2)
+    one = open_log()
+    with closing(sqlite3.connect(one.path, isolation_level=None)) as holder:
+        holder.execute("create table made_by_another_program (id integer)")
+        holder.execute("begin exclusive")
+        begun = time.monotonic()
+        assert [turns(one) for _ in range(20)] == [[]] * 20
+        assert time.monotonic() - begun < 2
+    one.record(TURN)
+    wait_until(lambda: turns(one))
+
+
+def wait_until(is_so):
+    end = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 @pytest.mark.seconds
 def test_a_failing_disk_is_reported_once(open_log, tmp_path):
     text = []

@@ -1,6 +1,7 @@
 """What is SQLite's own: a file that breaks, disks that stall, processes that die."""
 
 import asyncio
+import gc
 import os
 import signal
 import sqlite3
@@ -184,6 +185,20 @@ async def test_a_file_that_was_truncated_is_filled_again(store, path, warnings, 
     assert warnings == []
 
 
+async def test_a_file_that_was_emptied_under_several_workers_is_begun_again_by_all(path, warnings):
+    stores = [SqliteStore(path, warn=warnings.append) for _ in range(2)]
+    for number, each in enumerate(stores):
+        await each.put_block(f"t/{number}", b"block")
+    path.write_bytes(b"")
+    stores.append(SqliteStore(path, warn=warnings.append))
+    for number, each in enumerate(stores):
+        assert await each.put_block(f"t/{number}", b"again") == b"again"
+    for each in stores:
+        assert await each.find_first(["t/2"]) == (Found("t/2", b"again"), None)
+        await each.close()
+    assert warnings == []
+
+
 async def test_files_of_another_process_in_place_of_a_removed_one_are_left_alone(path):
     store = SqliteStore(path)
     await store.put_block("t/h1", b"block")
@@ -323,6 +338,23 @@ async def test_a_disk_that_stalls_is_not_waited_for(path):
         await store.put_block("t/h2", b"block")
     released.set()
     await store.close()
+
+
+async def test_a_call_that_fails_after_it_was_given_up_is_no_fault_of_the_proxy(path):
+    """asyncio reports an exception that nobody retrieves, and the log had `our-fault` beside `store-failed`."""
+    faults = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context["message"]))
+    released = threading.Event()
+    store = SqliteStore(path, timeout=0.05, clock=stalling_clock(released))
+    calls = [store.put_block("t/stuck", b"block"), store.put_block("t/behind", b"block")]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(fault) for fault in outcomes} == {StoreUnavailable}
+    released.set()
+    assert await when_available(lambda: store.put_block("t/next", b"block")) == b"block"
+    await store.close()
+    del outcomes, calls  # their tracebacks hold what was given up
+    gc.collect()
+    assert faults == []
 
 
 WRITER = """
