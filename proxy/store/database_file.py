@@ -1,7 +1,7 @@
 """An SQLite file that people and other processes may lock, replace or break. Every fault is a `StoreUnavailable`.
 
-It is opened again if it was replaced, begun again if it was emptied, and set aside if it is broken: everything in it can
-be derived again.
+It is opened again if it was replaced, begun again if it was emptied, and set aside if it is broken: everything in it
+can be derived again.
 """
 
 import os
@@ -100,8 +100,9 @@ class DatabaseFile:
     def _remove_files(self) -> None:
         """Remove a file that somebody has emptied to make room (`> chronicle.sqlite`), so that opening makes a new one.
 
-        A connection to the emptied file goes on in its log, and holds locks that keep out all others. It is closed after
-        the files are gone: SQLite neither writes the log into a file that was removed nor removes the log of a new one.
+        A connection to the emptied file goes on in its log, and holds locks that keep out all others. It is closed
+        after the files are gone: SQLite neither writes the log into a file that was removed nor removes the log of a
+        new one.
         """
         for suffix in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
