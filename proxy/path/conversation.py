@@ -125,8 +125,6 @@ class Context(Struct, frozen=True):
     now: float
     mode: Mode = "auto"
     focus: str = ""
-    insists: bool = False
-    """A model is asked, however short the history is."""
     answer_has_begun: bool = False
     locate_originals: Callable[[Identity], str] = lambda _: ""
     """Empty if none are kept."""
@@ -256,21 +254,22 @@ class Conversation(Struct, frozen=True):
         if usable is not None and not rules.trusts_usage:
             # The window is in the upstream's tokens; the estimate is not.
             usable = int(usable / self.memory.calibration.ratio)
-        is_forced = context.mode == "force"
         return Facts(
             usable_tokens=usable,
             nominal_tokens=window.usable_tokens(),
             trigger_base_tokens=base,
             prices=context.prices,
-            force=is_forced,
+            force=context.mode == "force",
             focus=context.focus,
-            insists=is_forced and (context.insists or context.focus != ""),
             answer_has_begun=context.answer_has_begun,
         )
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
         facts = self.gather_request_facts(self.window)
         candidate, last = self.memory.candidate or NO_CANDIDATE, self.memory.last
+        if facts.force:
+            # A client that asks for it is not answered with an older summary, or an older failure.
+            candidate = NO_CANDIDATE
         useless_blocks = 0
         anchor = idle_seconds = None
         if last is not None:
@@ -280,9 +279,6 @@ class Conversation(Struct, frozen=True):
                 anchor = last.anchor
         is_failing = candidate.state == "failed" and candidate.failures > 0
         may_ask = can_summarize and candidate.failures < MAX_FAILURES and useless_blocks < USELESS_BLOCKS_MAX
-        if facts.insists:
-            # A client that asks by name is not answered with an older summary, or an older failure.
-            candidate, may_ask = NO_CANDIDATE, True
         summary, in_progress, failed_covers = None, 0, 0
         if candidate.state == "ready":
             summary = Summary(candidate.covers, candidate.text)
@@ -293,7 +289,7 @@ class Conversation(Struct, frozen=True):
         return replace(
             facts,
             was_forwarded=last is not None,
-            can_summarize=may_ask and not self.observes,
+            can_summarize=(may_ask or facts.force) and not self.observes,
             summary_failed=self.rules.summary.enabled and not self.observes and (is_failing or not can_summarize),
             useless_blocks=useless_blocks,
             summary_in_progress_covers=in_progress,

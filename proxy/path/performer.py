@@ -118,7 +118,6 @@ class ActionPerformer:
             now=time.time(),
             mode=mode,
             focus=options.focus,
-            insists=options.is_by_name,
             answer_has_begun=focus is not None,
             locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
             name_rewritten=partial(services.result_watch.name_rewritten, request),

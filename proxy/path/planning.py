@@ -128,8 +128,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     facts = state.facts
     limit_and_reason = state.find_exceeded_limit()
-    # A summary asked for by name is made at any size; a forced block is the one that is due.
-    if facts.insists or (facts.force and limit_and_reason is None):
+    if facts.force:
         return _plan_forced(state, state.size if limit_and_reason is None else limit_and_reason[0])
     if limit_and_reason is None:
         return _plan_stride(state)
@@ -225,22 +224,15 @@ def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
     summary_attempt = summarize_forced(state, limit)
     if summary_attempt is not None and _fits(state, summary_attempt.freed):
         return _use_block(state, summary_attempt)
-    facts = state.facts
     attempt = find_best_attempt(state, limit, "forced")
     without_model = _keep_view(state, "floor")
     if attempt.freed > 0:
         without_model = _use_block(state, attempt)
-    is_awaited = state.awaits_summary and not facts.insists
-    question = None
-    if not is_awaited:
-        question = find_question(state, limit)
-    if question is None and not is_awaited:
-        if facts.summary_failed:
-            return _plan_without_summary(state, without_model)
-        return without_model
-    return NeedSummary(
-        question, _keep_view(state), without_model, _plan_without_summary(state, without_model), urgent=True
-    )
+    question = find_question(state, limit)
+    if_call_fails = _plan_without_summary(state, without_model)
+    if question is None:
+        return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
+    return NeedSummary(question, _keep_view(state), without_model, if_call_fails, urgent=True)
 
 
 def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan:
@@ -278,8 +270,10 @@ def _plan_summary_first(state: ConversationState, without_model: Plan, limit: in
 
 def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
     rules, facts = state.rules, state.facts
-    if plan.action != "created" or not rules.summary.enabled:
+    if plan.action != "created":
         return plan
+    if not rules.summary.enabled:
+        return replace(plan, reason="summaries-off") if facts.force else plan
     if facts.summary_failed:
         return replace(plan, reason="no-summary")
     if facts.useless_blocks >= USELESS_BLOCKS_MAX:

@@ -145,7 +145,7 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) 
     if need.question is not None:
         covers = need.question.covers
     wait_seconds = conversation.context.wait_seconds
-    if facts.insists:
+    if facts.force:
         wait_seconds = conversation.context.summary_seconds
     summary = yield AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:

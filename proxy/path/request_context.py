@@ -41,10 +41,9 @@ class RequestOptions(Struct, frozen=True):
     mode: Mode = "auto"
     focus: str = ""
     conversation: str = ""
-    is_by_name: bool = False
 
     def with_force(self, focus: str) -> "RequestOptions":
-        return replace(self, mode="force", focus=focus or self.focus, is_by_name=True)
+        return replace(self, mode="force", focus=focus or self.focus)
 
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":

@@ -19,6 +19,7 @@ Reason = Literal[
     "switched-off",
     "no-summary",
     "summary-no-gain",
+    "summaries-off",
     "focus-unused",
     "originals-unwritable",
     "window-unknown",

@@ -245,10 +245,9 @@ class Facts(Struct, frozen=True):
     was_forwarded: bool = True
     """A model may be asked for a summary only if a prefix of this history was forwarded before."""
     force: bool = False
+    """The client asks for a block now: a model is asked for a summary, however short the history is."""
     focus: str = ""
     """The client names what a summary should keep above all."""
-    insists: bool = False
-    """The client asked by name or with a focus: request a summary, however short the history is."""
     answer_has_begun: bool = False
     summary: Summary | None = None
     summary_in_progress_covers: int = 0

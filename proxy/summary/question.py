@@ -134,7 +134,7 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
     draft = replace(draft, goal=rules.find_goal(limit, "forced" if facts.force else ""))
     kept_ids = find_kept_beside(draft, rules.summary)
     weight = state.count_tokens(message for message in draft.middle if id(message) not in kept_ids)
-    if facts.insists:
+    if facts.force:
         is_worth_it = weight >= MIN_ASKED_TOKENS
     else:
         ledger = draft.bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN

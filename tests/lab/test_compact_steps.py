@@ -182,10 +182,17 @@ async def test_a_report_says_why_a_step_did_nothing(run, options, why):
 
 
 async def test_a_report_says_why_a_policy_did_nothing(run):
-    reads = [call("fs_read_file", out=f"{place}\n{LONG}", path=f"{place}.py") for place in range(76)]
-    code, out, _ = await run("--policy", "jp", "--window", "200000", pieces=reads)
+    code, out, _ = await run("--policy", "jp", pieces=[user("Hello.")])
     assert code == 0
-    assert "nothing was done: the policy leaves conversations of so few turns alone (`min_turns`)" in out
+    assert "nothing was done: nothing can be removed" in out
+
+
+async def test_a_history_is_compacted_though_its_policy_would_wait_for_more_turns(run):
+    reads = [call("fs_read_file", out=f"{place}\n{LONG}", path=f"{place}.py") for place in range(76)]
+    code, out, _ = await run("--policy", "jp", "--window", "200000", "--json", pieces=reads)
+    report = json.loads(out)
+    assert code == 0
+    assert report["tokens_after"] < report["tokens_before"] / 2
 
 
 @pytest.mark.parametrize(

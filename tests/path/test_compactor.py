@@ -514,7 +514,7 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
     assert len(bodies) == len(policies)
 
 
-BY_MODEL = {"mode": "force", "insists": True, "answer_has_begun": True}
+BY_MODEL = {"mode": "force", "answer_has_begun": True}
 
 
 @pytest.mark.parametrize(
@@ -529,7 +529,7 @@ BY_MODEL = {"mode": "force", "insists": True, "answer_has_begun": True}
             (mode("observe"),),
             {},
             {"focus": "ci"},
-            {"mode": "force", "focus": "ci", "insists": True, "answer_has_begun": True},
+            {"mode": "force", "focus": "ci", "answer_has_begun": True},
         ),
         ((("x-conversation-id", "seven"),), {"recount": "probe"}, {}, {"name": "seven", "recounts": True}),
     ],
@@ -539,9 +539,9 @@ async def test_what_client_and_policy_ask_for_is_part_of_the_context(
 ):
     policy = Policy.model_validate({"clear_at_least": 3_000, **settings})
     prepared = await compactor_under_test.prepares(WORK, *headers, policy=policy)
-    names = ("mode", "focus", "insists", "answer_has_begun", "name", "recounts")
+    names = ("mode", "focus", "answer_has_begun", "name", "recounts")
     context = prepared.driver.performer.gather(**asked)
-    usual = dict(zip(names, ("auto", "", False, False, "", False), strict=True))
+    usual = dict(zip(names, ("auto", "", False, "", False), strict=True))
     assert {name: getattr(context, name) for name in names} == usual | changes
 
 

@@ -363,12 +363,12 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
     assert 2 <= sum(times) <= 4, (times, sizes, rules.trigger_tokens)
 
 
-def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
+def test_a_forced_request_waits_as_long_as_its_summary_may_take_and_uses_it():
     driver = Driver(summary=write)
-    made = prepared(LONGER, driver, FOLDING, mode="force", wait_seconds=7.0)
+    made = prepared(LONGER, driver, FOLDING, mode="force", wait_seconds=7.0, summary_seconds=70.0)
     decision = made.decision
     (waited,) = driver.actions_of(AwaitSummary)
-    assert waited.seconds == 7.0
+    assert waited.seconds == 70.0
     assert decision.plan.block.summary.text == TEXT
 
 

@@ -35,7 +35,7 @@ def conversation_of(memory=None, rules=RULES, window=None, **context):
     return replace(conversation, memory=Memory(**{"calibration": Calibration(2.0), **memory}), identity=US)
 
 
-FORCED = {"mode": "force", "insists": True}
+FORCED = {"mode": "force"}
 OBSERVED = {"mode": "observe"}
 NOBODY = {"can_summarize": False}
 PLAIN = {"was_forwarded": False}
@@ -69,12 +69,18 @@ PLAIN = {"was_forwarded": False}
             {"candidate": CLAIMED},
             *({}, {}, PLAIN | {"failed_summary_covers": 4, "summary_failed": True, "can_summarize": False}),
         ),
-        ({"candidate": FAILED}, FORCED, {}, PLAIN | {"force": True, "insists": True, "summary_failed": True}),
-        ({"candidate": READY}, {"mode": "force"}, {}, PLAIN | {"force": True, "summary": TOLD}),
-        ({}, {"mode": "force", "focus": "ci"}, {}, PLAIN | {"force": True, "insists": True, "focus": "ci"}),
+        ({"candidate": FAILED}, FORCED, {}, PLAIN | {"force": True}),
+        ({"candidate": READY}, FORCED, {}, PLAIN | {"force": True}),
+        (
+            {"last": replace(LAST, useless_blocks=2)},
+            FORCED,
+            NOBODY,
+            {"anchor": ANCHOR, "idle_seconds": 10.0, "useless_blocks": 2, "force": True, "summary_failed": True},
+        ),
+        ({}, {"mode": "force", "focus": "ci"}, {}, PLAIN | {"force": True, "focus": "ci"}),
         (
             {},
-            {"focus": "ci", "insists": True, "answer_has_begun": True},
+            {"focus": "ci", "answer_has_begun": True},
             {},
             PLAIN | {"focus": "ci", "answer_has_begun": True},
         ),

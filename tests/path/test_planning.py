@@ -318,7 +318,7 @@ def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
 
 
 def test_compaction_by_name_makes_a_block_however_little_it_saves():
-    assert done(work(5), facts=Facts(force=True)) == ("created", "forced")
+    assert done(work(5), facts=Facts(force=True)) == ("created", "summaries-off")
 
 
 def test_the_same_request_again_is_done_already():
@@ -326,7 +326,7 @@ def test_the_same_request_again_is_done_already():
     first, second = worker.send(work(6)), worker.send(work(6))
     assert (second.plan.action, second.plan.reason) == ("applied", "")
     assert second.left == first.left
-    assert worker.send([*work(6), *work(14)[13:]]).plan.reason == "forced"
+    assert worker.send([*work(6), *work(14)[13:]]).plan.block.reason == "forced"
 
 
 # --- beside the work -------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_a_question_about_the_conversation_gets_existing_blocks_only():
 
 
 def test_unless_it_is_asked_for_or_does_not_fit():
-    assert done([*work(10), *ASIDE], facts=replace(WINDOW, force=True)) == ("created", "forced")
+    assert done([*work(10), *ASIDE], facts=replace(WINDOW, force=True)) == ("created", "summaries-off")
     assert done([*work(20), *ASIDE]) == ("created", "window")
 
 

@@ -139,12 +139,6 @@ def change_summary(policy: Policy, strategies: Sequence[Strategy]) -> Policy:
 
 DEFAULT_MODEL = "gpt-4o"
 SUMMARIZE_OVER_SHARE = 0.5
-CAUSES = {
-    "floor": "nothing more can be removed",
-    "min_groups": "the policy leaves conversations of so few groups alone (`min_groups`)",
-    "min_turns": "the policy leaves conversations of so few turns alone (`min_turns`)",
-    "breaker-open": "blocks do not help this conversation",
-}
 
 
 class Outcome(Struct, frozen=True):
@@ -171,8 +165,8 @@ class Outcome(Struct, frozen=True):
         for report in self.reports:
             why = f"left out: {report.refused}" if report.refused else report.cause
             rows.append(f"{report.step:<20} {report.messages:>8,} {report.saved:>13,}   {why}".rstrip())
-        if self.reason in CAUSES:
-            rows.append(f"nothing was done: {CAUSES[self.reason]}")
+        if self.reason == "floor":
+            rows.append("nothing was done: nothing can be removed")
         rows.append(f"{'before':<20} {len(self.request.messages):>8,} {self.before:>13,}")
         rows.append(f"{'after':<20} {len(self.view):>8,} {self.after:>13,}   {_format_share(self.after, self.before)}")
         return "\n".join(rows)

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from tests.support.agent import reading
-from tests.support.messages import assistant, body, user
+from tests.support.agent import Agent, reading
+from tests.support.messages import assistant, body, history, system, user
 from tests.support.proxy_client import ask
+from tests.support.scripted_upstream import Upstream, text_turn
 from tests.support.summary_model import ASKED, WINDOW, WORK, account, model, summary_calls
 
 EARLY = WORK[:24]
@@ -65,6 +66,50 @@ async def test_at_any_size_a_client_that_asks_by_name_gets_its_summary(client, l
     assert text_of(command.answer).startswith("Compacted: ")
     again = await agent.send([*work, *user("/compact the files")])
     assert (again.compaction, len(summary_calls(up))) == ("applied", 3)
+
+
+def talk(turns):
+    """A chat of some 100 tokens a turn."""
+    told = [
+        user(f"Question {number}: why does part {number} of the parser fail? {'It did work last week. ' * 6}")
+        + assistant(f"Part {number} fails as token {number} is read twice. {'The buffer is not cleared. ' * 5}")
+        for number in range(turns)
+    ]
+    return history(system("You are a helper."), *told, user("And now?"))
+
+
+FORCE = {"x-compaction": "force"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "turns"), [("default", 30), ("j-cli", 12), ("j-cli", 60), ("middleware", 12), ("jp", 12)]
+)
+async def test_a_forced_request_asks_a_model_without_a_focus_too(serve, policy, turns):
+    async with Upstream(model()) as up:
+        config = {"upstreams": [{"base_url": up.url, "window": 200_000, "policy": policy, "retries": 0}]}
+        async with serve(None, config=config) as proxy:
+            forced = await Agent(proxy, up, "sk-a").send(talk(turns), headers=FORCE)
+    assert (forced.compaction, forced.header("x-compaction-reason")) == ("created", "forced")
+    assert len(summary_calls(up)) == 1
+    assert account().splitlines()[2] in up.requests[-1].body.decode()
+
+
+@pytest.mark.parametrize(
+    ("policy", "turns", "answers", "is_asked", "reason"),
+    [
+        ("small-window", 36, text_turn(account()), False, "summaries-off"),
+        ("blocks", 36, text_turn(account()), False, "summaries-off"),
+        ("default", 2, text_turn(account()), False, "floor"),
+        ("default", 36, text_turn(""), True, "no-summary"),
+    ],
+)
+async def test_a_forced_request_says_why_no_model_wrote_a_summary(serve, policy, turns, answers, is_asked, reason):
+    async with Upstream(model(answers)) as up:
+        config = {"upstreams": [{"base_url": up.url, "window": 200_000, "policy": policy, "retries": 0}]}
+        async with serve(None, config=config) as proxy:
+            forced = await Agent(proxy, up, "sk-a").send(talk(turns), headers=FORCE)
+    assert forced.answer.status == 200
+    assert (bool(summary_calls(up)), forced.header("x-compaction-reason")) == (is_asked, reason)
 
 
 async def test_a_path_gives_the_shortened_messages_back_and_keeps_nothing(client):
