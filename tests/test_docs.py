@@ -17,6 +17,7 @@ from proxy import __version__, errors
 from proxy.cli import COMMANDS
 from proxy.config import Config
 from proxy.config.defaults import as_yaml
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
@@ -280,7 +281,7 @@ def test_the_readme_says_the_defaults_of_the_code():
         f"{rules.clear_tokens:,} tokens",
         f"({rules.clear_cold_tokens:,} once the provider's cache has expired)",
         f"Over {LARGE_TRIGGER:.0%} of the usable context window ({SMALL_TRIGGER:.0%} of small ones)".replace("%", " %"),
-        f"{clip.get('least_bytes', 20_000):,} bytes",
+        f"{ClipOutput(**clip).over:,} bytes",
         f"{config.transcripts.days:.0f} days after the last message, {config.transcripts.mib // 1024} GiB in all",
         f"{config.state.days:.0f} days after the last use, {config.state.mib} MiB in all",
         f"{RetentionLimits().seconds / DAY_SECONDS:.0f} days, {RetentionLimits().requests:,} requests",

@@ -411,13 +411,13 @@ async def test_a_request_that_says_auto_observes_where_its_policy_does_and_force
 async def test_messages_between_the_last_count_and_the_last_answer_are_counted(compactor_under_test):
     # Answers that were cut off, refused turns and turns at another replica leave no count behind.
     counted = [*user("Tell me."), *assistant("first chapter " * 4_000), *user("And then?")]
-    events_seen = (await compactor_under_test.prepares(counted)).decision.tokens_before
-    await compactor_under_test.send(counted, usage={"prompt_tokens": events_seen})
+    counted_tokens = (await compactor_under_test.prepares(counted)).decision.tokens_before
+    await compactor_under_test.send(counted, usage={"prompt_tokens": counted_tokens})
     later = list(counted)
     for chapter in range(6):
         later += [*assistant(f"chapter {chapter} " * 2_000), *user("And then?")]
     assert (await compactor_under_test.prepares(later)).decision.tokens_before == pytest.approx(
-        events_seen + 6 * 6_000, rel=0.02
+        counted_tokens + 6 * 6_000, rel=0.02
     )
 
 

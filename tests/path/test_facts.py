@@ -17,7 +17,7 @@ RULES = Rules(trigger_tokens=5_000, summary=SummaryRules(prepare=0.5))
 US = Identity.of(ASKED, TENANT, KEY, "", "up/gpt-4")
 ANCHOR = Anchor(US.links[-1], 900, b"view")
 LAST = LastRequest(ANCHOR, 90.0, US.counter, Calibration(2.0, 1), useless_blocks=1, refused_views=2)
-READY, MAKING, FAILED, CLAIMED = (
+READY, MAKING, FAILED, GIVEN_UP = (
     SummaryCandidate("ready", "Told.", covers=3),
     SummaryCandidate("making", "worker", covers=2),
     SummaryCandidate("failed", failures=1, covers=4),
@@ -66,7 +66,7 @@ PLAIN = {"was_forwarded": False}
         ({"candidate": FAILED}, {}, {}, PLAIN | {"failed_summary_covers": 4, "summary_failed": True}),
         ({"candidate": FAILED}, OBSERVED, {}, PLAIN | {"failed_summary_covers": 4, "can_summarize": False}),
         (
-            {"candidate": CLAIMED},
+            {"candidate": GIVEN_UP},
             *({}, {}, PLAIN | {"failed_summary_covers": 4, "summary_failed": True, "can_summarize": False}),
         ),
         ({"candidate": FAILED}, FORCED, {}, PLAIN | {"force": True}),

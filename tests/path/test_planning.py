@@ -410,3 +410,17 @@ def test_a_block_that_frees_little_and_does_not_make_the_request_fit_is_not_made
     plan = Worker(RULES, WINDOW).send(history(*talk, user("Go on."))).plan
     assert plan.tokens_before > WINDOW.usable_tokens
     assert (plan.action, plan.reason) == ("none", "floor")
+
+
+@pytest.mark.parametrize(("usable", "outcome"), [(8_000, ("none", "floor")), (7_000, ("created", "window"))])
+def test_a_block_that_frees_less_than_a_tenth_is_made_only_if_it_makes_the_request_fit(usable, outcome):
+    one_can_go = replace(DEEP, when_full=(ClearResults(over=2_700),), fold=())
+    largest = call("Read", path="long.py", out=BIG + BIG[:700])
+    messages = [*user("Mend the tests."), *history(largest), *work(11)[1:]]
+    assert done(messages, one_can_go, Facts(usable_tokens=usable)) == outcome
+
+
+@pytest.mark.parametrize(("words", "outcome"), [(5_800, ("none", "floor")), (6_000, ("created", "window"))])
+def test_a_little_that_may_go_goes_only_if_it_makes_the_request_fit(words, outcome):
+    lasting = [*assistant("How?"), *system("word " * words), *assistant("I see."), *user("Go on.")]
+    assert done([*work(1), *lasting], DEEP) == outcome

@@ -3,7 +3,7 @@
 A file is named after its step and what it shows. Its first line has the step and its settings, then come the
 messages, one a line: first those that may be shortened, then those that are kept. Below the rule is what the step
 makes of the first: what stays or goes by its number, what is new byte for byte and then as an agent reads it.
-`PYTHONPATH=tests python tests/shorten/test_golden.py` writes that again; read the difference.
+`python -m tests.shorten.test_golden` writes that again; read the difference.
 """
 
 import json
