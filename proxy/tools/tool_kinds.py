@@ -24,10 +24,13 @@ class StateTool(Struct, frozen=True):
 
 STATE_TOOLS = (
     StateTool("*skill*", "Skill (Claude Code), LoadSkill (j-cli)"),
+    StateTool("*slash_command*", "run_slash_command (Roo Code)"),
+    StateTool("slashcommand", "SlashCommand (Claude Code)"),
     StateTool(
         "*todo*", "TodoWrite (Claude Code, j-cli), TodoRead (j-cli), todo_write (Cursor), manage_todo_list (Copilot)"
     ),
     StateTool("task", "Task (j-cli, Claude Code)"),
+    StateTool("agent", "Agent (Claude Code, before: Task)"),
     StateTool("taskcreate", "TaskCreate (Claude Code)"),
     StateTool("taskupdate", "TaskUpdate (Claude Code)"),
     StateTool("tasklist", "TaskList (Claude Code)"),

@@ -271,7 +271,7 @@ def test_json_with_many_texts_is_clipped_to_its_limit(size):
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
-        ("Agent", {"description": "Find the berth", "prompt": "Where do boats moor?"}),
+        ("spawn_agent", {"description": "Find the berth", "prompt": "Where do boats moor?"}),
         ("write_stdin", {"session_id": 80697, "chars": ""}),
         ("BashOutput", {"bash_id": "b7"}),
     ],
