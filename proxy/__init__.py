@@ -4,7 +4,9 @@ Each part imports only parts above it (a room's modules may stand at different h
 
     lru            a cache bounded in bytes, shared fairly between tenants
     lifetime       leases on shared resources, background tasks, threads that write, where faults end
+    errors         the proxy's own answers: a status, a code, and the party at fault
     declaration    declares a setting of a policy, with its description and bounds, as a field of a struct
+    threads        lanes: threads of their own for each kind of work that would hold up the event loop
     tools/         what tools and programs are: tables of them, and questions about a call
     history/       the history that a client sends: its messages, groups and identity
     recall/        the tools of the proxy itself, by which a model reads earlier messages again
@@ -13,7 +15,6 @@ Each part imports only parts above it (a room's modules may stand at different h
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
     config/        proxy.yaml, environment and options to one frozen configuration
     events         frozen values that say what happened, and their delivery to listeners
-    errors         the proxy's own answers: a status, a code, and the party at fault
     models/        facts about models: names, windows, prices, token counts
     store/         blocks and facts (memory, SQLite, Redis), original messages, the activity log
     upstream/      connections to a model's API

@@ -25,6 +25,7 @@ from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, Sto
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.telemetry.hooks import Receiver
+from proxy.threads import CONTROL
 from proxy.wire.redaction import Redaction, redaction
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ Warn = Callable[[str], None]
 
 
 async def can_write_state(folder: Path, store: Store) -> bool:
-    if not await asyncio.to_thread(_can_write_file, folder):
+    if not await CONTROL.run(_can_write_file, folder):
         return False
     try:
         await store.replace_document(NO_DOCUMENT, b"", b"")

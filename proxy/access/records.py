@@ -4,7 +4,6 @@ The file in the state directory decides on this machine; commands change it unde
 each merges its file with the copy there, so that a replica that lost its file gets it back.
 """
 
-import asyncio
 import fcntl
 import os
 import threading
@@ -17,6 +16,7 @@ import msgspec
 from proxy.access.registry import Registry
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry.audit import give_to_folder_owner
+from proxy.threads import CONTROL
 
 DOCUMENT = "key-uses"
 SHARED = "registry"
@@ -145,7 +145,7 @@ async def synchronize(records: Records, store: Store) -> None:
             return
         shared_registry = _parse(stored_document, "the copy in the shared state")
         if shared_registry.merge(records.current) != records.current:
-            await asyncio.to_thread(records.change, shared_registry.merge)
+            await CONTROL.run(records.change, shared_registry.merge)
         current = records.current
         if current == shared_registry:
             records.last_agreement = stored_document, current

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy import assembly
-from proxy.admin.routes import AdminContext, Json, run_in_admin_thread
+from proxy.admin.routes import AdminContext, Json
 from proxy.config import Config
 from proxy.errors import NotFound
 from proxy.history.identity import make_block_key
@@ -27,6 +27,7 @@ from proxy.shorten.state import ConversationState
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine
+from proxy.threads import FILES
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
 
@@ -181,7 +182,7 @@ async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) 
     """Return the branch up to one of the turns. NotFound: why it cannot be shown."""
     config = context.config()
     tenant = turn["tenant"]
-    transcript = await run_in_admin_thread(find_transcript, context.archive, turn["conversation"], tenant)
+    transcript = await FILES.run(find_transcript, context.archive, turn["conversation"], tenant)
     if transcript is None:
         raise NotFound(_explain_no_messages(config))
     leaf = turn["link"]
@@ -196,7 +197,7 @@ async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) 
         block, is_observed = await _find_block(context.store, tenant, links)
     except StoreUnavailable as fault:
         raise NotFound(f"the blocks cannot be read: {fault}") from None
-    view = await run_in_admin_thread(_build_view, config, request, lines, block)
+    view = await FILES.run(_build_view, config, request, lines, block)
     return ConversationBranch(transcript, lines, request, view, is_observed, assembly.build_redaction(config))
 
 

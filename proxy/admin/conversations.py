@@ -18,12 +18,13 @@ from proxy.admin.conversation_branch import find_title, open_branch
 from proxy.admin.events_page import query_incidents
 from proxy.admin.figures import OPEN_SECONDS
 from proxy.admin.request_list import list_names
-from proxy.admin.routes import AdminContext, AdminRequest, Json, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import Config
 from proxy.errors import NotFound, Overloaded
 from proxy.recall.tool import Finder, find_text
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript
 from proxy.store.transcripts.files import file_name, list_files, parse
+from proxy.threads import FILES
 from proxy.wire.http_head import Caller
 
 TURNS_LIMIT = 2_000
@@ -109,13 +110,13 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
     all_turns, turns, turn = await _look_up(context, request)
     try:
         branch = await open_branch(context, turn, all_turns)
-        messages = await run_in_admin_thread(branch.describe)
+        messages = await FILES.run(branch.describe)
     except NotFound as missing:
         messages = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "why_no_pieces": str(missing)}
     last_turn = turns[-1]
     for turn in turns:
         del turn["tenant"]
-    incidents = await run_in_admin_thread(
+    incidents = await FILES.run(
         query_incidents,
         context.activity_log,
         "conversation = ? order by at limit ?",
@@ -141,14 +142,14 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
     place = request.names["place"]
     for index in range(len(branch.lines)):
         if place == str(index):
-            return await run_in_admin_thread(branch.describe_message, index)
+            return await FILES.run(branch.describe_message, index)
     raise NotFound("there is no message of this index")
 
 
 async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[Json], list[Json], Json]:
     """Return all turns, those of the session asked for, and the one asked for."""
     parameters = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
-    all_turns = await run_in_admin_thread(context.activity_log.query, _TURNS, parameters)
+    all_turns = await FILES.run(context.activity_log.query, _TURNS, parameters)
     if not all_turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
     session = request.query.session
@@ -205,7 +206,7 @@ async def search(context: AdminContext, request: AdminRequest) -> Json:
     """One search at a time. It ends after some hits or seconds, or if the client leaves."""
     client_left = threading.Event()
     try:
-        return await run_in_admin_thread(_search, context, request, client_left)
+        return await FILES.run(_search, context, request, client_left)
     finally:
         client_left.set()
 

@@ -3,7 +3,6 @@
 Headers keep a browser from doing more with an answer than showing it: https://owasp.org/www-project-secure-headers/
 """
 
-import asyncio
 import time
 from collections.abc import Mapping
 from functools import cache, partial
@@ -23,10 +22,11 @@ from proxy.access.records import RegistryUnreadable
 from proxy.admin import conversations, events_page, figures, guard, policy_pages, request_list, teams
 from proxy.admin.conversations import ConversationQuery
 from proxy.admin.guard import NeedsAdminKey, Visitor
-from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
 from proxy.store.contract import StoreUnavailable
+from proxy.threads import CONTROL, FILES
 
 
 def read_query(route: Route, query: Mapping[str, str]) -> object:
@@ -223,7 +223,7 @@ class Admin:
         if guard.find_holder_of_session(keyholders, session, time.time()):
             session_id = guard.session_id(session)  # on every worker and replica: copies of the cookie open nothing
             end_session = methodcaller("with_session_ended", session_id)
-            await asyncio.to_thread(self._context.records.change, end_session)
+            await CONTROL.run(self._context.records.change, end_session)
         self._context.emit(AdminActed(visitor.who, visitor.address, "log out", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.del_cookie(guard.COOKIE, path="/admin")
@@ -238,9 +238,9 @@ class Admin:
         if iscoroutinefunction(route.answer):
             answer = await route.answer(self._context, admin_request)
         else:
-            answer = await run_in_admin_thread(route.answer, self._context, admin_request)
+            answer = await FILES.run(route.answer, self._context, admin_request)
         # In a thread, because it takes a while to write a long list.
-        return await run_in_admin_thread(web.json_response, answer)
+        return await FILES.run(web.json_response, answer)
 
 
 def _check_rights(route: Route, visitor: Visitor) -> None:

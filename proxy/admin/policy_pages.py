@@ -16,7 +16,7 @@ from typing import IO, Annotated
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.routes import AdminContext, AdminRequest, Json, run_in_admin_thread
+from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import InvalidConfig, Loaded, find_origins
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
@@ -24,6 +24,7 @@ from proxy.errors import NotFound, Overloaded
 from proxy.models.windows import is_known_model
 from proxy.store.activity_log import DAY_SECONDS
 from proxy.store.transcripts.archive import Archive, SavedConversation
+from proxy.threads import FILES
 from proxy.wire.http_head import Caller
 
 
@@ -119,10 +120,10 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
         raise Overloaded("another trial is running: retry later", headers=(("retry-after", "10"),))
     async with _RUNNING:
         tenant = Caller(request.visitor.team or trial.team).tenant
-        conversations = await run_in_admin_thread(_find_conversations, context.archive, tenant, trial)
+        conversations = await FILES.run(_find_conversations, context.archive, tenant, trial)
         job = {"policies": policies, "seconds": trial.seconds, "memory_bytes": 2 * 1024 * 1024 * 1024}
         with TemporaryFile(dir=config.state.dir) as file:  # without a name, and gone once it is closed
-            await run_in_admin_thread(_write_job, file, job, conversations[: trial.conversations])
+            await FILES.run(_write_job, file, job, conversations[: trial.conversations])
             answer = await _run(file, trial.seconds + 15.0)  # for the start and the answer of the process
     outcome, outcome_today = answer["outcomes"]
     replayed_count = answer["conversations"]

@@ -6,12 +6,10 @@ Query and body are checked against the types of a `Route` before its function is
 may wait for a disk: it is called in a thread.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -27,14 +25,6 @@ from proxy.store.transcripts.archive import Archive
 from proxy.telemetry.audit import AuditLog
 
 Json = dict[str, Any]
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
-_THREADS = ThreadPoolExecutor(4, thread_name_prefix="admin")
-
-
-async def run_in_admin_thread(function: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
-    """The event loop's own threads stay free for bodies, keys and switches."""
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, function, *args)
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

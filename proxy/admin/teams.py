@@ -1,6 +1,5 @@
 """Teams, their keys, and the switches that stop compaction for one of them or for all."""
 
-import asyncio
 import time
 from collections import Counter
 from typing import Annotated
@@ -16,6 +15,7 @@ from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.errors import NotFound
 from proxy.store.contract import StoreUnavailable
+from proxy.threads import CONTROL
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +79,7 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
     if new_key.team not in config.teams:  # a team that only a gateway's header names takes no keys
         raise _unknown_team(config)
     text, key = create_team_key(new_key.team, now, days=new_key.days, label=new_key.label)
-    await asyncio.to_thread(context.records.change, lambda registry: registry.with_key(key))
+    await CONTROL.run(context.records.change, lambda registry: registry.with_key(key))
     write_audit(context, request, "create key", key.id, team=key.team, days=new_key.days)
     return {"key": text, "told": _describe_key(key, now)}
 
@@ -96,7 +96,7 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
         return registry.with_key_revoked(key_id, now)
 
     try:
-        registry = await asyncio.to_thread(context.records.change, revoke)
+        registry = await CONTROL.run(context.records.change, revoke)
     except KeyError:
         raise NotFound("unknown key id: GET /keys lists all") from None
     write_audit(context, request, "revoke key", key_id)
@@ -117,7 +117,7 @@ async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
     def change(registry: Registry) -> Registry:
         return registry.with_switch(new_switch.team, on=new_switch.on, now=time.time())
 
-    registry = await asyncio.to_thread(context.records.change, change)
+    registry = await CONTROL.run(context.records.change, change)
     act = "switch on" if new_switch.on else "switch off"
     write_audit(context, request, act, new_switch.team or "everybody")
     return _describe_switches(registry, request)

@@ -5,14 +5,12 @@ more than a little is counted in threads. The ranks of the encodings are shipped
 (https://github.com/openai/tiktoken) would go to the network, without any timeout.
 """
 
-import asyncio
 import json
 import lzma
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +20,7 @@ from msgspec import Struct, field
 from proxy.history.calls import iterate_strings
 from proxy.lru import ByteBoundedCache
 from proxy.models.names import plain_name
+from proxy.threads import COUNTING
 from proxy.wire.json_body import read_json
 
 MESSAGE_TOKENS = 3  # the markup around each message
@@ -210,7 +209,6 @@ class Tokenizers:
     """One per process. 200,000 counts are about 20 MB."""
 
     def __init__(self, remembered_counts: int = 200_000) -> None:
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="tokenizer")
         self._remembered = remembered_counts
         self._tokenizers: dict[EncodingName | None, Tokenizer] = {}
 
@@ -219,15 +217,12 @@ class Tokenizers:
         if estimator == "tokens":
             encoding = find_encoding(model)
         if encoding not in self._tokenizers:
-            self._tokenizers[encoding] = Tokenizer(encoding, self._threads, CountCache(self._remembered))
+            self._tokenizers[encoding] = Tokenizer(encoding, CountCache(self._remembered))
         return self._tokenizers[encoding]
 
     async def load(self) -> None:
         """Building an encoding holds the interpreter for a tenth of a second."""
-        await asyncio.get_running_loop().run_in_executor(self._threads, build_encoding, "o200k_base")
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        await COUNTING.run(partial(build_encoding, "o200k_base"))
 
 
 class Tokenizer:
@@ -236,12 +231,10 @@ class Tokenizer:
     def __init__(
         self,
         encoding: EncodingName | None,
-        threads: ThreadPoolExecutor,
         counts: "CountCache",
         owner: int = 0,
     ) -> None:
         self._encoding = encoding
-        self._threads = threads
         self._counts = counts
         self._owner = owner
         self._of_owners = ByteBoundedCache[int, Tokenizer](1024 * 1024)  # some thousands
@@ -250,7 +243,7 @@ class Tokenizer:
         """Its timing tells nothing of other tenants' texts."""
         tokenizer = self._of_owners.get(owner)
         if tokenizer is None:
-            tokenizer = Tokenizer(self._encoding, self._threads, self._counts, owner)
+            tokenizer = Tokenizer(self._encoding, self._counts, owner)
             self._of_owners[owner] = tokenizer
         return tokenizer
 
@@ -281,7 +274,7 @@ class Tokenizer:
     async def _in_thread(self, messages: Sequence[bytes]) -> list[int]:
         remaining = deque(messages)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._count_each, remaining)
+            return await COUNTING.run(self._count_each, remaining)
         finally:
             remaining.clear()  # if the client has left, the thread ends after one message
 

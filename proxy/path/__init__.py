@@ -31,7 +31,7 @@ program          `run`: the whole life of a request as one generator. Read this 
 Performed:
 
 request_context  request headers, tenant, policy, facts of the model
-services         shared by the requests of a worker: threads, known requests and blocks, secret, originals
+services         shared by the requests of a worker: known requests and blocks, secret, originals
 answers          answers of the proxy itself
 rounds           the rounds of one answer, in which the model calls the proxy's own tools
 performer        performs the actions of one request

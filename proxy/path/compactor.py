@@ -26,9 +26,10 @@ from proxy.path.request_context import (
     compute_rollout_position,
     find_tenant,
 )
-from proxy.path.services import WORTHWHILE_BYTES, Services, estimate_work, read_history, run_apart
+from proxy.path.services import WORTHWHILE_BYTES, Services, read_history
 from proxy.recall.tool import COMPACT
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
+from proxy.threads import estimate_work, run_apart
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import offer_own_tool
 from proxy.wire.formats import REQUEST_FORMATS

@@ -24,8 +24,9 @@ from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import LOOK_UP_MIN_TOKENS, give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions
 from proxy.path.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
-from proxy.path.services import Services, estimate_work, needs_thread, run_apart
+from proxy.path.services import Services
 from proxy.recall.tool import COMPACT, RECALL, offer_tool
+from proxy.threads import estimate_work, needs_thread, run_apart
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.formats import REQUEST_FORMATS

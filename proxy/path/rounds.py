@@ -23,8 +23,8 @@ from proxy.path.answers import LocalAnswer
 from proxy.path.conversation import Decision
 from proxy.path.performer import note_decision
 from proxy.path.remedies import INVALID_STATUSES
-from proxy.path.services import run_apart
 from proxy.recall.tool import COMPACT, PENDING, RECALL, EarlierMessages, read_focus
+from proxy.threads import run_apart
 from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, withdraw_own_tools

@@ -1,20 +1,19 @@
-"""Shared by the requests of a worker: threads, known requests and blocks, the store's secret, originals."""
+"""Shared by the requests of a worker: known requests and blocks, the store's secret, originals."""
 
 import asyncio
 import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain
 from threading import Lock
-from typing import TypeVar
 
 from msgspec import Struct
 
 from proxy import events
-from proxy.errors import Overloaded, TranscriptsUnavailable
+from proxy.errors import TranscriptsUnavailable
 from proxy.history.chain import compute_chain
 from proxy.history.identity import Identity
 from proxy.history.request import Request
@@ -33,61 +32,12 @@ from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
 from proxy.summary.pending import Summarizer
+from proxy.threads import CONTROL
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.http_head import Headers, find_encoding, find_header
 from proxy.wire.json_body import Prefix, count_stable, find_prefix
 from proxy.wire.redaction import Redaction
-
-LARGE_WORK_BYTES = 256 * 1024
-"""More is done in a thread: 250 kB of text, or a thousand short messages."""
-HUGE_WORK_BYTES = 8 * 1024 * 1024
-
-Result = TypeVar("Result")
-
-
-def estimate_work(source: bytes) -> int:
-    """In bytes of plain text that are as much work. Commas separate messages, parts, calls and members."""
-    return len(source) + 100 * source.count(b",")
-
-
-class Lane:
-    def __init__(self, name: str, threads: int, most_waiting: int = 256) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._most_unfinished = threads + most_waiting
-        self._unfinished = 0
-        self._lock = Lock()
-
-    async def run(self, act: Callable[[], Result]) -> Result:
-        if self._unfinished >= self._most_unfinished:
-            raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
-        self._count(1)
-        work = self._threads.submit(act)
-        # The work goes on if the client leaves.
-        work.add_done_callback(lambda _: self._count(-1))
-        return await asyncio.wrap_future(work)
-
-    def _count(self, change: int) -> None:
-        with self._lock:
-            self._unfinished += change
-
-
-_LARGE = Lane("large-histories", threads=2)
-_HUGE = Lane("huge-histories", threads=1)
-_UNKNOWN = Lane("unknown-callers", threads=1)
-
-
-def needs_thread(work: int) -> bool:
-    return work > LARGE_WORK_BYTES
-
-
-async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = True) -> Result:
-    if not needs_thread(work):
-        return act()
-    if not is_known:
-        return await _UNKNOWN.run(act)
-    return await (_LARGE if work <= HUGE_WORK_BYTES else _HUGE).run(act)
-
 
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
@@ -249,7 +199,7 @@ class Keeper(Struct, frozen=True):
 
     async def close(self) -> None:
         if self.originals is not None:
-            await asyncio.to_thread(self.originals.close)
+            await CONTROL.run(self.originals.close)
 
 
 def read_history(
@@ -416,6 +366,5 @@ class Services:
     async def close(self) -> None:
         await self.window_probe.close()
         await self.summarizer.close()
-        self.tokenizers.close()
         await self.keeper.close()
         await self.store.close()

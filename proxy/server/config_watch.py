@@ -17,6 +17,7 @@ from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
 from proxy.store.contract import Store, StoreUnavailable
+from proxy.threads import CONTROL
 
 FILE_SECONDS = 0.25
 
@@ -120,7 +121,7 @@ class ConfigWatch:
 
     async def _read(self) -> None:
         try:
-            loaded_config = await asyncio.to_thread(self._source.read)
+            loaded_config = await CONTROL.run(self._source.read)
         except InvalidConfig as invalid:
             self._was_refused = True
             self._emit(events.ConfigReloaded(str(invalid)))

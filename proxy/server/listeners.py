@@ -16,6 +16,7 @@ from proxy.models.windows import is_known_model
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
+from proxy.threads import CONTROL
 
 Fault = tuple[str, str]
 """Kind and place. Values of an exception may hold credentials."""
@@ -99,12 +100,12 @@ class Listeners:
 
     async def close(self) -> None:
         """The log is last: the others may still have something to report."""
-        await asyncio.to_thread(self._hooks.close)
-        await asyncio.to_thread(self.audit.close)
+        await CONTROL.run(self._hooks.close)
+        await CONTROL.run(self.audit.close)
         if self.exporter is not None:
-            await asyncio.to_thread(self.exporter.close)
-        await asyncio.to_thread(self.activity_log.close)
-        await asyncio.to_thread(self._log.close)
+            await CONTROL.run(self.exporter.close)
+        await CONTROL.run(self.activity_log.close)
+        await CONTROL.run(self._log.close)
 
     def _track_losses(self) -> None:
         self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)

@@ -37,6 +37,7 @@ from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_contex
 from proxy.server.connection import HEADERS_MAX, HttpServer
 from proxy.server.listeners import Listeners, LoopFaults
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
+from proxy.threads import CONTROL
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 _TRIM_SECONDS = 15.0
@@ -80,7 +81,7 @@ async def return_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(_TRIM_SECONDS)
-        await asyncio.to_thread(trim, 0)
+        await CONTROL.run(trim, 0)
 
 
 async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:

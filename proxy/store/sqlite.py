@@ -11,7 +11,6 @@ import math
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from proxy.errors import Overloaded
 from proxy.store.contract import (
     FACT_SECONDS_MAX,
     NO_DOCUMENT,
@@ -31,6 +31,7 @@ from proxy.store.contract import (
     ignore,
 )
 from proxy.store.database_file import BROKEN_CODES, DatabaseFile, find_code
+from proxy.threads import Lane
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ STORE_TIMEOUT_SECONDS = 2.0
 BUSY_TIMEOUT_SECONDS = 1.0
 """For another process's write."""
 CHECK_INTERVAL_SECONDS = 0.25
+CALLS_WAITING_MAX = 10_000
 _BLOCKS, _FACTS = ("blocks_1", "used"), ("facts_1", "until")
 """A table, and the column by which its rows expire."""
 _FIND = "select {0}.key, {0}.value, {1} from json_each(?) as wanted join {0} on {0}.key = wanted.value where {1} > ?"
@@ -62,7 +64,7 @@ class SqliteStore:
         self._limits = limits
         self._clock = clock or SystemClock()
         self._timeout = timeout
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._lane = Lane("store", threads=1, most_waiting=CALLS_WAITING_MAX)
         self._outage = ""
         """The reason why calls fail at once, or empty."""
         self._check: asyncio.Task[None] | None = None
@@ -111,14 +113,17 @@ class SqliteStore:
         self._is_closed = True
         if self._check is not None:
             self._check.cancel()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
-        self._thread.shutdown(wait=False)
+        await self._lane.run(self._file.close)
+        self._lane.close()
 
     async def _in_thread(self, act: Callable[[sqlite3.Connection], T]) -> T:
         if self._outage:
             self._begin_checks()
             raise StoreUnavailable(self._outage)
-        work = asyncio.get_running_loop().run_in_executor(self._thread, self._run, act)
+        try:
+            work = self._lane.submit(self._run, act)
+        except Overloaded:
+            raise StoreUnavailable(f"{CALLS_WAITING_MAX:,} calls wait for {self._file.path}") from None
         # Nobody may be left to retrieve its exception, and asyncio would report that as a fault of the proxy.
         work.add_done_callback(_retrieve_exception)
         try:
@@ -136,7 +141,7 @@ class SqliteStore:
 
     async def _follow_outage(self) -> None:
         while self._outage:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._end_outage)
+            await self._lane.run(self._end_outage)
             if self._outage:
                 await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 

@@ -1,6 +1,5 @@
 """One call of a model for a summary: up to three tries, each with another body."""
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from proxy.shorten.economics import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import SummaryReply, Verdict
 from proxy.summary.question import Question, Try, list_tries
+from proxy.threads import LARGE
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.api_format import RequestFormat
@@ -110,17 +110,17 @@ class SummaryCall(Struct, frozen=True):
         bounds = dict.fromkeys(names, _limit(max_tokens, longest_answer))
         ways, tries = list_tries(self.question, self.room, self.count), 0
         # In a thread: writing a large body would hold up all other requests.
-        while tries < MAX_TRIES and (attempt := await asyncio.to_thread(next, ways, None)) is not None:
+        while tries < MAX_TRIES and (attempt := await LARGE.run(next, ways, None)) is not None:
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
             tries += 1
-            outcome = await self._try(await asyncio.to_thread(self._write, attempt, bounds), outcome.cost)
+            outcome = await self._try(await LARGE.run(self._write, attempt, bounds), outcome.cost)
             adapted_bounds = adapt_bounds(bounds, outcome.refusal)
             if adapted_bounds != bounds:
                 if max(adapted_bounds.values()) < max(bounds.values()):
                     longest_answer = max(adapted_bounds.values())
                 bounds = adapted_bounds
-                outcome = await self._try(await asyncio.to_thread(self._write, attempt, bounds), outcome.cost)
+                outcome = await self._try(await LARGE.run(self._write, attempt, bounds), outcome.cost)
             why = outcome.verdict.why
             if not why or why in REST_SECONDS or why == "too-long":
                 break

@@ -15,6 +15,7 @@ from time import perf_counter
 from msgspec import Struct
 
 from proxy import events
+from proxy.errors import Overloaded
 from proxy.history.identity import Identity
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
@@ -147,7 +148,7 @@ class Summarizer:
 
     async def _run(self, order: SummaryOrder) -> SummaryOutcome:
         started_at, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, Overloaded):  # if too many histories wait for a thread, it comes too late as well
             async with asyncio.timeout(order.seconds):
                 outcome = await order.call.run()
         why, cost = outcome.verdict.why, outcome.cost

@@ -26,6 +26,7 @@ from proxy import events
 from proxy.config import Secret, Upstream
 from proxy.errors import BadRequest, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
+from proxy.threads import LARGE
 from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.http_head import (
@@ -198,7 +199,7 @@ class Reply:
         body = await self.peek(lambda read: len(read) > limit)
         if body is not None and len(body) <= limit:
             with suppress(DecodedTooLarge, UndecodableBody):
-                self._peeked = await asyncio.to_thread(decode_body, body, encoding, limit)
+                self._peeked = await LARGE.run(decode_body, body, encoding, limit)
                 self.headers = remove_headers(self.headers, "content-encoding", "content-length")
 
     async def chunks(self) -> AsyncGenerator[bytes]:

@@ -39,9 +39,7 @@ def user(text):
 
 @pytest.fixture
 def tokenizers():
-    made = Tokenizers()
-    yield made
-    made.close()
+    return Tokenizers()
 
 
 @pytest.fixture
@@ -145,7 +143,6 @@ async def test_the_memory_of_counts_is_bounded_and_keeps_what_is_used():
     assert len(few._counts) <= 100
     assert few._counts.get(hash(kept)) is not None
     assert few._counts.get(hash(user("message 3"))) is None
-    tokenizers.close()
 
 
 async def test_a_megabyte_seen_for_the_first_time_does_not_hold_the_event_loop(tokenizers):

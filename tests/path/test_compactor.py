@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from proxy import events
+from proxy import events, threads
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
@@ -20,7 +20,7 @@ from proxy.errors import BadRequest, Overloaded
 from proxy.history import chain
 from proxy.models import tokenizer
 from proxy.models.tokenizer import CountCache
-from proxy.path import planning, services
+from proxy.path import planning
 from proxy.path.actions import Opening
 from proxy.path.compactor import Compactor
 from proxy.path.driver import OutgoingRequest
@@ -328,7 +328,7 @@ async def test_with_compact_offered_a_history_is_looked_for_once_and_known_again
 
 
 async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compactor_under_test, monkeypatch):
-    monkeypatch.setattr(services, "_UNKNOWN", services.Lane("full", threads=1, most_waiting=-1))
+    monkeypatch.setattr(threads, "UNKNOWN", threads.Lane("full", threads=1, most_waiting=-1))
     large = user("x" * 400_000)
     sent = responses_api.request(large, previous_response_id="resp_1")
     prepared = await compactor_under_test.prepares(sent, path="/responses")
@@ -348,18 +348,18 @@ async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat
 
 async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(compactor_under_test, monkeypatch):
     here = await compactor_under_test.prepares(WORK)
-    threads = []
+    threads_used = []
     plan = planning.plan_rewrite
 
     def plan_in_thread(*grounds, **more):
-        threads.append(threading.current_thread())
+        threads_used.append(threading.current_thread())
         return plan(*grounds, **more)
 
     monkeypatch.setattr(planning, "plan_rewrite", plan_in_thread)
-    monkeypatch.setattr(services, "LARGE_WORK_BYTES", 1_000)
+    monkeypatch.setattr(threads, "LARGE_WORK_BYTES", 1_000)
     assert (await compactor_under_test.prepares(WORK)).call.body == here.call.body
-    assert threads
-    assert threading.main_thread() not in threads
+    assert threads_used
+    assert threading.main_thread() not in threads_used
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ import threading
 import pytest
 
 from proxy.events import RequestFinished
-from proxy.path import services
-from proxy.path.services import HUGE_WORK_BYTES, LARGE_WORK_BYTES, run_apart
 from proxy.shorten import attempts
+from proxy.threads import HUGE_WORK_BYTES, LARGE, LARGE_WORK_BYTES, UNKNOWN, run_apart
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess, Listening
@@ -16,7 +15,7 @@ from tests.support.messages import body
 from tests.support.scripted_upstream import answer, text_turn
 
 SECONDS = 60
-LARGE = reading(40, size=12_000)
+AGENTS_WORK = reading(40, size=12_000)
 
 
 class Gate:
@@ -90,7 +89,7 @@ async def until(is_so):
 
 
 def is_idle():
-    return not any(lane._unfinished for lane in (services._LARGE, services._UNKNOWN))
+    return not any(lane._unfinished for lane in (LARGE, UNKNOWN))
 
 
 async def test_the_work_for_a_client_that_left_ends_before_its_next_step(up, tmp_path, gate, steps):
@@ -99,7 +98,7 @@ async def test_the_work_for_a_client_that_left_ends_before_its_next_step(up, tmp
         GatewayInProcess(up, tmp_path, policies={"default": SMALL}, retries=0) as served,
         Listening(served).listening() as url,
     ):
-        _, writer = await post(url, body(LARGE), "sk-a")
+        _, writer = await post(url, body(AGENTS_WORK), "sk-a")
         await until(gate.is_reached.is_set)
         writer.transport.abort()
         await until(lambda: any(isinstance(event, RequestFinished) for event in served.events))
@@ -110,7 +109,7 @@ async def test_the_work_for_a_client_that_left_ends_before_its_next_step(up, tmp
         assert [event.outcome for event in served.events if isinstance(event, RequestFinished)] == ["client-left"]
         assert not served.faults
         assert not up.requests
-        reader, writer = await post(url, body(LARGE), "sk-a")
+        reader, writer = await post(url, body(AGENTS_WORK), "sk-a")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
     assert len(steps) > 2
@@ -122,10 +121,12 @@ async def test_large_histories_of_strangers_share_a_thread_of_their_own(up, tmp_
         text_turn("Well.") if request.header("authorization") == "Bearer sk-known" else answer({"error": {}}, 401)
     )
     async with GatewayInProcess(up, tmp_path, policies={"default": SMALL}, retries=0) as served:
-        await served.relay(served.call(LARGE[:2], key="sk-known"))
-        strangers = [asyncio.create_task(served.relay(served.call(LARGE, key=f"sk-{number}"))) for number in range(3)]
+        await served.relay(served.call(AGENTS_WORK[:2], key="sk-known"))
+        strangers = [
+            asyncio.create_task(served.relay(served.call(AGENTS_WORK, key=f"sk-{number}"))) for number in range(3)
+        ]
         await until(gate.is_reached.is_set)
-        known = asyncio.create_task(served.relay(served.call(LARGE, key="sk-known")))
+        known = asyncio.create_task(served.relay(served.call(AGENTS_WORK, key="sk-known")))
         await until(lambda: len(gate.threads) > 1)
         gate.open()
         await asyncio.gather(known, *strangers)

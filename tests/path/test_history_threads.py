@@ -7,8 +7,8 @@ import pytest
 
 from proxy.errors import Overloaded
 from proxy.models.tokenizer import Tokenizer, Tokenizers
-from proxy.path.services import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
 from proxy.recall.tool import RECALL, EarlierMessages
+from proxy.threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess

@@ -1,0 +1,89 @@
+"""Named lanes: threads of their own for each kind of work that would hold up the event loop.
+
+    CONTROL     readiness, a reload, keys, shutdown             a full lane of requests holds up none of these
+    FILES       what admin pages read
+    COUNTING    tokens of up to 256 KiB of new messages
+    LARGE       large histories and bodies of known callers
+    HUGE        huge ones, so that one of them holds up no large one
+    UNKNOWN     large ones of callers that no upstream has accepted yet
+
+A store has a lane for itself. asyncio's default threads are left to look up the addresses of upstreams.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import TypeVar, TypeVarTuple
+
+from proxy.errors import Overloaded
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+
+class Lane:
+    """A few threads and a bounded queue."""
+
+    def __init__(self, name: str, threads: int, most_waiting: int = 256) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most_unfinished = threads + most_waiting
+        self._unfinished = 0
+        self._lock = Lock()
+
+    async def run(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
+        """Overloaded: too much waits already."""
+        return await self.submit(act, *args)
+
+    def submit(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> asyncio.Future[Result]:
+        if self._unfinished >= self._most_unfinished:
+            raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
+        self._count(1)
+        future = self._threads.submit(act, *args)
+        # The act goes on if nobody waits for it any more.
+        future.add_done_callback(self._note_end)
+        return asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+    def _note_end(self, _: object) -> None:
+        self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._unfinished += change
+
+
+CONTROL = Lane("control", threads=4)
+FILES = Lane("files", threads=4)
+COUNTING = Lane("counting", threads=2)
+LARGE = Lane("large-histories", threads=2)
+HUGE = Lane("huge-histories", threads=1)
+UNKNOWN = Lane("unknown-callers", threads=1)
+
+LARGE_WORK_BYTES = 256 * 1024
+"""More is done in a thread: 250 kB of text, or a thousand short messages."""
+HUGE_WORK_BYTES = 8 * 1024 * 1024
+
+
+def estimate_work(source: bytes) -> int:
+    """Return the bytes of plain text that are as much work. Commas separate messages, parts, calls and members."""
+    return len(source) + 100 * source.count(b",")
+
+
+def needs_thread(size: int) -> bool:
+    return size > LARGE_WORK_BYTES
+
+
+def choose_lane(size: int, *, is_known: bool) -> Lane:
+    if not is_known:
+        return UNKNOWN
+    return LARGE if size <= HUGE_WORK_BYTES else HUGE
+
+
+async def run_apart(size: int, act: Callable[[], Result], *, is_known: bool = True) -> Result:
+    """Do small work at once, and large work in a lane."""
+    if not needs_thread(size):
+        return act()
+    return await choose_lane(size, is_known=is_known).run(act)
