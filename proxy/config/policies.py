@@ -57,14 +57,19 @@ class Prompt(Struct, frozen=True):
 def read_prompt(name: str) -> Prompt:
     """*name*: of a shipped prompt, or the path of a file. Raise ValueError if there is neither."""
     if name in SHIPPED_PROMPTS:
-        text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
-        return Prompt(name, text.strip(), tuple(re.findall(r"^## (.*)", text, re.MULTILINE)))
+        return _read_shipped(name)
     try:
         return Prompt(name, Path(name).read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
         raise ValueError(
             f"no prompt: write one of {', '.join(SHIPPED_PROMPTS)}, or the path of a text file that can be read"
         ) from None
+
+
+@cache
+def _read_shipped(name: str) -> Prompt:
+    text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
+    return Prompt(name, text.strip(), tuple(re.findall(r"^## (.*)", text, re.MULTILINE)))
 
 
 class SubsumesConfig(ConfigModel):
@@ -174,7 +179,8 @@ class SummaryConfig(build_model(SummaryRules, {}), ConfigModel):  # type: ignore
         PlainSerializer(str),
         WithJsonSchema({"type": "string"}),
     ] = read_prompt(SHIPPED_PROMPTS[0])
-    """Instructions: `structured`, `workflow` (for agents that follow a procedure), or the path of a text file."""
+    """Instructions: `structured`, `workflow` (for agents that follow a procedure), or the path of a text file. With
+    `ahead: false` the first two also ask for code snippets and the next step."""
     wait: Seconds = Field(8.0, ge=0)
     """Seconds that a request waits for a summary if its history, or the next one, may not fit without it."""
     seconds: Seconds = Field(180.0, gt=0)
@@ -184,7 +190,12 @@ class SummaryConfig(build_model(SummaryRules, {}), ConfigModel):  # type: ignore
         values = _shared_values(self, SummaryRules)
         if self.upstream or self.model:
             values["call"] = "transcript"
-        values |= {"prompt": self.prompt.text, "headings": self.prompt.headings}
+        text, headings = self.prompt.text, self.prompt.headings
+        if self.prompt.name in SHIPPED_PROMPTS and not self.ahead:
+            # By the time a summary that was asked for ahead is used, its next step may have been taken.
+            sections = _read_shipped("at_trigger")
+            text, headings = f"{text}\n\n{sections.text}", headings + sections.headings
+        values |= {"prompt": text, "headings": headings}
         return SummaryRules(**values)
 
 

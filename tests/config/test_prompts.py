@@ -5,9 +5,9 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from proxy.config import Policy
+from proxy.config import Config, Policy
 from proxy.config.defaults import as_json_schema
-from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
+from proxy.config.policies import SHIPPED_PROMPTS, read_prompt, resolve_policy
 from proxy.shorten.summary import SummaryRules
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
@@ -47,6 +47,22 @@ def test_the_number_of_words_is_all_that_is_filled_in(name):
 def test_no_section_calls_next_what_may_have_happened_in_the_messages_behind_the_summary(name):
     assert "next" not in read_prompt(name).text.lower()
     assert "what was about to be done" in read_prompt(name).text.partition("## Active work\n")[2].partition("\n")[0]
+
+
+@pytest.mark.parametrize("name", ["j-cli", "middleware", "jp"])
+def test_a_summary_that_is_asked_for_at_the_trigger_has_code_snippets_and_the_next_step(name):
+    policies = Config().all_policies
+    rules = resolve_policy(name, policies).rules(name).summary
+    assert rules.headings[-3:] == ("Technical context", "Code snippets", "Immediate next step")
+    assert rules.prompt.endswith("and what was interrupted.")
+    assert "Immediate next step" not in resolve_policy("default", policies).rules("default").summary.prompt
+
+
+def test_a_prompt_of_a_teams_own_gets_no_section_added(tmp_path):
+    own = tmp_path / "own.md"
+    own.write_text("Be brief.", encoding="utf-8")
+    summary = Policy.model_validate({"summary": {"prompt": str(own), "ahead": False}}).rules("own").summary
+    assert (summary.prompt, summary.headings) == ("Be brief.", ())
 
 
 def test_a_custom_prompt_needs_none_of_the_shipped_text(tmp_path):

@@ -181,6 +181,15 @@ async def test_a_report_says_why_a_step_did_nothing(run, options, why):
     assert re.search(why, out), out
 
 
+@pytest.mark.parametrize("step", ["auto", "strip-tool-results", "dedup-tools"])
+async def test_row_28_a_result_without_a_call_is_taken_out(run, step):
+    stray = [{"role": "tool", "tool_call_id": "call_lost", "content": "lost"}]
+    code, out, _ = await run("--step", step, "--apply", pieces=[*READS[:2], stray, assistant("Well."), user("And?")])
+    assert code == 0
+    assert "call_lost" not in out
+    assert json.loads(out)["messages"][-1]["content"] == "Go on."
+
+
 async def test_a_report_says_why_a_policy_did_nothing(run):
     code, out, _ = await run("--policy", "jp", pieces=[user("Hello.")])
     assert code == 0

@@ -28,6 +28,7 @@ from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
 from proxy.config.yaml_file import parse_variable
 from proxy.designs.strategies import PruneTools
+from proxy.history.grouping import repair
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.lab.commands import tangents
@@ -353,7 +354,10 @@ def _drop_turns(state: ConversationState, numbers: Collection[int]) -> Outcome:
 def _outcome_of(state: ConversationState, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
     before = state.size
     after = before - sum(report.saved for report in reports)
-    return Outcome(state.request, shorter.view, shorter.tools, before, after, reason, reports)
+    view = shorter.view
+    if state.rules.repair:
+        view = repair(view, state.request.wire)
+    return Outcome(state.request, view, shorter.tools, before, after, reason, reports)
 
 
 def _index_links(request: Request) -> list[bytes]:
