@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from proxy.history.messages import Message, remove_reminders
-from proxy.tools.command_line import find_command_line, skip_words_before_command, split_commands
+from proxy.tools.command_line import find_command_line
 from proxy.tools.file_uses import list_read_paths
 from proxy.tools.tool_call import ToolCall
-from proxy.tools.tool_kinds import is_read_only, list_name_words
+from proxy.tools.tool_kinds import is_read_only
+from proxy.tools.verbs import list_name_words
+from proxy.tools.wrappers import list_commands
 
 INSTRUCTION_FILES = (
     *("skill.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md"),
@@ -87,8 +89,8 @@ def _fetches(call: ToolCall) -> bool:
     command = find_command_line(call.named)
     if not command:
         return is_read_only(call.name)
-    for part in split_commands(command):
-        program, *words = skip_words_before_command(part.split()) or [""]
+    for simple_command in list_commands(command):
+        program, *words = simple_command.words
         if program in ("curl", "wget", "http", "lynx", "w3m"):
             return True
         if program in ("gh", "glab", "jira", "linear") and not {"view", "show", "get", "api", "diff"}.isdisjoint(words):

@@ -1,6 +1,6 @@
 """Fold old messages to the user's words and a ledger of acts, without a model.
 
-    Done to the outside world: do not do it again (newest first):
+    Done already: do not do it again (newest first):
     - charge_card(order: 1042, amount_cents: 4999) => id: ch_19f3, status: succeeded
     Commands (2 of 9, newest first):
     - pytest -q => exit code 1: FAILED tests/test_cart.py::test_total
@@ -60,7 +60,7 @@ class Section(Enum):
     # If no API marks a result as an error, any program may have printed it.
     REFUSED_WORDS = ("Words in the results of refused calls", 4, (ENTRY_CHARACTERS, 160))
     DOCUMENTS = ("Instructions and task texts that are no longer shown: read them again before relying on them", 4)
-    ACTS = ("Done to the outside world: do not do it again", 4)
+    ACTS = ("Done already: do not do it again", 4)
     CHANGED = ("Files changed", 3)
     READ = ("Files read", 1)
     RAN = ("Commands", 2)

@@ -12,18 +12,18 @@ import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from posixpath import basename
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import Message, find_first_line
-from proxy.shorten.failure_lines import SUMMARIES, WEIGHTS, Weight, find_failure_lines, find_reason
+from proxy.shorten.failure_lines import SUMMARIES, WEIGHTS, find_failure_lines, find_reason
 from proxy.shorten.output import Output, read_output
-from proxy.tools.command_line import find_command_line, skip_words_before_command, split_commands
-from proxy.tools.effects import explains_exit, find_quoting_kind
-from proxy.tools.programs import ENDED_WELL
+from proxy.tools.command_line import find_command_line
+from proxy.tools.effects import explains_exit, find_quoting_kind, list_own_beginnings
+from proxy.tools.program_table import ENDED_WELL
+from proxy.tools.programs import Weight
 from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import find_kind, is_read_only
 
@@ -152,9 +152,7 @@ def _is_refused(message: str, kind: str, quoting: str) -> bool:
 
 def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> ResultOutcome:
     """Judge a command that quotes by its exit code and by its own lines, which begin with the name of its program."""
-    own_words = tuple(f"{program}: " for program in _list_programs(call))
-    if "git: " in own_words:
-        own_words += ("fatal: ", "error: ")
+    own_words = tuple(list_own_beginnings(call))
     own_lines = [line for line in output.text.split("\n") if line.startswith(own_words)]
     if outcome.exit_code and not own_lines and explains_exit(call, outcome.exit_code):
         return ResultOutcome(outcome.exit_code)
@@ -169,13 +167,6 @@ def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> R
     elif outcome.exit_code is None:
         error = cut_first_line(output.message, ERROR_CHARACTERS)
     return replace(outcome, error=error, lines=tuple(filter(None, (error,))))
-
-
-def _list_programs(call: ToolCall) -> list[str]:
-    programs = list[str]()
-    for command in split_commands(find_command_line(call.named)[:4_000]):
-        programs += map(basename, skip_words_before_command(command.split())[:1])
-    return programs
 
 
 def _read_answer(output: Output, outcome: ResultOutcome, kind: str) -> ResultOutcome:
@@ -197,7 +188,7 @@ def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *
     """Complete the outcome of a program by the lines that it has printed."""
     lines = output.list_lines()
     weights = find_failure_lines(lines)
-    end_states = [number for number, line in enumerate(lines) if ENDED_WELL.match(line.lower())][-8:]
+    end_states = [number for number, line in enumerate(lines) if ENDED_WELL.match(line)][-8:]
     if may_act:
         outcome = _judge(outcome, lines, weights, end_states, call)
     end_lines = list[int]()

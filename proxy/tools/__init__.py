@@ -4,17 +4,25 @@ Theory of operation:
 
     Bash {"command": "cd shop && sudo kubectl rollout undo deployment/checkout 2>&1 | tail -3"}
       1. (tool_kinds) a tool with a command is of the kind "run"
-      2. (command_line) the commands in its line: cd shop, kubectl rollout undo ..., tail -3
-      3. (programs) the entry of each program
-      4. (effects) the call acts: it must not be made again only to see its output
+      2. (command_line) the commands in its line: cd shop, sudo kubectl rollout undo ..., tail -3
+      3. (wrappers) sudo only runs another one: kubectl rollout undo ...
+      4. (programs) the entry of each program, and the verb within its words: undo
+      5. (effects) the call acts: it must not be made again only to see its output
 
-Knowledge about other programs stands in `tool_kinds` and `programs` only, an entry each, with an example that is its
-test. The text of a call is read up to a bound, and in time that is linear in it.
+Knowledge about other programs stands in tables only, an entry each, with examples that are its tests. The text of a
+call is read up to a bound, and in time that is linear in it.
 
-tool_call     a call as an agent makes it, and the values of its arguments
-tool_kinds    the table of tools: their kinds, by the names of tool and arguments; state and instructions
-command_line  command lines, read into simple commands
-programs      the table of programs: what each does, and how it says that it ended
-effects       whether a call acts on the world, only reads, or explains its exit code
-file_uses     the files that a call reads or changes
+tool_call         a call as an agent makes it, and the values of its arguments
+verbs             words in the names of tools, tasks and unknown programs that tell what they do
+tool_kinds        the table of tools: their kinds, by the names of tool and arguments; state and instructions
+command_line      command lines, read into simple commands
+programs          an entry of the table of programs: what it does by its words, and how it says that it ended
+wrappers          the table of programs that run another command
+machine_programs  the table of programs: files, version control, requests, databases
+service_programs  ... infrastructure, clouds, platforms
+project_programs  ... tasks, packages, builds, tests, linters
+program_table     all three
+requests          statements of SQL and requests of HTTP: whether they only look
+effects           whether a call acts on the world, only reads, or explains its exit code
+file_uses         the files that a call reads or changes
 """

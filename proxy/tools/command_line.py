@@ -1,15 +1,67 @@
-"""Command lines that agents run, read into simple commands."""
+r"""Command lines that agents run, read into simple commands.
+
+    cd shop && FOO=1 git push "origin" $(git branch --show-current) 2>&1 | tail -3 > out.txt
+
+    cd shop
+    git branch --show-current    (inner: its output becomes a word)
+    git push origin $()
+    tail -3                      (writes out.txt)
+
+One pass over the text: quotes, substitutions and subshells are frames on a stack, and the text of a here-document is
+passed over at once. What is no valid shell is read as far as it goes.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from proxy.tools.tool_call import COMMANDS, find_value, render_value
 
-_QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
-_PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
 HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
+SUBSTITUTED = "$()"
+"""Stands in a word for the output of an inner command."""
+_PLAIN = r"[^\s;&|<>()'\"\\$`]+"
+_CODE = re.compile(
+    r"(?P<space>[ \t\r]+|\\\r?\n)"
+    r"|(?P<redirection>(?:\d|&)?(?:<<<|<<-?|<>|>>|>\||[<>]&|[<>])(?!\())"
+    r"|(?P<end>\n|;+|&&?|\|\|?&?)"
+    r"|(?P<opening>\$?\(|[<>]\()"
+    r"|(?P<closing>\))"
+    r"|(?P<tick>`)"
+    r"|(?P<quote>\$?\")"
+    r"|(?P<single>\$?'[^']*'?)"
+    r"|(?P<escape>\\.)"
+    # No shell has arrows, but texts that are no commands do.
+    rf"|(?P<plain>[=-]{{1,2}}>|{_PLAIN}|.)",
+    re.DOTALL,
+)
+_QUOTED = re.compile(r"(?P<quote>\")|(?P<opening>\$\()|(?P<tick>`)|(?P<escape>\\.)|(?P<plain>[^\"\\$`]+|.)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
+_SHELL_WORDS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac"))
+_NO_COMMANDS = frozenset(("for", "case", "select", "function"))
+"""The words that follow are names and values."""
+_TOKENS_MAX = 20_000
+
+
+class Command(Struct, frozen=True):
+    words: tuple[str, ...]
+    """Without quotes, assignments and words of the shell: `git push` of `if CI=1 git "push"; then`."""
+    text: str = ""
+    """Its input, if the line tells it: a here-document, or what an `echo` before it prints."""
+    input_files: tuple[str, ...] = ()
+    output_files: tuple[str, ...] = ()
+    is_inner: bool = False
+    """Its output becomes a part of other words."""
+    is_elsewhere: bool = False
+    """It runs on another machine or in a container."""
+
+
+UNREAD = Command(("…",))
+"""Stands for the rest of a line that has too many words."""
 
 
 def find_command_line(values: Mapping[str, Any]) -> str:
@@ -19,34 +71,13 @@ def find_command_line(values: Mapping[str, Any]) -> str:
         return render_value(value)
     if len(value) > 1 and value[1] in ("-c", "-lc"):
         return render_value(value[-1])
-    return " ".join(map(render_value, value))
+    return " ".join(map(_quote, map(render_value, value)))
 
 
-def split_commands(line: str) -> list[str]:
-    """Without comments. A quoted text that is no single word becomes `?`."""
-    if "#" in line:  # only whole lines: a "#" after a command may be quoted
-        line = "\n".join([text for text in line.split("\n") if not text.lstrip(" \t").startswith("#")])
-    line = _QUOTED.sub(_unquote, line)
-    for end in ("&&", "|", "\n"):
-        line = line.replace(end, ";")
-    return list(filter(str.strip, line.split(";")))
-
-
-def _unquote(quoted: re.Match[str]) -> str:
-    text = quoted[0][1:-1]
-    if _PLAIN_WORD.fullmatch(text):
-        return text
-    return "?"
-
-
-def skip_words_before_command(words: Sequence[str]) -> list[str]:
-    """`make` of `sudo CC=gcc make`."""
-    shell_words = {"if", "then", "elif", "else", "while", "until", "do", "!", "(", "{"}
-    programs = {"sudo", "time", "env", "exec", "nohup", "command"}
-    for place, word in enumerate(words):
-        if word not in shell_words and word not in programs and "=" not in word:
-            return list(words[place:])
-    return []
+def _quote(word: str) -> str:
+    if re.fullmatch(_PLAIN, word):
+        return word
+    return "'{}'".format(word.replace("'", "'\\''"))
 
 
 def remove_folder_change(command: str) -> str:
@@ -56,18 +87,174 @@ def remove_folder_change(command: str) -> str:
     return command[change.end() :]
 
 
-def remove_heredocs(command: str) -> str:
-    if "<<" not in command:
-        return command
-    lines = list[str]()
-    end = ""
-    for line in command.split("\n"):
-        if end:
-            if line.startswith(end):
-                end = ""
+class _Frame(Struct):
+    closing: str = ""
+    is_inner: bool = False
+    is_quoted: bool = False
+    """The next token stands within double quotes."""
+    pieces: list[str] | None = None
+    """Of the word under way; None between words."""
+    words: list[str] = field(default_factory=list)
+    redirection: str = ""
+    """The operator that the next word belongs to."""
+    text: str = ""
+    input_files: list[str] = field(default_factory=list)
+    output_files: list[str] = field(default_factory=list)
+    printed: str = ""
+    """What the command before a `|` prints, if the line tells it."""
+
+
+class _Reader(Struct):
+    frames: list[_Frame] = field(default_factory=lambda: [_Frame()])
+    commands: list[Command] = field(default_factory=list)
+    heredocs: list[tuple[str, int]] = field(default_factory=list)
+    """The line that ends each, and the number of its command. Their texts begin at the next line."""
+
+    def end_word(self) -> None:
+        frame = self.frames[-1]
+        if frame.pieces is None:
+            return
+        word, frame.pieces = "".join(frame.pieces), None
+        stream, operator = _split_redirection(frame.redirection)
+        frame.redirection = ""
+        if not operator:
+            frame.words.append(word)
+        elif operator == "<<<":
+            frame.text = word
+        elif operator.startswith("<<"):
+            self.heredocs.append((word, len(self.commands)))
+        elif operator.startswith("<"):
+            frame.input_files.append(word)
+        elif stream in ("", "1", "&") and not (operator.endswith("&") and (word.isdecimal() or word == "-")):
+            frame.output_files.append(word)
+
+    def end_command(self, end: str) -> None:
+        self.end_word()
+        frame = self.frames[-1]
+        words = _skip_words_before_command(frame.words)
+        if words:
+            command = Command(
+                tuple(words),
+                frame.text or frame.printed,
+                tuple(frame.input_files),
+                tuple(frame.output_files),
+                is_inner=frame.is_inner,
+            )
+            self.commands.append(command)
+        frame.printed = ""
+        if end == "|" and words[:1] in (["echo"], ["printf"]):
+            frame.printed = " ".join(words[1:])
+        frame.words, frame.input_files, frame.output_files, frame.text = [], [], [], ""
+
+    def read_heredocs(self, line: str, start: int) -> int:
+        """Give each command its text, and return the end of the last one."""
+        for end_word, number in self.heredocs:
+            text_start, text_end, is_open = start, start, True
+            while is_open and start < len(line):
+                line_end = line.find("\n", start)
+                if line_end < 0:
+                    line_end = len(line)
+                is_open = line[start:line_end].strip() != end_word
+                text_end, start = start, line_end + 1
+                if is_open:
+                    text_end = start
+            if number < len(self.commands):
+                self.commands[number] = replace(self.commands[number], text=line[text_start:text_end])
+        self.heredocs = []
+        return min(start, len(line))
+
+    def read_token(self, kind: str, token: str) -> None:
+        frame = self.frames[-1]
+        match kind:
+            case "space":
+                self.end_word()
+            case "end":
+                self.end_command(token)
+            case "redirection":
+                self.end_word()
+                frame.redirection = token
+            case "opening" | "closing" | "tick":
+                self._read_bracket(kind, token)
+            case "quote":
+                frame.is_quoted = not frame.is_quoted
+                self._add("")
+            case "single":
+                self._add(token.removeprefix("$").removeprefix("'").removesuffix("'"))
+            case "escape" if not frame.is_quoted or token[1] in '"\\$`\n':
+                self._add(token[1:])
+            case _:
+                self._add(token)
+
+    def _read_bracket(self, kind: str, token: str) -> None:
+        frame = self.frames[-1]
+        if kind == "opening":
+            self._open(")", token)
+        elif frame.closing == token:
+            self._close()
+        elif kind == "tick":
+            self._open(token, token)
+        else:
+            # A pattern of `case`.
+            frame.words, frame.pieces = [], None
+
+    def _add(self, piece: str) -> None:
+        frame = self.frames[-1]
+        if frame.pieces is None:
+            frame.pieces = []
+        frame.pieces.append(piece)
+
+    def _open(self, closing: str, token: str) -> None:
+        is_inner = not token.startswith("(")
+        if is_inner:
+            self._add(SUBSTITUTED)
+        else:
+            self.end_command(token)
+        self.frames.append(_Frame(closing, is_inner=is_inner or self.frames[-1].is_inner))
+
+    def _close(self) -> None:
+        self.end_command(")")
+        self.frames.pop()
+
+
+def read_commands(line: str) -> list[Command]:
+    """Return the simple commands of a command line in the order in which they stand there."""
+    reader = _Reader()
+    start = 0
+    for _ in range(_TOKENS_MAX):
+        if start >= len(line):
+            break
+        frame = reader.frames[-1]
+        if line[start] == "#" and frame.pieces is None and not frame.is_quoted:
+            start = line.find("\n", start)
+            if start < 0:
+                start = len(line)
             continue
-        lines.append(HEREDOC.sub("", line))
-        heredoc = HEREDOC.search(line)
-        if heredoc:
-            end = heredoc[2]
-    return "\n".join(lines)
+        token = (_QUOTED if frame.is_quoted else _CODE).match(line, start)
+        if token is None or token.lastgroup is None:
+            break
+        start = token.end()
+        reader.read_token(token.lastgroup, token[0])
+        if token[0] == "\n" and reader.heredocs:
+            start = reader.read_heredocs(line, start)
+    while reader.frames:
+        reader.end_command("")
+        reader.frames.pop()
+    if start < len(line):
+        reader.commands.append(UNREAD)
+    return reader.commands
+
+
+def _split_redirection(token: str) -> tuple[str, str]:
+    """Return the stream and the operator of `2>>`."""
+    if token[:1].isdecimal() or token.startswith("&"):
+        return token[0], token[1:]
+    return "", token
+
+
+def _skip_words_before_command(words: Sequence[str]) -> list[str]:
+    for place, word in enumerate(words):
+        if word in _NO_COMMANDS:
+            return []
+        if word not in _SHELL_WORDS and not _ASSIGNMENT.match(word):
+            return list(words[place:])
+    return []

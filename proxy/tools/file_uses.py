@@ -2,17 +2,17 @@
 
 import posixpath
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from proxy.tools.command_line import find_command_line, remove_heredocs, skip_words_before_command, split_commands
-from proxy.tools.programs import FILE_PROGRAMS
+from proxy.tools.command_line import Command, find_command_line
+from proxy.tools.program_table import find_program
+from proxy.tools.programs import list_operands
 from proxy.tools.tool_call import PATHS, ToolCall, find_value, render_value
 from proxy.tools.tool_kinds import find_kind, is_read, remove_server_name
+from proxy.tools.wrappers import list_commands
 
-_REDIRECTION = re.compile(r"<|(?<![=-])(\d?)>>?(?:&\d|\s*([^\s<>&]*))")
 _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
 )
@@ -113,20 +113,17 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
         return list_patched_files(command), command.lstrip().startswith("apply_patch")
     uses = list[FileUse]()
     folder, is_complete = "", True
-    for simple_command in split_commands(remove_heredocs(command)[:2_000]):
-        words = skip_words_before_command(_REDIRECTION.sub(" ", simple_command).split())
-        if not words:
-            continue
+    for simple_command in list_commands(command):
+        words = simple_command.words
         if words[0] == "cd":
-            folder = words[1] if len(words) > 1 else ""
+            folder = "".join(words[1:2])
             continue
-        uses_here = _find_arguments(words)
-        for stream, path in _REDIRECTION.findall(simple_command):
-            if stream in ("", "1") and _is_path(path):
-                uses_here.append(FileUse(path, "written"))
+        uses_here = list[FileUse]()
+        if not simple_command.is_elsewhere:
+            uses_here = _find_uses(simple_command)
         # Without a file these only filter or print.
         is_idle = words[0] in ("head", "tail", "sed", "echo", "pwd", "true")
-        is_complete = is_complete and (bool(uses_here) or is_idle)
+        is_complete = is_complete and not simple_command.is_inner and (bool(uses_here) or is_idle)
         for use in uses_here:
             path = use.path
             if not path.startswith("~"):
@@ -135,23 +132,24 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
     return uses, is_complete and bool(uses)
 
 
-def _find_arguments(words: Sequence[str]) -> list[FileUse]:
-    program = posixpath.basename(words[0])
-    arguments = words[1:]
-    if program == "git" and arguments:
-        program, arguments = f"git-{arguments[0]}", arguments[1:]
-    options, names = list[str](), list[str]()
-    for word in arguments:
-        if word.startswith("-"):
-            options.append(word)
-        else:
-            names.append(word)
-    for entry in FILE_PROGRAMS:
-        if program not in entry.names.split():
-            continue
-        if not entry.options or any(option.startswith(entry.options) for option in options):
-            return [FileUse(name, entry.change) for name in names[entry.first :] if _is_path(name)]
-    return []
+def _find_uses(command: Command) -> list[FileUse]:
+    uses = list[FileUse]()
+    words = command.words
+    program = find_program(words[0])
+    if program is not None:
+        names = [words[place] for place in list_operands(words, program.valued.split()) if words[place]]
+        for rule in program.files:
+            first = rule.first
+            if rule.verb and rule.verb != "".join(names[:1]):
+                continue
+            if rule.verb and first >= 0:
+                first += 1
+            if not rule.options or any(word.startswith(rule.options) for word in words[1:]):
+                paths = [*names[first:], *command.input_files]
+                uses += [FileUse(path, rule.change) for path in paths if _is_path(path)]
+                break
+    uses += [FileUse(path, "written") for path in command.output_files if _is_path(path)]
+    return uses
 
 
 def _is_path(word: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from proxy.tools.tool_call import COMMANDS, PATHS, ToolCall
+from proxy.tools.verbs import acts_by_name, reads_by_name
 
 
 class StateTool(Struct, frozen=True):
@@ -53,6 +54,8 @@ STATE_TOOLS = (
     StateTool("plan_mode_respond", "plan_mode_respond (Cline)", is_folded=True),
     StateTool("create_plan", "create_plan (Cursor)", is_folded=True),
     StateTool("compact", "Compact (j-cli)", is_folded=True),
+    StateTool("*slash_command", "run_slash_command (Roo Code)", is_folded=True),
+    StateTool("slashcommand", "SlashCommand (Claude Code)", is_folded=True),
 )
 EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
 """A fold keeps only those of `STATEFUL`."""
@@ -88,7 +91,7 @@ PATTERNS = (
         "*output wait* kill* taskstop write_stdin close_agent send_input",
         ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target"),
     ),
-    Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate*"),
+    Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate* *slash_command slashcommand"),
     Pattern("ask", " ".join(tool.glob for tool in STATE_TOOLS if tool.asks)),
     Pattern("read", _EDITORS, PATHS, ("view", "read", "Line")),
     Pattern(
@@ -113,31 +116,6 @@ PATTERNS = (
     Pattern("change", "edit insert"),
 )
 """The first that fits tells the kind. Names alone tell little (`create_issue`, `modify_order`)."""
-_NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-NAME_WORDS = {
-    "reads, if it is the first word": "get list read find search show view describe fetch",
-    "reads": (
-        "ls cat look lookup grep glob query retrieve load browse inspect explain status count calculate compare diff "
-        "snapshot screenshot tree think resolve analyze history rg ripgrep"
-    ),
-    "changes files or programs": (
-        "create add insert write append save set put patch update edit modify replace rename move copy delete remove "
-        "close clear reset mark reply upload commit install run exec execute start stop restart kill click type fill "
-        "press call invoke trigger exchange"
-    ),
-    "acts on the world": (
-        "apply approve book buy cancel charge deploy merge order pay post publish push refund release send submit "
-        "transfer"
-    ),
-    "acts on the world, or names what another word reads": (
-        "destroy invoice migrate payout promote provision purge revoke rollback rollout terminate withdraw"
-    ),
-}
-FIRST_READING_WORDS, _READING_WORDS, _CHANGING_WORDS, _ACTING_WORDS, _OTHER_ACTING_WORDS = map(
-    frozenset, map(str.split, NAME_WORDS.values())
-)
-ACTING_WORDS = _ACTING_WORDS | _OTHER_ACTING_WORDS
-
 # APIs allow 64 to 128 characters. A client may send a megabyte.
 _NAME_CHARACTERS = 256
 
@@ -164,14 +142,14 @@ def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
 
 def is_read_only(tool: str) -> bool:
     """Whether a tool, by its name, may be called again without harm."""
-    words = list_name_words(remove_server_name(tool[:_NAME_CHARACTERS]))
-    may_harm = not (_CHANGING_WORDS | _ACTING_WORDS).isdisjoint(words)
-    return not may_harm and not (FIRST_READING_WORDS | _READING_WORDS).isdisjoint(words)
+    return reads_by_name(remove_server_name(tool[:_NAME_CHARACTERS]))
 
 
-def list_name_words(name: str) -> list[str]:
-    """`read` and `file` of `readFile` and of `read_file`."""
-    return list(map(str.lower, _NAME_WORD.findall(name)))
+def is_acting_tool(call: ToolCall) -> bool:
+    """Whether a tool acts on the world, by its name: not if it keeps an agent's own state, or changes files."""
+    if find_kind(call.name, call.named) != "other" or matches_any(call.name, EXEMPT):
+        return False
+    return acts_by_name(remove_server_name(call.name[:_NAME_CHARACTERS]))
 
 
 def is_plan_mode(call: ToolCall) -> bool:

@@ -76,7 +76,7 @@ What the assistant said, in part:
 - The berth is charged twice.
 Said by the user, or by others in the user's role:
 - Mend the tests, …
-Done to the outside world: do not do it again:
+Done already: do not do it again:
 - Bash(git push origin main) (2 times) => done
 Files changed (1 of 2, newest first):
 - /w/src/berth.py => edited

@@ -105,7 +105,9 @@ def test_agents_change_files_in_many_ways(tool, arguments):
 
 def test_a_name_alone_makes_no_file():
     done = calls(("create_issue", {"title": "T"}, "ok"), ("modify_user_address", {"user_id": "u_1"}, "ok"))
-    assert ledger_of(done) == "Other calls (newest first):\n- modify_user_address(u_1) => ok\n- create_issue(T) => ok"
+    assert ledger_of(done) == (
+        "Done already: do not do it again (newest first):\n- modify_user_address(u_1) => ok\n- create_issue(T) => ok"
+    )
 
 
 def test_a_changed_file_is_not_listed_as_read_too():
@@ -148,11 +150,11 @@ def test_in_a_small_view_only_calls_with_a_known_outcome_are_listed():
         call("Bash", command="pytest", out="== 5 passed in 0.3s =="),
         call("Grep", pattern="def", out="a.py:1:def a(): pass"),
         call("get_weather", city="Oslo", out='{"state": "rain"}'),
-        call("set_alarm", at="7:00", out='{"alarm": "al_1"}'),
+        call("ring_bell", at="7:00", out='{"bell": "b_1"}'),
     ]
     assert ledger_of(*calls_of_an_agent, only_outcomes=True) == (
         "Commands (newest first):\n- pytest => 5 passed in 0.3s\n- make => exit code 2: Error: no rule\n"
-        'Other calls:\n- set_alarm(7:00) => {"alarm": "al_1"}'
+        'Other calls:\n- ring_bell(7:00) => {"bell": "b_1"}'
     )
     assert ledger_of(*calls_of_an_agent).count("\n- ") == 7
 
@@ -246,7 +248,7 @@ def test_a_call_made_again_is_counted_and_one_with_other_arguments_is_another():
     long = "x" * 100
     move, other = call("move_money", amount=5, note=f"{long}a"), call("move_money", amount=5, note=f"{long}b")
     assert ledger_of(move, other, move, move).split("\n") == [
-        "Other calls (newest first):",
+        "Done already: do not do it again (newest first):",
         "- move_money(amount: 5, note: …) (3 times) => ok",
         "- move_money(amount: 5, note: …) => ok",
     ]
@@ -256,7 +258,7 @@ def test_acts_on_the_world_come_first_with_their_ids():
     charge = call("charge_card", order=1042, out=json.dumps({"id": "ch_19f3", "status": "succeeded"}))
     push = call("Bash", command="git push origin main", out="To a.example\n   7bbb35b..0edaae9  main -> main")
     assert ledger_of(call("Read", path="a.py"), charge, push) == (
-        "Done to the outside world: do not do it again (newest first):\n"
+        "Done already: do not do it again (newest first):\n"
         "- Bash(git push origin main) => 7bbb35b..0edaae9 main -> main\n"
         '- charge_card(1042) => {"id": "ch_19f3", "status": "succeeded"}\n'
         "Files read:\n- a.py"

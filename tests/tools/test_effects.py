@@ -7,7 +7,6 @@ import pytest
 from proxy.shorten.placeholder import TEMPLATE, render_placeholder
 from proxy.tools.effects import acts_on_world
 from proxy.tools.file_uses import is_file_text, list_file_uses
-from proxy.tools.programs import ACTING_PROGRAMS
 from proxy.tools.tool_call import ToolCall
 
 OUTPUT = "\n".join(f"step {number} is done" for number in range(100))
@@ -25,49 +24,100 @@ def render(call, text=OUTPUT):
     return render_placeholder(TEMPLATE, text, call)
 
 
-@pytest.mark.parametrize("program", ACTING_PROGRAMS, ids=lambda program: program.example)
-def test_each_entry_of_the_table_has_an_example_that_acts(program):
-    assert acts_on_world(bash(program.example))
-    assert acts_on_world(bash(f"cd /srv && sudo {program.example} 2>&1 | tail -3"))
+ACTS = """
+gh workflow run ci.yml
+gh pr review 12 --approve
+bash -c 'git push'
+ssh host 'systemctl restart x'
+docker exec db psql -c "UPDATE t SET a=1"
+kubectl exec p -- curl -X POST http://x
+for i in 1 2; do curl -X POST http://x; done
+cd x && git push origin main 2>&1 | tail -5
+FOO=1 git push
+docker compose up -d
+aws s3 rm s3://x --recursive
+gcloud run deploy x
+vercel --prod
+az vm delete
+stripe charges create
+redis-cli FLUSHALL
+mysql -e 'delete from t'
+http POST https://x a=1
+sendgrid send
+poetry run python manage.py migrate
+rails db:migrate
+npx prisma migrate deploy
+shopctl charge-card --order 1042
+shopctl --env prod deploy checkout
+shopctl card charge
+./deploy.sh checkout v42
+python scripts/send_invoices.py
+make deploy
+npm run deploy
+xargs -n 1 kubectl delete pod < pods.txt
+X=$(gh pr create --fill)
+kubectl apply --dry-run=none -f a.yaml
+psql shop < dump.sql
+"""
+ACTS_NOT = """
+gh run view 123 --log-failed
+gh run watch 1
+gh pr list --state merged --label review
+gh search prs review
+kubectl rollout status deployment/checkout
+kubectl rollout history deploy/x
+kubectl auth can-i create pods
+kubectl describe rollout x
+kubectl logs deploy/scale
+git tag
+git tag -l
+git pull
+git stash list
+git log --merges
+git log --grep=revert
+git show --stat merge
+gh api graphql -f query='query { viewer { login } }'
+curl -s https://es/_search -d '{"query":{}}'
+helm upgrade --dry-run x
+terraform plan
+terraform state list
+docker run img
+docker compose ps
+gcloud run services list
+heroku logs
+psql -c 'select 1'
+redis-cli get x
+make test
+npm run build
+cat deploy.sh
+grep -rn charge src/
+pytest tests/test_deploy.py -k refund
+python -m pytest -q
+python scripts/check_deploy.py
+git commit --help
+shopctl show deploy
+shopctl help charge-card
+make release-notes
+echo 'git push'
+psql shop -c "SELECT 'a' AS update"
+npm install deploy-tools
+find . -name deploy -exec grep push {} +
+"""
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "shopctl charge-card --order 1042",
-        "./deploy.sh checkout v42",
-        "python scripts/send_invoices.py",
-        "make deploy",
-        "npm run deploy",
-        "fly deploy --now",
-        'psql shop -c "UPDATE orders SET state = 1"',
-    ],
-)
-def test_programs_that_nobody_lists_are_known_by_their_words(command):
-    assert acts_on_world(bash(command))
+@pytest.mark.parametrize("line", ACTS.strip().split("\n"))
+def test_a_command_acts_if_it_would_do_it_again_to_the_world(line):
+    assert acts_on_world(bash(line))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "cat deploy.sh",
-        "grep -rn charge src/",
-        "pytest tests/test_deploy.py -k refund",
-        "python -m pytest -q",
-        "git log --oneline",
-        "git diff HEAD~1",
-        "gh pr view 12",
-        "gh api repos/acme/shop/pulls/7",
-        "curl -s https://api.example.com/orders",
-        "kubectl get pods",
-        "terraform plan",
-        'psql shop -c "SELECT * FROM orders"',
-        "ls releases",
-        "echo push",
-    ],
-)
-def test_what_reads_or_computes_does_not_act(command):
-    assert not acts_on_world(bash(command))
+@pytest.mark.parametrize("line", ACTS_NOT.strip().split("\n"))
+def test_a_command_that_looks_computes_or_changes_files_does_not_act(line):
+    assert not acts_on_world(bash(line))
+
+
+def test_a_script_that_a_shell_reads_acts_and_a_text_that_is_written_does_not():
+    for program, acts in (("cat > deploy.sh", False), ("bash", True), ("ssh web1", True), ("python -", False)):
+        assert acts_on_world(bash(f"{program} <<'E'\ngit push\nE")) == acts
 
 
 @pytest.mark.parametrize(
@@ -75,6 +125,10 @@ def test_what_reads_or_computes_does_not_act(command):
     [
         *(("get_order_details", False), ("fetch_invoice", False), ("read_file", False)),
         *(("resolve_order_dispute", True), ("snapshot_and_deploy", True), ("load_and_submit", True), ("refund", True)),
+        *(("mcp__tracker__create_issue", True), ("send_message", True), ("slack_post_message", True)),
+        *(("modify_user_address", True), ("issue_update", True), ("query-docs", False), ("list_issues", False)),
+        *(("TaskCreate", False), ("save_memory", False), ("run_slash_command", False), ("Task", False)),
+        *(("apply_patch", False), ("update_plan", False), ("calculate", False), ("run_tests", False)),
     ],
 )
 def test_a_tool_acts_by_its_words_unless_the_first_one_reads(tool, acts):

@@ -27,7 +27,7 @@ SECTIONS = {
     "Said by the user": "user said",
     "Words in the results of refused calls": "refused words",
     "Instructions and task texts that are no longer shown": "documents lost",
-    "Done to the outside world": "acts",
+    "Done already": "acts",
     "Files changed": "files changed",
     "Files read": "files read",
     "Commands": "commands",

@@ -19,7 +19,7 @@ from proxy.history.grouping import list_callers
 from proxy.history.messages import HEAD, Message
 from proxy.history.pins import Pins
 from proxy.lab.replay.replay_values import Recall
-from proxy.tools.command_line import find_command_line, split_commands
+from proxy.tools.command_line import find_command_line, read_commands
 from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import find_kind, matches_any
 
@@ -222,7 +222,8 @@ def _reads_exit(text: str) -> int | None:
 def _has_worked(text: str, call: ToolCall, *, harness_marks_failures: bool) -> bool:
     if not _is_command(call):
         return find_kind(call.name, call.named) == "read" or matches_any(call.name, READING_TOOLS)
-    if all(map(READING_PROGRAMS.match, split_commands(_DISPLACEMENT.sub("", find_command_line(call.named))))):
+    commands = read_commands(find_command_line(call.named))
+    if all(READING_PROGRAMS.match(" ".join(command.words)) for command in commands):
         return True
     if _SHARED_EXIT.search(_DISPLACEMENT.sub("", find_command_line(call.named))):
         return False

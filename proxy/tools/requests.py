@@ -1,0 +1,96 @@
+"""Requests and statements in command lines: whether they only look.
+
+curl -s api/orders                         looks: GET
+curl api/orders/_search -d '{...}'         looks: a search that is posted
+gh api graphql -f query='mutation {...}'   acts
+psql -c 'WITH t AS (...) DELETE FROM ...'  acts
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from proxy.tools.command_line import Command
+from proxy.tools.programs import Effect, Program, has_option
+
+_CLUSTER = re.compile(r"-[sSfLkgivqNIOJ]*([XdFT])(.*)", re.DOTALL)
+"""Short options of curl in one word: `-sXPOST`, `-sd`."""
+_MUTATION = re.compile(r"(?:\A|query=|\"query\"\s*:\s*\\?\"|')\s*mutation\b")
+_SEARCHES = ("_search", "_msearch", "_count", "_mget", "_analyze", "_explain", "search", "query", "query_range")
+_READING_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+_METHODS = _READING_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
+_ITEM = re.compile(r"[\w.\[\]-]+(?::=|=(?!=)|@)")
+"""HTTPie sends such a word: `amount=5`, `amount:=5`, `file@a.txt`."""
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_ACTING_STATEMENT = re.compile(
+    r"[\s(]*(?:INSERT|UPDATE|DELETE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|REPLACE|MERGE|UPSERT|RENAME|VACUUM|REINDEX"
+    r"|CALL|LOAD|OPTIMIZE|REFRESH|KILL)\b",
+    re.IGNORECASE,
+)
+_STATEMENT_WITH_ANOTHER = re.compile(r"\s*(?:WITH|COPY)\b", re.IGNORECASE)
+_CHANGE_WITHIN = re.compile(r"\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b", re.IGNORECASE)
+_MONGO_CHANGE = re.compile(
+    r"\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\("
+)
+
+
+def find_request_effect(program: Program, command: Command, operands: Sequence[str]) -> Effect:
+    match program.language:
+        case "http":
+            acts = _acts_by_http(program, command, operands)
+        case "http words":
+            acts = _acts_by_words(operands)
+        case "mongo":
+            acts = any(map(_MONGO_CHANGE.search, _list_statements(program, command, operands)))
+        case _:
+            is_from_file = bool(command.input_files) or has_option(command.words, program.acts_with)
+            acts = is_from_file or any(map(_acts_by_sql, _list_statements(program, command, operands)))
+    return "acts" if acts else "looks"
+
+
+def _acts_by_http(program: Program, command: Command, operands: Sequence[str]) -> bool:
+    words, method, has_body = command.words, "", False
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        option, _, value = word.partition("=")
+        cluster = _CLUSTER.fullmatch(word)
+        if option in ("-X", "--request", "--method"):
+            method = value or following
+        elif cluster is not None and cluster[1] == "X":
+            method = cluster[2] or following
+        elif option in program.acts_with.split() or (cluster is not None and "-d" in program.acts_with.split()):
+            has_body = True
+    if (method or "GET").upper() in _READING_METHODS and (method or not has_body):
+        return False
+    addresses = [operand.partition("?")[0].rstrip("/") for operand in operands]
+    if any(address.endswith("graphql") for address in addresses):
+        return any(map(_MUTATION.search, (*words, command.text)))
+    return not any(address.rpartition("/")[2] in _SEARCHES for address in addresses if "/" in address)
+
+
+def _acts_by_words(operands: Sequence[str]) -> bool:
+    if not operands:
+        return False
+    method = operands[0].upper()
+    if method in _METHODS:
+        return method not in _READING_METHODS
+    return any(map(_ITEM.match, operands[1:]))
+
+
+def _list_statements(program: Program, command: Command, operands: Sequence[str]) -> Iterator[str]:
+    options = program.statements.split()
+    for word, following in zip(command.words, (*command.words[1:], ""), strict=True):
+        option, _, value = word.partition("=")
+        if option in options:
+            yield value or following
+        elif word[:2] in options:
+            yield word[2:]
+    yield from (operand for operand in operands if " " in operand.strip())
+    yield command.text
+
+
+def _acts_by_sql(statements: str) -> bool:
+    for statement in _COMMENT.sub(" ", statements).split(";"):
+        if _ACTING_STATEMENT.match(statement):
+            return True
+        if _STATEMENT_WITH_ANOTHER.match(statement) and _CHANGE_WITHIN.search(statement):
+            return True
+    return False

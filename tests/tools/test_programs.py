@@ -1,0 +1,44 @@
+"""The table of programs: each entry is tested by its own examples."""
+
+from collections import Counter
+
+import pytest
+
+from proxy.shorten.failure_lines import find_failure_lines
+from proxy.tools.effects import find_effect
+from proxy.tools.program_table import ENDED_WELL, PROGRAMS
+from proxy.tools.wrappers import list_commands
+
+EXAMPLES = [(line, effect) for program in PROGRAMS for line, effect in program.examples.items()]
+WORKED = [line for program in PROGRAMS for line in program.worked.values()]
+FAILED = [(line, weight) for program in PROGRAMS for weight, forms in program.failed.items() for line in forms.values()]
+
+
+@pytest.mark.parametrize(("line", "effect"), EXAMPLES, ids=[line for line, _ in EXAMPLES])
+def test_the_examples_of_an_entry_have_the_effects_that_it_says(line, effect):
+    assert find_effect(list_commands(line)[-1]) == effect
+
+
+@pytest.mark.parametrize("line", WORKED)
+def test_the_example_of_a_line_that_tells_of_success_is_recognised(line):
+    assert ENDED_WELL.match(line)
+    assert find_failure_lines([line]) == {}
+
+
+@pytest.mark.parametrize(("line", "weight"), FAILED)
+def test_the_example_of_a_line_that_tells_of_a_failure_is_recognised(line, weight):
+    assert find_failure_lines([line]) == {0: weight}
+    assert ENDED_WELL.match(line) is None
+
+
+def test_a_program_has_one_entry_and_a_verb_one_effect():
+    assert Counter(name for program in PROGRAMS for name in program.names.split()).most_common(1)[0][1] == 1
+    for program in PROGRAMS:
+        verbs = Counter([*program.looks.split(), *program.writes.split(), *program.acts.split()])
+        assert [verb for verb, times in verbs.items() if times > 1] == []
+
+
+def test_an_example_of_each_entry_shows_one_of_its_names():
+    for program in PROGRAMS:
+        words = {command.words[0].rpartition("/")[2] for line in program.examples for command in list_commands(line)}
+        assert not words.isdisjoint(program.names.split()), program.names
