@@ -54,8 +54,6 @@ STATE_TOOLS = (
     StateTool("plan_mode_respond", "plan_mode_respond (Cline)", is_folded=True),
     StateTool("create_plan", "create_plan (Cursor)", is_folded=True),
     StateTool("compact", "Compact (j-cli)", is_folded=True),
-    StateTool("*slash_command", "run_slash_command (Roo Code)", is_folded=True),
-    StateTool("slashcommand", "SlashCommand (Claude Code)", is_folded=True),
 )
 EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
 """A fold keeps only those of `STATEFUL`."""
