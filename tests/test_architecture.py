@@ -100,9 +100,6 @@ PURE_BYTES = PURE | {
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}
 VAGUE = {"util", "utils", "helper", "helpers", "manager", "base", "mixin", "common", "misc"}
 
-# A module that imports more modules of this package has several subjects.
-MOST_IMPORTS = 28
-
 
 @cache
 def modules():
@@ -332,13 +329,6 @@ def written_below(folder):
             yield path
         elif path.is_dir() and path.name not in OTHER_PROGRAMS:
             yield from written_below(path)
-
-
-def test_no_module_imports_too_many_others():
-    """Files are cut by subject and not by length: a file with too many subjects shows in its imports."""
-    needs = {path: len({module for module, _ in imported_modules(tree)}) for path, tree in modules().items()}
-    assembled = {"assembly.py", "server/worker.py"}
-    assert {path: count for path, count in needs.items() if count > MOST_IMPORTS and path not in assembled} == {}
 
 
 def test_every_file_has_a_docstring():

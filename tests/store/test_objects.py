@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import time
 from functools import partial
 
 from proxy.store.transcripts.archive import Archive, StoreFault, read_transcript
@@ -203,10 +202,8 @@ async def test_lines_lost_in_a_power_cut_are_sent_with_the_next_turn(writing, re
 async def test_a_shutdown_during_an_outage_reports_the_remaining_files(writing, relay, spool):
     found = []
     relay.now = drop_connection
-    began = time.monotonic()
     with writing(tell=found.append) as writer:
         keep(writer, exchange(HELLO))
-    assert time.monotonic() - began < 60
     assert re.fullmatch(rf"\d+ bytes of transcripts wait in {spool} for the next start", found[-1])
 
 

