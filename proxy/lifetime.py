@@ -70,7 +70,7 @@ class Containment:
         self._passes = passes
 
     def __enter__(self) -> None:
-        """One value may serve many blocks."""
+        """Begin a block. One value may serve many of them."""
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
         # A cancellation is no Exception and is raised.

@@ -56,7 +56,7 @@ def _read_key(path: Path) -> str | None:
 
 
 def read_admin_key(config: Config) -> str | None:
-    """None: the pages cannot be opened."""
+    """Return the stored admin key, or None if there is none and the pages cannot be opened."""
     if not config.admin.enabled:
         return None
     if config.admin.key is not None:

@@ -61,7 +61,7 @@ def is_private(host: str) -> bool:
 
 
 def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
-    """Apps and browser extensions have other schemes."""
+    """Tell if a page of a site that is not in *hosts* sent the request. Apps and browser extensions are no sites."""
     origin = find_header(headers, "origin")
     if origin is None:
         return (find_header(headers, "sec-fetch-site") or "").lower() == "cross-site"
@@ -102,7 +102,7 @@ class Authenticator(Struct, frozen=True):
         return cls(config.access, dict(config.teams), frozenset(host.lower() for host in hosts))
 
     def admit(self, headers: Headers, peer: str, registry: Registry, now: float, query: str = "") -> Admitted:
-        """ProxyError: the request is refused."""
+        """Return the caller and the headers to forward. Raise a ProxyError if the request is refused."""
         if query and _PROXY_KEY.search(unquote(query)):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         caller, forwarded_headers = self._identify(headers, peer, registry, now)
@@ -222,7 +222,7 @@ def _drop(headers: Headers, names: set[str]) -> Headers:
 
 
 def _parse_address(text: str) -> str:
-    """Empty if it is no address: other text must not reach a log."""
+    """Return an address in its usual form, or an empty text: what is no address must not reach a log."""
     text = text.strip()
     if text.startswith("[") or text.count(":") == 1:
         text = find_host(text)

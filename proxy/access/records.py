@@ -38,7 +38,7 @@ class KeyUses:
         return merged_uses
 
     async def write(self, store: Store, key_ids: Collection[str]) -> None:
-        """Add uses to the document, of each key one a minute. Drop keys that are not in *key_ids*."""
+        """Add uses to the document, at most one a minute for each key. Drop keys that are not in *key_ids*."""
         new_uses = {}
         for key_id, time in self._last_uses.items():
             last_written = self._uses_written.get(key_id, 0.0)
@@ -58,7 +58,7 @@ class KeyUses:
 
 
 def decode_uses(document: bytes | None) -> dict[str, float]:
-    """Empty if the document cannot be read."""
+    """Return the last use of each key, by its id. A document that cannot be read holds none."""
     if document is None:
         return {}
     try:
@@ -71,14 +71,14 @@ Change = Callable[[Registry], Registry]
 
 
 class RegistryUnreadable(Exception):
-    """The one that was read last stays in force."""
+    """The file of the registry cannot be read. The registry that was read last stays in force."""
 
 
 class Records:
     """The registry of one process: `current` was read by the last `look`."""
 
     def __init__(self, folder: Path, last_valid: Registry | None = None) -> None:
-        """`last_valid` is in force until the file can be read."""
+        """Begin with the registry `last_valid`, which is in force until the file can be read."""
         self.path = folder / "registry.json"
         self.current = last_valid or Registry()
         self.uses = KeyUses()
@@ -107,7 +107,7 @@ class Records:
             return has_changed
 
     def change(self, change: Change) -> Registry:
-        """Return the registry that is in force then."""
+        """Write a changed registry to the file and return it: it is in force from now on."""
         with self._lock():
             replace_file(self.path, change(self._read()).to_bytes())
         self.look()
@@ -138,7 +138,7 @@ class Records:
 
 
 async def synchronize(records: Records, store: Store) -> None:
-    """Make the file and the shared copy equal. StoreUnavailable, RegistryUnreadable."""
+    """Make the file and the shared copy equal. Raise StoreUnavailable or RegistryUnreadable if one cannot be read."""
     for _ in range(TRIES_MAX):
         stored_document = await store.read_document(SHARED)
         if records.last_agreement == (stored_document, records.current):  # the usual case, four times a second

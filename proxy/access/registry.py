@@ -25,11 +25,11 @@ from msgspec.structs import replace
 _KEY = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
-"""Since 1970, up to the last one of the year 9999."""
+"""A time as seconds since 1970, up to the end of the year 9999."""
 
 
 class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A time of 0 means never."""
+    """A team key as the registry stores it, without its text. A time of 0 means never."""
 
     id: str
     team: str
@@ -70,9 +70,9 @@ def compute_digest(text: str) -> str:
 
 FORMAT_VERSION: Final = 1
 EVERYBODY = ""
-"""The switch of all teams."""
+"""The name of the switch that counts for all teams."""
 ENDED_SESSIONS_MAX = 500
-"""Per person, so that nobody pushes out the ended sessions of another."""
+"""The registry remembers this many for each person, so that nobody pushes out the ended sessions of another."""
 _SESSION = re.compile(r"([0-9]{1,12})\.([0-9a-f]{8})\.[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<keyholder>.<random>`."""
 
@@ -93,9 +93,9 @@ class _Document(msgspec.Struct):
 
 class Registry(Struct, frozen=True):
     keys: Mapping[str, TeamKey] = field(default_factory=dict)
-    """By public id."""
+    """All team keys, by their public id."""
     switches: Mapping[str, Switch] = field(default_factory=dict)
-    """By team, and `EVERYBODY`. A team without an entry is on."""
+    """The switch of each team, and that of `EVERYBODY`. A team without an entry is on."""
     ended_sessions: frozenset[str] = frozenset()
     """Ended admin sessions, without their signatures."""
 
@@ -110,7 +110,7 @@ class Registry(Struct, frozen=True):
         return replace(self, keys={**self.keys, key.id: key})
 
     def with_key_revoked(self, key_id: str, now: float) -> "Registry":
-        """KeyError: there is no such key."""
+        """Return a registry in which this key is revoked. Raise KeyError if there is no such key."""
         key = self.keys[key_id]
         if key.revoked:
             return self
@@ -126,7 +126,7 @@ class Registry(Struct, frozen=True):
         return replace(self, ended_sessions=_keep_longest({*self.ended_sessions, session}))
 
     def merge(self, other: "Registry") -> "Registry":
-        """The order does not matter, and merging again changes nothing."""
+        """Return what both registries hold. The order does not matter, and merging again changes nothing."""
         keys = dict(self.keys)
         for key_id, key in other.keys.items():
             own_key = keys.get(key_id)
@@ -137,14 +137,14 @@ class Registry(Struct, frozen=True):
         return Registry(keys, switches, _keep_longest(self.ended_sessions | other.ended_sessions))
 
     def to_bytes(self) -> bytes:
-        """The same bytes for equal registries."""
+        """Return the registry as JSON. Equal registries give the same bytes."""
         keys = sorted(self.keys.values(), key=attrgetter("id"))
         document = _Document(FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions))
         return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Registry":
-        """ValueError: it is not a registry, or one of a later release."""
+        """Read a registry. Raise ValueError if it is none, or one of a later release."""
         try:
             document = msgspec.json.decode(data, type=_Document)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
@@ -154,13 +154,13 @@ class Registry(Struct, frozen=True):
 
 
 def find_session_holder(session: str) -> str | None:
-    """*session*: without signature. None if it has another form."""
+    """Return who a session belongs to, or None if it has another form. *session* comes without its signature."""
     match = _SESSION.fullmatch(session)
     return match[2] if match else None
 
 
 def _keep_longest(sessions: Iterable[str]) -> frozenset[str]:
-    """No clock: replicas that merge must agree."""
+    """Keep the sessions that end last. This reads no clock, because replicas that merge must agree."""
     sessions_by_holder: dict[str | None, list[str]] = {}
     for session in sorted(sessions, key=_rank_session, reverse=True):
         holder_sessions = sessions_by_holder.setdefault(find_session_holder(session), [])
@@ -174,7 +174,7 @@ def _rank_session(session: str) -> tuple[int, str]:
 
 
 def _merge_keys(key: TeamKey, other: TeamKey) -> TeamKey:
-    """Nothing but the revocation of a key ever changes. The earlier one counts."""
+    """Merge two copies of one key. Only its revocation can differ, and the earlier one counts."""
     revocations = [time for time in (key.revoked, other.revoked) if time]
     return structs.replace(key, revoked=min(revocations, default=0.0))
 

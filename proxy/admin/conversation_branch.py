@@ -36,7 +36,7 @@ class MessageStatus(Struct, frozen=True):
     status: Literal["kept", "pinned", "cleared", "folded", "summarised"]
     step: str = ""
     instead: tuple[Message, ...] = ()
-    """The same for all messages that one note replaces."""
+    """The messages that stand in its place: the same for all messages that one note replaces."""
 
 
 class View(Struct, frozen=True):
@@ -50,7 +50,7 @@ def show_without_block(request: Request) -> View:
 
 
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
-    """`rules`: those of the block's policy, with its pins."""
+    """Show what became of each message under a block. `rules`: those of the block's policy, with its pins."""
     facts = Facts(usable_tokens=block.window)
     state = ConversationState.of(
         request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts

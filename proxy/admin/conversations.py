@@ -69,17 +69,17 @@ class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     user: str = ""
     session: str = ""
     text: str = ""
-    """Part of any name of the conversation."""
+    """Text that a name of the conversation contains."""
     before: Annotated[float, Meta(ge=0)] = 0.0
-    """The `next` of the page before."""
+    """Where to go on: the `next` of the page before."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 25
 
 
 class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: str = ""
-    """Link of a request. Empty: of the newest."""
+    """The link of the request to show. Empty: that of the newest."""
     session: str | None = None
-    """None: of all. Agents that begin alike may share a conversation."""
+    """Show one session only; None: all. Agents that begin alike may share a conversation."""
 
 
 def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
@@ -164,7 +164,7 @@ async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[J
 
 
 def _describe_sessions(turns: Sequence[Json]) -> list[Json]:
-    """Newest first."""
+    """Describe all sessions of a conversation, the newest first."""
     sessions: dict[str, Json] = {}
     for turn in reversed(turns):
         name = turn["session"]
@@ -194,7 +194,7 @@ def _read_title(folder: Path) -> str:
 
 
 _SEARCHING = threading.Lock()
-"""Held by the thread that searches: a client may leave while it still reads."""
+"""The lock of the thread that searches, which may still read after its client has left."""
 
 
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -203,7 +203,7 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def search(context: AdminContext, request: AdminRequest) -> Json:
-    """One search at a time. It ends after some hits or seconds, or if the client leaves."""
+    """Search originals, one search at a time. It ends after some hits or seconds, or if the client leaves."""
     client_left = threading.Event()
     try:
         return await FILES.run(_search, context, request, client_left)

@@ -34,7 +34,7 @@ def list_events(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def query_incidents(log: ActivityLog, condition: str, values: Sequence[Any]) -> list[Json]:
-    """*condition* is SQL, with an order and a limit."""
+    """Return incidents of the log. *condition* is SQL, with an order and a limit."""
     query = f"select at, severity, name, conversation, details, dollars from incidents where {condition}"  # noqa: S608
     return [{**row, "details": json.loads(row["details"])} for row in log.query(query, values)]
 

@@ -29,12 +29,12 @@ def choose_step(span_seconds: float) -> float:
 
 
 def list_moments(since: float, now: float, step: float) -> range:
-    """Moment 3 begins at `3 * step` seconds since 1970."""
+    """Return the numbers of all moments of a span. Moment 3 begins at `3 * step` seconds since 1970."""
     return range(int(since // step) + 1, int(now // step) + 1)
 
 
 OPEN_SECONDS = 300.0
-"""Providers keep a conversation in their cache about this long."""
+"""A conversation counts as open for this long: providers keep it in their cache about as long."""
 
 
 class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,9 +138,9 @@ def _saved_dollars(counts: Counter[str]) -> float:
 
 GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "session")
 CHART_GROUPS_MAX = 7
-"""All other groups are one more."""
+"""A chart shows this many groups; all others together are one more."""
 GROUPS_LISTED_MAX = 200
-"""There may be as many sessions as turns."""
+"""A list shows this many groups: there may be as many sessions as turns."""
 _TURNS = """
 select cast(at / :step as integer) as moment, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
        sum(tokens_after) as tokens_forwarded, sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,

@@ -49,7 +49,7 @@ class Visitor(Struct, frozen=True):
     address: str
     role: Literal["write", "read"] = "write"
     team: str = ""
-    """Empty: all."""
+    """The only team that this person may see. Empty: all teams."""
 
     def may_see(self, team: str) -> bool:
         return self.team in ("", team)
@@ -130,7 +130,7 @@ async def admit(request: web.BaseRequest, config: Config, registry: Registry) ->
 
 
 async def find_keyholder(keyholders: Sequence[Keyholder], key: str) -> Keyholder:
-    """Compare all keys, so that the time tells nothing of a match."""
+    """Return whose key this is. All keys are compared, so that the time tells nothing of a match."""
     matches = [keyholder for keyholder in keyholders if is_admin_key(keyholder.key, key)]
     if not matches:
         await asyncio.sleep(WRONG_KEY_SECONDS)
@@ -157,7 +157,7 @@ def session_id(session: str) -> str:
 
 
 def is_session(session: str, keyholder: Keyholder, now: float) -> bool:
-    """A session names its keyholder: none can sign for another."""
+    """Tell if the signature of a session is that of its keyholder, who cannot sign for another."""
     payload, _, signature = session.rpartition(".")
     if find_session_holder(payload) != keyholder.public_id or not signature.isascii():
         return False

@@ -29,7 +29,7 @@ from proxy.wire.http_head import Caller
 
 
 def list_policies(context: AdminContext, request: AdminRequest) -> Json:
-    """A key of one team sees only its attachments, and no warnings: they name other teams."""
+    """List policies. A key of one team sees only its attachments and no warnings, which name other teams."""
     loaded_config = _load(context)
     config = loaded_config.config
     team = request.visitor.team
@@ -92,7 +92,7 @@ def find_kind(loaded_config: Loaded, name: str) -> str:
 
 
 CONVERSATION_BYTES = 8 * 1024 * 1024
-"""Larger conversations are left out."""
+"""Conversations larger than this are left out of a trial."""
 _RUNNING = asyncio.Lock()
 
 
@@ -100,9 +100,9 @@ class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: str = "default"
     against: str = "default"
     team: Annotated[str, Meta(max_length=200)] = ""
-    """Empty: all."""
+    """Try the conversations of this team only. Empty: those of all."""
     conversation: Annotated[str, Meta(max_length=64)] = ""
-    """However old. Empty: the newest of `days`."""
+    """Try this conversation, however old. Empty: the newest ones of `days`."""
     days: Annotated[float, Meta(gt=0, le=366)] = 7.0
     conversations: Annotated[int, Meta(ge=1, le=200)] = 25
     seconds: Annotated[float, Meta(gt=0, le=60)] = 20.0
@@ -143,7 +143,7 @@ def _find_conversations(archive: Archive, tenant: str, trial: NewTrial) -> list[
 
 
 def _write_job(file: IO[bytes], job: Json, conversations: Sequence[SavedConversation]) -> None:
-    """An empty line ends each conversation."""
+    """Write the trial, then the messages of the conversations. An empty line ends each conversation."""
     file.write(msgspec.json.encode(job) + b"\n")
     for conversation in conversations:
         if conversation.bytes <= CONVERSATION_BYTES:
@@ -154,7 +154,7 @@ def _write_job(file: IO[bytes], job: Json, conversations: Sequence[SavedConversa
 
 
 async def _run(job: IO[bytes], seconds: float) -> Json:
-    """The process gets no environment: that may hold credentials."""
+    """Run the trial in a process without an environment, which may hold credentials."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = (sys.executable, "-P", "-m", "proxy.lab.what_if")
     process = await asyncio.create_subprocess_exec(*command, stdin=job, stdout=PIPE, env=environment)

@@ -37,7 +37,7 @@ and (:text = '' or instr(lower(request_id || ' ' || route || ' ' || conversation
      || coalesce(reason, '')), lower(:text)))
 """
 OUTCOMES = ("ok", "refused", "upstream-errors", "failed", "client-left")
-"""Each request is of exactly one of these kinds."""
+"""The kinds of requests; each is of exactly one."""
 _COUNTS = ", ".join(f"coalesce(sum({KINDS[name]}), 0) as '{name}'" for name in OUTCOMES)
 _SERIES = f"""
 with requests_in_moments as (select *, cast(at / :step as integer) as moment from requests where {_FILTER}),
@@ -74,9 +74,9 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slower: Annotated[float, Meta(ge=0)] = 0.0
     text: Annotated[str, Meta(max_length=200)] = ""
     before: Annotated[int, Meta(ge=0, lt=10**15)] = 0
-    """The `next` of the page before."""
+    """Where to go on: the `next` of the page before."""
     after: Annotated[int, Meta(ge=0, lt=10**15)] = 0
-    """Only requests that are new since a list was read."""
+    """List only requests that are newer than this: those since a list was read."""
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
 

@@ -34,7 +34,7 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AdminContext(Struct, frozen=True):
     config: Callable[[], Config]
     read: Callable[[], Loaded]
-    """InvalidConfig: the sources cannot be used."""
+    """Read the configuration and its origins. It raises InvalidConfig if the sources cannot be used."""
     file: Path | None
     records: Records
     store: Store
@@ -47,7 +47,7 @@ class AdminContext(Struct, frozen=True):
 class AdminRequest(Struct, frozen=True):
     visitor: Visitor
     names: Mapping[str, str]
-    """Values of the `{names}` in the path."""
+    """The values of the `{names}` in the path."""
     query: Any
     body: Any
 
@@ -58,11 +58,11 @@ class Route(Struct, frozen=True):
     answer: Callable[[AdminContext, AdminRequest], Json | Awaitable[Json]]
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
-    """None: the route takes none."""
+    """The form of the body, or None if the route takes none."""
     for_teams: bool = False
-    """A key of one team may use it. The route then keeps to `visitor.team`."""
+    """Tell if a key of one team may use the route, which then keeps to `visitor.team`."""
     only_reads: bool = False
-    """Needs no role `write`, as methods other than GET do."""
+    """Tell if the role `read` is enough, though the method is not GET."""
 
 
 def write_audit(

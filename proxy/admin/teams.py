@@ -21,7 +21,7 @@ from proxy.threads import CONTROL
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     team: Annotated[str, Meta(pattern=TEAM_NAME)]
     days: Annotated[float, Meta(ge=0, le=36_500)] = 0.0
-    """0: it never expires."""
+    """Days until the key expires; 0: it never does."""
     label: Annotated[str, Meta(max_length=200)] = ""
 
 
@@ -54,7 +54,7 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
 
 
 async def list_keys(context: AdminContext, request: AdminRequest) -> Json:
-    """Their last use is by any replica if the state that these share answers."""
+    """List the keys of a team. Their last use is that by any replica, if the state that replicas share answers."""
     scope = "all replicas" if context.config().state.url else "this replica"
     stored_uses: dict[str, float] = {}
     try:
@@ -139,7 +139,7 @@ def _describe_switches(registry: Registry, request: AdminRequest) -> Json:
 
 
 def _describe_key(key: TeamKey, now: float) -> Json:
-    """Times are seconds since 1970; None: never."""
+    """Describe a key without its text. Times are seconds since 1970; None: never."""
     return {
         "id": key.id,
         "team": key.team,

@@ -44,7 +44,7 @@ COMMANDS = {
     "explain": "proxy.cli.configuration",
     "doctor": "proxy.cli.doctor",
 }
-"""In the order of the help text."""
+"""All commands, in the order of the help text."""
 
 _EPILOG = """\
 examples:

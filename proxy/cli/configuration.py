@@ -105,7 +105,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 Row = tuple[str, object, str]
-"""Path of a setting, its value as JSON has it, and its origin."""
+"""The path of a setting, its value as JSON has it, and where it was set."""
 
 
 def _explain(args: argparse.Namespace) -> int:

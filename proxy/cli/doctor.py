@@ -42,7 +42,7 @@ MODELS = "/v1/models"
 class ServerEvidence(Struct, frozen=True):
     host: str
     headers: Headers = ()
-    """Of its list of models."""
+    """The headers of the answer that lists the models."""
     pages: dict[str, Any] = field(default_factory=dict)
     """Successful JSON responses by path."""
 
@@ -85,9 +85,9 @@ class ServerEvidence(Struct, frozen=True):
 class ServerKind(Struct, frozen=True):
     name: str
     advice: str
-    """Settings that it needs, in a sentence."""
+    """A sentence on the settings that this server needs."""
     signs: tuple[str, ...]
-    """Each one is enough."""
+    """Ways to recognise the server. One that fits is enough."""
 
 
 _NOTHING_TO_SET = "nothing to set: it reports its window"
@@ -141,7 +141,7 @@ def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
 
 Label = Literal["ok", "WARN", "BAD"]
 Finding = tuple[Label, str]
-"""`WARN`: it works, and the exit code is 0."""
+"""How a check ended, and its sentence. After a `WARN` the exit code is still 0."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -292,7 +292,7 @@ def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[F
 
 
 async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
-    """The JSON is None if the status is an error or the body is something else."""
+    """Return an answer and its JSON, which is None if the status is an error or the body is something else."""
     call = Call("GET", path.removeprefix("/v1"), "", headers, None)
     async with client.send(call, None, at_server_root=not path.startswith("/v1/")) as reply:
         body = b"".join([chunk async for chunk in reply.chunks()])
@@ -334,7 +334,7 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
 
 
 def _judge_stream(arrivals: Sequence[float]) -> Finding:
-    """*arrivals*: seconds from the request to each chunk."""
+    """Tell whether a stream arrives as it is written. *arrivals*: seconds from the request to each chunk."""
     # Buffered chunks come together at the end, however long the model has reasoned; those of a tiny model, too.
     telling_seconds, spread_share, min_chunks = 0.25, 0.2, 3
     first, last = arrivals[0], arrivals[-1]

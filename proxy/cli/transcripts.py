@@ -65,7 +65,7 @@ class TranscriptSource(Struct, frozen=True):
 
 
 Line = tuple[int | str, str, str]
-"""A number, who speaks, and the text."""
+"""A message to print: its number, who speaks, and the text."""
 
 
 def _list_lines(transcript: Transcript, path: list[MessageLine], view: View | None) -> Iterator[Line]:

@@ -191,7 +191,7 @@ def make_literal(raw: bytes, start: int, stop: int, made: str) -> Message:
 
 
 def as_read_back(message: Message) -> Message:
-    """With the speaker that follows from role and step, as for `make_literal`."""
+    """Return the message as output or as words, whichever follows from its role and the step that wrote it."""
     if message.role == "assistant":
         # Steps that shorten output which a client has added to an answer.
         is_observation = message.made in ("clip_output", "clear_observations")

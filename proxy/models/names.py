@@ -31,13 +31,13 @@ def without_date(name: str) -> str:
 
 
 def model_family(model: str) -> str:
-    """Models that share a tokenizer: `claude-sonnet-4-5` -> `claude-4`."""
+    """Return the name of all models that share this one's tokenizer: `claude-sonnet-4-5` -> `claude-4`."""
     maker, version, *_ = [*re.findall(r"^[a-z]*|\d+", plain_name(model)), ""]
     return f"{maker}-{version}"
 
 
 Binding = Literal["yes", "no", "if-refused"]
-"""`if-refused`: bound once the upstream has refused some in the same conversation."""
+"""Whether reasoning is bound to its history. `if-refused`: once the upstream has refused some in the conversation."""
 FAMILIES: tuple[tuple[str, Binding, tuple[str, ...]], ...] = (
     (
         r"claude-[a-z]+-5-[1-9]\d?(?!\d)",
@@ -58,7 +58,7 @@ FAMILIES: tuple[tuple[str, Binding, tuple[str, ...]], ...] = (
         ("deepseek/deepseek-v4.1", "gemini-3.7-pro", "gpt-5.6", "moonshotai/kimi-k3", "MiniMax-M3", "qwen3.5-coder"),
     ),
 )
-"""A pattern of the plain name, whether these models bind, and examples. The first match counts."""
+"""For each family a pattern of plain names, whether its models bind reasoning, and examples. The first match counts."""
 
 
 def find_binding(model: str, *, has_budget: bool) -> Binding:

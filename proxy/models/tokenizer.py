@@ -26,7 +26,7 @@ from proxy.wire.json_body import read_json
 MESSAGE_TOKENS = 3  # the markup around each message
 TOOL_CALL_TOKENS = 8  # the markup around each tool call
 SMALL_PICTURE_TOKENS = 85
-"""A picture with `detail: low`."""
+"""Tokens of a picture with `detail: low`."""
 MEDIA_TOKENS = {
     # A screenshot: <https://platform.openai.com/docs/guides/images-vision#calculating-costs>
     **dict.fromkeys(("image_url", "input_image", "image"), 1_105),
@@ -34,7 +34,7 @@ MEDIA_TOKENS = {
     **dict.fromkeys(("file", "input_file", "document"), 3_000),
     "video_url": 10_000,
 }
-"""By the type of a part."""
+"""Tokens of pictures, recordings, files and videos, by the type of the part."""
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 _MARKS = frozenset(  # short, and no text for the model
     {
@@ -48,7 +48,7 @@ _SEALED = frozenset(  # long, and readable for its maker only
 
 
 class Weight(Struct):
-    """`unread`: characters of the JSON that are media or sealed."""
+    """What of a message is counted apart. `unread`: characters of the JSON that are media or sealed."""
 
     texts: list[str] = field(default_factory=list)
     markup: int = 0
@@ -66,7 +66,7 @@ class Weight(Struct):
         return self
 
     def _add_reasoning(self, message: Mapping[str, object]) -> None:
-        """Dialects repeat the same text under two names. The model reads one."""
+        """Add reasoning once. Some dialects repeat the same text under two names, of which the model reads one."""
         longest = Weight()
         for name in _REASONING:
             value = message.get(name)
@@ -128,7 +128,7 @@ class Weight(Struct):
 
 
 def weigh(raw: bytes) -> Weight:
-    """A message has a role; tools and schemas are read as JSON."""
+    """Return the weight of a message, which has a role, or of tools and schemas, which are read as JSON."""
     value = read_json(raw)
     if isinstance(value, dict) and "role" in value:
         return Weight().of_message(value)
@@ -141,7 +141,7 @@ def _letters(value: object) -> int:
 
 EncodingName = Literal["o200k_base", "cl100k_base"]
 PIECE_CHARS = 100_000
-"""tiktoken's regular expression gives up on a million blanks."""
+"""Texts are counted in pieces of this length: tiktoken's regular expression gives up on a million blanks."""
 _OLD_OPENAI = re.compile(r"gpt-(?:3|4(?!o|-[15](?:-|$)))|text-embedding|babbage|davinci")
 _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for them; a test compares
     "cl100k_base": (
@@ -157,14 +157,14 @@ _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for the
 
 
 def find_encoding(model: str) -> EncodingName:
-    """For models of others the newer one: `Calibration` learns its error."""
+    """Return a model's encoding. Others' models get OpenAI's newer one, and `Calibration` learns its error."""
     if _OLD_OPENAI.match(plain_name(model)) is not None:
         return "cl100k_base"
     return "o200k_base"
 
 
 def read_ranks(name: EncodingName) -> dict[bytes, int]:
-    """In the file, each token comes after a byte with its length, in the order of the ranks."""
+    """Read the tokens in the order of their ranks. Each comes after a byte with its length."""
     packed_ranks = lzma.decompress(Path(__file__).with_name("data").joinpath(f"{name}.ranks.xz").read_bytes())
     ranks: dict[bytes, int] = {}
     start = 0
@@ -200,13 +200,13 @@ def count_tokens(text: str, name: EncodingName) -> int:
 Estimator = Literal["tokens", "chars"]
 
 INLINE_BYTES = 20_000
-"""More new messages are counted in a thread."""
+"""If the new messages are larger than this, they are counted in a thread."""
 LOOK_UP_BYTES = 4_000_000
-"""More are hashed and looked up in a thread. A message counts as 400 bytes more."""
+"""If all messages are larger than this, they are looked up in a thread. Each counts as 400 bytes more."""
 
 
 class Tokenizers:
-    """One per process. 200,000 counts are about 20 MB."""
+    """The tokenizers of a process, with the counts of texts seen lately. 200,000 counts are about 20 MB."""
 
     def __init__(self, remembered_counts: int = 200_000) -> None:
         self._remembered = remembered_counts
@@ -221,12 +221,12 @@ class Tokenizers:
         return self._tokenizers[encoding]
 
     async def load(self) -> None:
-        """Building an encoding holds the interpreter for a tenth of a second."""
+        """Load the usual encoding in a thread: building it holds the interpreter for a tenth of a second."""
         await COUNTING.run(partial(build_encoding, "o200k_base"))
 
 
 class Tokenizer:
-    """Counts raw JSON. Without an encoding: characters / 4."""
+    """Counts the tokens of raw JSON. Without an encoding that is a quarter of its characters."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class Tokenizer:
         self._of_owners = ByteBoundedCache[int, Tokenizer](1024 * 1024)  # some thousands
 
     def of_owner(self, owner: int) -> "Tokenizer":
-        """Its timing tells nothing of other tenants' texts."""
+        """Return the tokenizer of one tenant, whose timing tells nothing of other tenants' texts."""
         tokenizer = self._of_owners.get(owner)
         if tokenizer is None:
             tokenizer = Tokenizer(self._encoding, self._counts, owner)
@@ -248,7 +248,7 @@ class Tokenizer:
         return tokenizer
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
-        """After this, `count` answers for each of them at once."""
+        """Count these texts, so that `count` answers for each of them at once."""
         if sum(map(len, messages)) + 400 * len(messages) > LOOK_UP_BYTES:
             return await self._in_thread(messages)
         known_counts = [self._counts.get(hash(message) ^ self._owner) for message in messages]
@@ -264,7 +264,7 @@ class Tokenizer:
         return counts
 
     def count(self, message: bytes) -> int:
-        """Remembered, or counted on the spot."""
+        """Return the remembered count of a text, or count it now."""
         key = hash(message) ^ self._owner
         count = self._counts.get(key)
         if count is None:

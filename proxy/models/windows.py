@@ -20,7 +20,7 @@ _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])"
 
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
-    """The most trusted source first. Limits come from one source."""
+    """Return a window whose total and input come from one source. The most trusted sources stand first in *windows*."""
     window = Window(ends_only=_ENDS_ONLY.search(plain_name(model)) is not None)
     for source in filter(None, (*windows, find_bundled_window(model))):
         if source.is_known and not window.is_known:
@@ -33,7 +33,7 @@ def resolve_window(model: str, *windows: Window | None) -> Window:
 
 
 def find_bundled_window(model: str) -> Window | None:
-    """No guess from a prefix: a `qwen:7b` on a laptop reads less than the one in the cloud."""
+    """Return a model's window. No prefix is enough: a `qwen:7b` on a laptop reads less than the one in the cloud."""
     name = plain_name(model)
     table = _read_table()
     window = table.get(name) or table.get(without_date(name))
@@ -48,7 +48,7 @@ def is_known_model(model: str) -> bool:
 
 @cache
 def _read_table() -> dict[str, Window]:
-    """The file has the fields of each window in their order."""
+    """Read the bundled table, which has the fields of each window in their order."""
     file = Path(__file__).with_name("data") / "models.json"
     return msgspec.json.decode(file.read_bytes(), type=dict[str, Window])
 
@@ -56,7 +56,7 @@ def _read_table() -> dict[str, Window]:
 def read_window(
     answer: object, model: str, *, totals: tuple[str, ...], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()
 ) -> Window | None:
-    """The least limits under these names."""
+    """Return a window of the least limits that a list of models gives under these names."""
     row = _find_row(answer, model)
     total = _find_least(row, totals)
     longest_input = _find_least(row, inputs)
@@ -119,7 +119,7 @@ def _as_mapping(value: object) -> Mapping[str, object]:
 
 
 def make_counter_name(upstream: str, model: str) -> str:
-    """Token counts of one upstream and one model family say nothing of others."""
+    """Return the name under which counts are compared: those of one upstream and model family say nothing of others."""
     return f"{upstream}/{model_family(model)}"
 
 

@@ -53,7 +53,7 @@ LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history 
 
 
 class Cure(Struct, frozen=True):
-    """Of a request that is too long."""
+    """What to change in a request that is too long."""
 
     most_tokens: int | None = None
     """In the upstream's tokens; None: the history is not the trouble."""

@@ -169,7 +169,7 @@ def _list_keys(request: Request, identity: Identity, key_of: Callable[[bytes], s
 
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
-    """The longest holds a summary of another head."""
+    """Look up the longest block at *places* that serves this one. Longer ones hold summaries of other heads."""
     context, identity, memory = conversation.context, conversation.identified, conversation.memory
     keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
     keys.remove(memory.block_key)
@@ -207,7 +207,7 @@ def report_end(decision: Decision) -> Actions[None]:
 
 
 def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:
-    """The table's duty. None: without its original the history may not be forwarded."""
+    """Write the original if `choose_writing` says so. None: without it the history may not be forwarded."""
     conversation, plan = get_plan(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding

@@ -22,7 +22,7 @@ _LABELLED_PATHS = frozenset({*COMPACTED_PATHS, ApiPath.COMPACT, "/completions", 
 
 
 class App:
-    """A reload replaces `gateway`; requests keep the one they began with."""
+    """Finds the handler of each request. A reload replaces `gateway`; requests keep the one they began with."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class App:
         return _render_json(200, {"status": "live"})
 
     async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
-        """A full disk is only reported, because requests can still be relayed."""
+        """Say whether requests can be served. A full disk is only reported, because requests can still be relayed."""
         checks = {"state_writable": await self._can_write_state(), "originals_writable": self._can_keep_originals()}
         if self.draining:
             return _render_json(503, {"status": "draining", **checks})

@@ -57,7 +57,7 @@ def _is_own(base_url: str, listen: Listen) -> bool:
 
 
 class ConfigSource(Struct):
-    """Some files are valid at start only, so it remembers if it has read settings and teams."""
+    """Reads the configuration. Some files are valid at start only, so it remembers if settings and teams were read."""
 
     load: Callable[[], Loaded]
     file: Path | None
@@ -149,7 +149,7 @@ class ConfigWatch:
                 await self._records.uses.write(store, self._records.current.keys)
 
     async def sync_records(self, store: Store) -> None:
-        """One worker of each machine does this."""
+        """Make the registry and its shared copy equal, again and again. One worker of each machine does this."""
         while True:
             try:
                 await synchronize(self._records, store)
@@ -182,7 +182,7 @@ def make_tls_context(listen: Listen) -> ssl.SSLContext | None:
 
 
 async def watch_certificate(listen: Listen, context: ssl.SSLContext, emit: events.Listener) -> None:
-    """ACME clients and cert-manager replace the files."""
+    """Load the certificate again if its files change: ACME clients and cert-manager replace them."""
     stamps_in_force = last_stamps = _read_stamps(listen)
     while True:
         await asyncio.sleep(FILE_SECONDS)

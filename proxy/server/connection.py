@@ -46,7 +46,7 @@ from proxy.wire.http_head import (
 
 HEADERS_MAX = 128
 HEAD_MAX_BYTES = 256 * 1024
-"""Of request line and headers, which are held before the caller is known."""
+"""Size of request line and headers at most. They are held before the caller is known."""
 SERVER_NAME = "compaction-proxy"
 REQUEST_ID = web.RequestKey("request_id", str)
 _HEAD_TOO_LARGE = "head too large"
@@ -179,7 +179,7 @@ def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
 
 
 class RelayedStream(web.StreamResponse):
-    """aiohttp would add `Server` and guess a `Content-Type`."""
+    """A streamed answer with the upstream's headers only: aiohttp would add `Server` and guess a `Content-Type`."""
 
     async def _prepare_headers(self) -> None:
         headers = self.headers
@@ -193,7 +193,7 @@ class RelayedStream(web.StreamResponse):
 
 
 class RelayedBody(RelayedStream):
-    """Its headers leave with the first bytes of the body."""
+    """A streamed answer whose headers leave with the first bytes of its body."""
 
     _send_headers_immediately = False
 
@@ -204,7 +204,7 @@ class ClientRequest:
         self._path_below_v1 = path_below_v1
         self._is_draining = is_draining
         self._last_at = 0.0
-        """When the answer was last sent to."""
+        """When a part of the answer was last sent."""
         self.method = request.method
         self.peer = request.remote or ""
         self.headers: Headers = tuple(request.headers.items())
@@ -316,7 +316,7 @@ class ClientRequest:
         watch: StreamWatch | None,
         record: RequestFinished,
     ) -> None:
-        """Send the first chunk and all others."""
+        """Send the first chunk, which has been read already, and all others."""
         while chunk is not None:
             if chunk:
                 self._last_at = perf_counter()

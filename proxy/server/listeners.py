@@ -19,7 +19,7 @@ from proxy.telemetry.activity import ActivityListener
 from proxy.threads import CONTROL
 
 Fault = tuple[str, str]
-"""Kind and place. Values of an exception may hold credentials."""
+"""Kind and place of an exception. Its values may hold credentials and are left out."""
 
 
 class LoopFaults:
@@ -85,11 +85,11 @@ class Listeners:
         self._track_losses()
 
     def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
-        """Any thread may report such an event."""
+        """Return a function by which any thread may report such an event."""
         return lambda sentence: self.emit_from_thread(kind(sentence))
 
     def report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
-        """By kind and place only: its values may hold credentials."""
+        """Report an exception of a thread by kind and place only: its values may hold credentials."""
         if thread.exc_value is not None:
             self.emit_from_thread(events.InternalFault("none", *events.locate_fault(thread.exc_value)))
 
@@ -99,7 +99,7 @@ class Listeners:
             self._loop.call_soon_threadsafe(self.emit, event)
 
     async def close(self) -> None:
-        """The log is last: the others may still have something to report."""
+        """Close all listeners. The log is last: the others may still have something to report."""
         await CONTROL.run(self._hooks.close)
         await CONTROL.run(self.audit.close)
         if self.exporter is not None:

@@ -27,7 +27,7 @@ class RunningProxy(Struct, frozen=True):
 
 @contextmanager
 def announce(folder: Path, url: str) -> Iterator[None]:
-    """Let commands see, until the block ends, that a proxy uses the folder. OSError: it cannot be written."""
+    """Let commands see, until the block ends, that a proxy uses the folder. Raise OSError if it cannot be written."""
     for path in folder.glob(_PATTERN):
         if _read_if_locked(path) is None:
             path.unlink(missing_ok=True)
@@ -46,7 +46,7 @@ def announce(folder: Path, url: str) -> Iterator[None]:
 
 
 def find_running(folder: Path) -> list[RunningProxy]:
-    """Return the proxies that use the folder. PermissionError: their files belong to another user."""
+    """Return the proxies that use the folder. Raise PermissionError if their files belong to another user."""
     contents = [_read_if_locked(path) for path in sorted(folder.glob(_PATTERN))]
     return [msgspec.json.decode(content, type=RunningProxy) for content in contents if content is not None]
 

@@ -29,7 +29,7 @@ _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket.socket) -> int:
-    """With several workers the bound socket only reserves the port for them."""
+    """Serve with one or several workers. With several, the bound socket only reserves the port for them."""
     _raise_open_files_limit()
     if config.listen.workers == 1:
         return _serve_until_stopped(partial(Worker, source, config, LastValid(config, registry)), sock)
@@ -37,7 +37,7 @@ def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket
 
 
 def _raise_open_files_limit() -> None:
-    """Often 1,024 by default, and each client's connection takes a file."""
+    """Raise the limit of open files, often 1,024 by default: each client's connection takes one."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # macOS says "unlimited" and does not grant it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
@@ -103,7 +103,7 @@ class Supervisor:
         return status
 
     def _read_config(self) -> None:
-        """The workers report an invalid file."""
+        """Read the configuration for workers that start later. The other workers report an invalid file."""
         with suppress(InvalidConfig):
             self._last_valid = self._source.read().config.with_start_settings_of(self._config)[0]
 
@@ -148,7 +148,7 @@ def _run_worker(
     *,
     supervisor_pid: int,
 ) -> None:
-    """Until its event loop handles signals, SIGTERM just ends it."""
+    """Run one worker in this process. Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -166,7 +166,7 @@ def _serve_until_stopped(make_worker: Callable[[], Worker], sock: socket.socket)
 
 
 def _exit_status(stopped_by: int) -> int:
-    """0 after SIGTERM, by which service managers stop it."""
+    """Return 0 after SIGTERM, by which service managers stop a program."""
     if stopped_by == signal.SIGINT:
         return INTERRUPTED_STATUS
     return 0

@@ -44,7 +44,7 @@ _TRIM_SECONDS = 15.0
 
 
 class Jobs:
-    """A job that fails is reported, and started again after a rest."""
+    """Jobs beside the requests. One that fails is reported, and started again after a rest."""
 
     def __init__(self, emit: events.Listener) -> None:
         self._emit = emit
@@ -77,7 +77,8 @@ async def measure_lag(emit: events.Listener) -> None:
 
 
 async def return_memory() -> None:
-    """Glibc keeps a third of a worker after many requests of 1 MB: https://man7.org/linux/man-pages/man3/malloc_trim.3.html"""
+    """Return freed memory to the system: glibc keeps a third of a worker after many requests of 1 MB."""
+    # https://man7.org/linux/man-pages/man3/malloc_trim.3.html
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(_TRIM_SECONDS)
@@ -91,7 +92,7 @@ async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
 
 
 async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
-    """If it was killed, its successor could not bind the port."""
+    """End this worker if its supervisor was killed: a successor could not bind the port."""
     while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
         await asyncio.sleep(0.5)
     emit(events.Lifecycle("supervisor-lost", (("effect", "this worker finishes its requests and ends"),)))
@@ -168,7 +169,7 @@ class Worker:
         return self._app.gateway.config
 
     async def run(self, sock: socket.socket) -> signal.Signals:
-        """Until SIGTERM or SIGINT, then drain. Return which of the two it was."""
+        """Serve until SIGTERM or SIGINT, then drain. Return which of the two it was."""
         try:
             await self._serve(sock)
         finally:
@@ -243,7 +244,7 @@ class Worker:
             start(partial(watch_supervisor, self._supervisor_pid, self._emit, self._request_stop))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
-        """Connections are accepted until then: load balancers notice late."""
+        """Wait for requests to end. Connections are accepted until then: load balancers notice late."""
         self._app.draining = True
         seconds = self._app.gateway.config.listen.drain_seconds
         self._emit(events.Lifecycle("draining", (("in_flight", self._app.in_flight), ("seconds", seconds))))
@@ -261,7 +262,7 @@ class Worker:
                 await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
     async def _apply_config(self, config: Config) -> bool:
-        """Tell if it differs from the one before. Requests and notes finish on the gateway they began with."""
+        """Use a configuration and tell if it differs. Requests and notes finish on the gateway they began with."""
         replaced_gateway = self._app.gateway
         if config == replaced_gateway.config:
             return False

@@ -173,7 +173,7 @@ class DedupArrivals(Struct, frozen=True):
 
 
 def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> tuple[Message, ...]:
-    """Exchange the first pointer to each result that a fold has taken for that of `origin`, the body."""
+    """Put the result itself, out of the body `origin`, where the first pointer to it stands if a fold has taken it."""
     if REPEATED not in map(attrgetter("made"), messages):
         return tuple(messages)
     present, restored_callers = set[bytes](), dict[bytes, ToolCall | None]()

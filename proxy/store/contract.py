@@ -21,7 +21,7 @@ from msgspec import Struct
 SECRET_BYTES = 33
 MEBIBYTE = 1024 * 1024
 FACT_SECONDS_MAX = 7 * 24 * 3600.0
-"""No fact is stored for longer."""
+"""The longest lifetime of a fact."""
 RECORDED_USES_PER_LIFETIME = 32
 """A look-up puts off the expiry of its block, but writes that only this often."""
 
@@ -30,11 +30,11 @@ NO_DOCUMENT = "none"
 
 
 def ignore(_warning: str) -> None:
-    """The default for listeners of stores."""
+    """Do nothing with a sentence: the default for listeners of stores."""
 
 
 class StoreUnavailable(Exception):
-    """The only exception of a store."""
+    """The store cannot be reached or does not answer. No method of a store raises another exception."""
 
 
 class Found(Struct, frozen=True):
@@ -43,12 +43,12 @@ class Found(Struct, frozen=True):
 
 
 class StoreLimits(Struct, frozen=True):
-    """The least recently used goes first."""
+    """How much a store holds. What was not used for longest goes first."""
 
     block_bytes: int = 256 * MEBIBYTE
     fact_bytes: int = 32 * MEBIBYTE
     block_seconds: float = 7 * 24 * 3600.0
-    """From its last use on."""
+    """A block expires this long after its last use."""
 
 
 class Store(Protocol):
@@ -74,13 +74,13 @@ class Store(Protocol):
     async def read_document(self, key: str) -> bytes | None: ...
 
     async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
-        """False: the document has another value by now. None is that of a missing one."""
+        """Replace a document. Return False if it has another value by now; None is the value of a missing one."""
 
     async def close(self) -> None: ...
 
 
 JUMP_SECONDS = 3600.0
-"""A clock that jumps ahead by more is believed once it has run evenly for as long."""
+"""A clock that jumps ahead by more than this is believed once it has run evenly for as long."""
 
 
 def read_elapsed() -> float:
@@ -102,9 +102,9 @@ class SystemClock:
         self._elapsed = elapsed_clock
         self._lock = threading.Lock()
         self._offset = now() - elapsed_clock()
-        """Time of day less elapsed time."""
+        """The time of day less the elapsed time."""
         self._jumped: tuple[float, float] | None = None
-        """The offset after a jump, and the elapsed time then."""
+        """The offset after a jump that is not believed yet, and the elapsed time when it was first seen."""
 
     def read(self) -> float:
         return self._now()

@@ -69,7 +69,7 @@ class MemoryStore:
         return stored_block
 
     def remember(self, key: str, block: bytes) -> None:
-        """Replace any other block."""
+        """Remember a block in place of any other under this key."""
         self._blocks.write(key, block, self._clock() + self._block_seconds)
 
     async def read_fact(self, key: str) -> bytes | None:
@@ -108,7 +108,7 @@ FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE
 
 
 class FallbackStore:
-    """Any store, and this worker's memory of it."""
+    """A store and this worker's memory of it, which answers while the store does not."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class FallbackStore:
             raise
 
     def _report_fault(self, fault: str) -> None:
-        """At most one a second: many requests fail at once."""
+        """Report a fault, at most once a second: many requests fail at once."""
         now = self._clock()
         if now - self._reported_at >= 1:
             self._reported_at = now

@@ -115,9 +115,9 @@ return ARGV[1]
 
 
 PREFIX = "cp/1"
-"""Of every key, with the version of the format of values."""
+"""The beginning of every key, with the version of the format of values."""
 BLOCK, FACT = "promise", "fact"
-"""As parts of keys. Blocks were called promises."""
+"""Parts of the keys of blocks and facts. Blocks were called promises."""
 
 
 class RedisStore:
@@ -241,7 +241,7 @@ class RedisStore:
 
 
 async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dict[str, bytes]:
-    """For commands: without recording a use."""
+    """Return the blocks under these keys for a command, without recording a use."""
     store = RedisStore(url, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
     try:
         return await store.peek(keys)

@@ -122,7 +122,7 @@ class Script(Struct, frozen=True, dict=True):
 
     @cached_property
     def sha(self) -> str:
-        """Its name in a server that has run it."""
+        """The name of the script in a server that has run it before."""
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -171,18 +171,18 @@ class GuardedClient:
         self._timeout = timeout
         self._report_back = report_back
         self._fault = ""
-        """The reason why the server is out, or empty."""
+        """The reason why the server cannot be used now, or empty."""
         self._check: asyncio.Task[None] | None = None
 
     async def run(self, script: Script, keys: list[str], *arguments: Argument) -> object:
-        """A restarted server needs the text of the script again."""
+        """Run a script by its name. A restarted server needs its text again."""
         try:
             return await self.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             return await self.ask("EVAL", script.text, len(keys), *keys, *arguments)
 
     async def ask(self, *command: Argument) -> object:
-        """Send a command. StoreUnavailable, NoScriptError."""
+        """Send a command. Raise StoreUnavailable, or NoScriptError if the server has not seen the script."""
         if self._fault:
             raise StoreUnavailable(self._fault)
         try:
@@ -250,6 +250,6 @@ class GuardedClient:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     async def _reach(self) -> None:
-        """By fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere."""
+        """Connect anew: a router may have forgotten the old connections, or the name may lead elsewhere."""
         await self._client.connection_pool.disconnect(inuse_connections=False)
         await self._client.execute_command("PING")  # type: ignore[no-untyped-call]

@@ -38,13 +38,13 @@ T = TypeVar("T")
 FILE_NAME = "promises.sqlite"
 STORE_TIMEOUT_SECONDS = 2.0
 BUSY_TIMEOUT_SECONDS = 1.0
-"""For another process's write."""
+"""How long to wait for the write of another process."""
 CHECK_INTERVAL_SECONDS = 0.25
 CALLS_WAITING_MAX = 10_000
 _BLOCKS, _FACTS = ("blocks_1", "used"), ("facts_1", "until")
-"""A table, and the column by which its rows expire."""
+"""The tables, each with the column by which its rows expire."""
 _FIND = "select {0}.key, {0}.value, {1} from json_each(?) as wanted join {0} on {0}.key = wanted.value where {1} > ?"
-"""Keys `in` a list would take two and a half times as long as this join."""
+"""The look-up is a join: keys `in` a list would take two and a half times as long."""
 Row = tuple[str, bytes, float]
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -146,7 +146,7 @@ class SqliteStore:
                 await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """In the thread, as all that follows. Acts that waited for one that took too long fail, too."""
+        """Run an act, in the thread like all that follows. Acts that waited for one that took too long fail, too."""
         if self._outage:
             raise StoreUnavailable(self._outage)
         try:
@@ -158,7 +158,7 @@ class SqliteStore:
             raise
 
     def _end_outage(self) -> None:
-        """In the thread: the event loop would also end an outage that began since."""
+        """End an outage from the store's thread: the event loop would also end one that began since."""
         with suppress(StoreUnavailable):
             self._file.run(_lock_for_a_moment)
             self._outage = ""
@@ -174,7 +174,7 @@ class SqliteStore:
         return Found(key, value)
 
     def _oldest_use(self) -> float:
-        """Uses have the system's time, so that blocks in use do not expire once a jump is believed."""
+        """Return the oldest use that counts. Uses have the system's time, and do not expire once a jump is believed."""
         return self._clock.read_believed() - self._limits.block_seconds
 
     def _record_use(self, db: sqlite3.Connection, key: str, now: float) -> None:
@@ -299,7 +299,7 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def may_write(path: Path) -> bool:
-    """For commands. A worker asks its own store, which restores `-shm` first."""
+    """Tell a command if the file can be written. A worker asks its own store, which restores `-shm` first."""
     if not path.is_file():
         return True
     try:
@@ -311,7 +311,7 @@ def may_write(path: Path) -> bool:
 
 
 def peek(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
-    """For commands: without recording a use."""
+    """Return the blocks under these keys for a command, without recording a use."""
     if not path.is_file():
         return {}
     try:

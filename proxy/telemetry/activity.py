@@ -13,7 +13,7 @@ from proxy.telemetry.audit import REFUSALS_PER_MINUTE, MinuteLimit
 from proxy.telemetry.lines import make_line
 
 MICRODOLLARS_PER_DOLLAR = 1_000_000
-"""Counts are integers."""
+"""Costs are counted in millionths of a dollar, because counts are integers."""
 
 
 class ActivityListener:
@@ -39,7 +39,7 @@ class ActivityListener:
             self._activity_log.record(*records)
 
     def _may_be_listed(self, event: events.RequestFinished) -> bool:
-        """Limit refusals without a team, which would push out all other rows."""
+        """Tell if a request is listed. Refusals without a team are limited, or they would push out all other rows."""
         if event.outcome != "refused" or event.team:
             return True
         return self._refusals.allows()

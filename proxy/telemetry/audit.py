@@ -22,7 +22,7 @@ from proxy.lifetime import BackgroundWriter
 FILE_LIMIT_BYTES = 16 * 1024 * 1024
 REFUSALS_PER_MINUTE = 60
 FLUSH_SECONDS = 2.0
-"""Readers and the end of the process wait this long for the queue."""
+"""Readers and the end of the process wait at most this long for queued lines to be written."""
 
 
 class MinuteLimit:
@@ -77,7 +77,7 @@ class AuditFile:
 
 
 class AuditLog:
-    """Writes from a thread: a disk that stalls must not stop the event loop."""
+    """The audit log. It writes from a thread of its own: a disk that stalls must not stop the event loop."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         file = AuditFile(folder, warn)
@@ -107,7 +107,7 @@ def _is_torn(file: int) -> bool:
 
 
 def give_to_folder_owner(file: int, folder: Path) -> None:
-    """A command that root runs must leave a file that the proxy can write."""
+    """Give a file to the owner of its folder: a command that root runs must leave one that the proxy can write."""
     if os.geteuid() == 0:
         owner = folder.stat()
         with suppress(PermissionError):  # a network disk may refuse

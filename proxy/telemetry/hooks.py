@@ -71,7 +71,7 @@ class Hooks:
                 hook.add(encode_json(payload))
 
     def close(self) -> None:
-        """May be called from any thread."""
+        """Stop sending. Any thread may call this."""
         for hook in self._hooks:
             hook.close()
 

@@ -38,7 +38,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class EscapedOutput:
-    """Bytes that are written to its `buffer` stay as they are."""
+    """A text stream that escapes control characters. Bytes that are written to its `buffer` stay as they are."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -63,7 +63,7 @@ class StandardOutput:
 
 
 def write_notice(text: str) -> None:
-    """Write before the log begins: at most PIPE_BUF bytes, lost without a reader."""
+    """Write a line before the log begins. It has at most PIPE_BUF bytes, and is lost if nobody reads the pipe."""
     file = _open_output()
     # A pipe that is ready takes PIPE_BUF bytes at once.
     if _wait_until_writable(file, seconds=1.0):
@@ -106,7 +106,7 @@ def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 class Log:
-    """`log_format`: auto, json or text."""
+    """The log of one process. `log_format` is auto, json or text."""
 
     def __init__(self, level: str, log_format: str, *, has_colours: bool = True) -> None:
         processors = _list_processors(log_format, has_colours=has_colours and is_terminal())
@@ -128,7 +128,7 @@ class Log:
             self.put(getattr(self._logger, severity)(name, **fields))
 
     def put(self, text: str | None) -> None:
-        """May be called from any thread."""
+        """Queue a line. Any thread may call this."""
         if text is not None:
             data = _encode(text)
             self._writer.put(data, len(data))
@@ -196,7 +196,7 @@ def _put_name_first(_logger: object, _method: str, fields: EventDict) -> EventDi
 
 
 def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Leave out arguments and texts of exceptions: these may hold a credential."""
+    """Describe a line of a library without arguments and texts of exceptions, which may hold a credential."""
     record: logging.LogRecord = fields["_record"]
     message, _ = redaction().of_text(str(record.msg))
     line: EventDict = {"event": "library", "logger": record.name, "message": message}
@@ -206,7 +206,7 @@ def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> 
 
 
 def _escape_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Control characters of clients must not reach a terminal, and a line is one line."""
+    """Escape control characters in all fields: those of clients must not reach a terminal, and a line is one line."""
     escaped_fields = {}
     for name, value in fields.items():
         escaped_fields[name] = escape_controls(str(value)).replace("\n", "\\n")

@@ -27,7 +27,7 @@ _LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 MODEL_LABELS_MAX = 100
 SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024
-"""After compression: hundreds of thousands of series."""
+"""Size of a compressed snapshot at most: hundreds of thousands of series."""
 _HEADER_BYTES = 8
 Labels = tuple[str, ...]
 
@@ -39,7 +39,7 @@ class Series(Struct, frozen=True):
     buckets: tuple[float, ...] = ()
     kind: Literal["counter", "gauge"] = "counter"
     values: dict[Labels, list[float]] = field(default_factory=dict)
-    """One number; of a histogram the count of each bucket, and the sum."""
+    """One number, or for a histogram the count of each bucket and the sum."""
 
     def __post_init__(self) -> None:
         if not self.labels:
@@ -196,7 +196,7 @@ class Metrics(Collector):
             count(event)
 
     def track(self, series: Series, read: Callable[[], float]) -> None:
-        """Add a number that is counted elsewhere."""
+        """Show a number that is counted elsewhere: `read` returns it."""
         self._tracked.append((series, read, 0.0))
 
     def _handlers(self) -> dict[type, Callable[[Any], None]]:
@@ -305,7 +305,7 @@ class Metrics(Collector):
         return json.dumps(values_by_name).encode()
 
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
-        """A worker that replaces another continues its counters, but not its gauges."""
+        """Continue the counters of the worker that this one replaces, but not its gauges."""
         values_by_name = json.loads(snapshot)
         for series in self.series:
             if series.kind == "gauge" and not gauges:

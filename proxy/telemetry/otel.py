@@ -48,7 +48,7 @@ def _any_value(value: object) -> AnyValue:
 
 
 def make_text(value: str) -> str:
-    """Protobuf cannot hold half a surrogate pair, which a client may send as a model's name."""
+    """Replace halves of surrogate pairs, which protobuf cannot hold and a client may send as a model's name."""
     return value.encode("utf-8", "replace").decode()
 
 
@@ -63,7 +63,7 @@ PROVIDERS = {
     "api.deepseek.com": "deepseek",
     "api.groq.com": "groq",
 }
-"""Ends of host names, and the provider's name in the conventions."""
+"""The ends of host names, each with the provider's name in OpenTelemetry's conventions."""
 
 
 class SpanBuilder:
@@ -71,9 +71,9 @@ class SpanBuilder:
         self._base_urls = base_urls
         self._ready: list[Span] = []
         self._calls: dict[str, tuple[float, Span]] = {}
-        """By the id of the request: those that wait for their usage, and since when."""
+        """Calls that wait for their usage, and since when, by the id of the request."""
         self._usages: OrderedDict[str, list[KeyValue]] = OrderedDict()
-        """By the id of the request. It is known before or after the call."""
+        """Usage by the id of the request. It becomes known before or after the call ends."""
 
     def add(self, at: int, event: events.Event) -> None:
         match event:
@@ -229,7 +229,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 class Exporter:
-    """Make it on the event loop, close it from a thread. `base_urls`: by upstream."""
+    """Sends spans to a collector. Make it on the event loop, close it from a thread. `base_urls`: by upstream."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ Body = bytes | AsyncIterator[bytes] | None
 
 
 class Call(Struct, frozen=True, dict=True):  # with a dict: its identity is found once
-    """`path` is below /v1 and in its normal form."""
+    """A request to an upstream. `path` is below /v1 and in its normal form."""
 
     method: str
     path: str
@@ -55,14 +55,14 @@ class Call(Struct, frozen=True, dict=True):  # with a dict: its identity is foun
     body: Body
     caller: Caller = Caller()
     credential: Secret | None = None
-    """Of the caller's team."""
+    """The key that the team of the caller has for this upstream."""
     request_id: str = ""
     trace: Trace | None = None
-    """None: a client's `traceparent` is forwarded as it came."""
+    """The trace to send, or None if the client's `traceparent` is forwarded as it came."""
 
     @cached_property
     def identity(self) -> Headers:
-        """All credentials that it shows."""
+        """Return all credentials that the request shows."""
         return (*find_credentials(self.headers, self.query), *self.caller.identified_by)
 
 
@@ -76,7 +76,7 @@ def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
 
 
 def _quote_model(model: str | None) -> str:
-    """Dots and slashes in a name could lead the configured key elsewhere."""
+    """Quote a model's name for a URL: dots and slashes in it could lead the configured key elsewhere."""
     if not model or "/" in model or "\\" in model or not model.strip("."):
         raise BadRequest(
             "missing or unsuitable `model`: this upstream's URL contains the model's name, so the request must name a "
@@ -108,7 +108,7 @@ def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
 
 
 def _find_proxy(url: str) -> str | None:
-    """Not by `trust_env` of aiohttp, which would also read `.netrc`."""
+    """Return the HTTP proxy that the environment names. aiohttp's `trust_env` would also read `.netrc`."""
     parts = urlsplit(url)
     if proxy_bypass(parts.hostname or ""):
         return None
@@ -122,7 +122,7 @@ class IdleTimeout:
         self._seconds = seconds
         self._check_seconds = min(1.0, seconds / 4)
         self.silent_since: dict[aiohttp.StreamReader, float | None] = {}
-        """None while a chunk is with the client: a slow client is not the upstream's silence."""
+        """When the upstream was last heard. None while a chunk is with the client, who may be slow."""
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, response: aiohttp.ClientResponse) -> None:
@@ -146,7 +146,7 @@ class IdleTimeout:
 
 
 class Reply:
-    """Its headers are in, its body is still to come."""
+    """An upstream's answer whose headers have arrived and whose body is still to come."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class Reply:
         return self._peeked
 
     async def decompress(self, limit: int) -> None:
-        """If it is too large or unreadable, it stays as it came."""
+        """Decompress a body. One that is too large or unreadable stays as it came."""
         encoding = find_encoding(self.headers)
         if not encoding or not can_decode(encoding):
             return
@@ -231,7 +231,7 @@ class Reply:
             silent_since.pop(content, None)
 
     def _close_connection_after_stream(self) -> None:
-        """`Client` says why."""
+        """Close the connection with the stream instead of keeping it for the next request; `Client` says why."""
         connection = self._response.connection
         kind = find_header(self.headers, "content-type") or ""
         if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
@@ -399,7 +399,7 @@ class Client:
 
 
 class _BytesPayload(Payload):
-    """Written in one go. aiohttp's own payload warns at 1 MiB, an ordinary history here."""
+    """A body that is written in one go. aiohttp's own payload warns at 1 MiB, an ordinary history here."""
 
     _autoclose = True
 

@@ -13,7 +13,7 @@ from proxy.wire.http_head import TOO_MANY_HEADERS
 
 LINE_LIMIT_BYTES = 64 * 1024
 HEADERS_MAX = 1000
-"""More than any gateway or CDN adds."""
+"""The number of headers that an answer may have: more than any gateway or CDN adds."""
 _NOT_RUNNING = "is the server running? check base_url"
 
 
@@ -35,7 +35,7 @@ def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> 
 
 
 def _explain_unreadable(fault: aiohttp.ClientResponseError) -> str:
-    """Without a quotation: a header may hold a credential."""
+    """Say what is wrong with an answer without quoting it: a header may hold a credential."""
     # Between the two is the error that aiohttp hands from its parser to the request.
     match fault.__cause__ and fault.__cause__.__cause__:
         case LineTooLong():
@@ -64,6 +64,6 @@ def _explain_tls_fault(fault: aiohttp.ClientConnectorCertificateError | aiohttp.
 
 
 class ConnectTimeout(UpstreamUnreachable):
-    """Nothing was sent, so it may be tried again; to the client it is a timeout."""
+    """No connection came about in time. Nothing was sent, so it may be tried again; to the client it is a timeout."""
 
     status, code = 504, "upstream_timeout"

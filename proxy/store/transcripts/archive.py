@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class StoreFault(OSError):
-    """Advice for the operator. `kind` tells different failures apart."""
+    """An object store failed. The text is advice for the operator; `kind` tells different failures apart."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class StoreFault(OSError):
 
 
 class StoredObject(Struct, frozen=True):
-    """The name is without the prefix."""
+    """An object in a bucket. Its name is without the prefix of the configuration."""
 
     name: str
     bytes: int
@@ -54,7 +54,7 @@ class StoredObject(Struct, frozen=True):
 
 
 class ObjectStore(Protocol):
-    """Each method raises StoreFault. `bucket.Bucket` is the real one."""
+    """A place for closed files. Each method may raise StoreFault. `bucket.Bucket` is the real one."""
 
     @property
     def url(self) -> str: ...
@@ -90,7 +90,7 @@ class SavedConversation(Struct, frozen=True):
 
     @property
     def short_name(self) -> str:
-        """As in headers and logs."""
+        """The beginning of the name, as headers and logs show it."""
         return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
@@ -144,7 +144,7 @@ class SavedConversation(Struct, frozen=True):
 
 
 class Archive(Struct, frozen=True):
-    """With an object store, the folder is its spool."""
+    """All saved conversations of a folder. With an object store, the folder is its spool."""
 
     folder: Path
     store: ObjectStore | None = None
@@ -177,7 +177,7 @@ class Archive(Struct, frozen=True):
         return sorted(self.find("", tenant), key=lambda conversation: conversation.written_at, reverse=True)
 
     def read_each(self, read: Callable[[SavedConversation], T]) -> Iterator[T]:
-        """Read all, in their order. From an object store a few at a time: most of it is waiting."""
+        """Read all conversations in their order, from an object store a few at a time: most of it is waiting."""
         if self.store is None:
             yield from map(read, self.find())
             return
@@ -187,7 +187,7 @@ class Archive(Struct, frozen=True):
                 yield from pool.map(read, batch)
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
-        """The longest idle one first."""
+        """Return the conversations that retention removes, the longest idle one first."""
         # A process may rely on objects that were written within this time (see files.py). On a disk even a file may go
         # that was written while the clock was ahead.
         settled_seconds = 2 * REMEMBER_SECONDS if self.store else -math.inf
@@ -202,7 +202,7 @@ class Archive(Struct, frozen=True):
         return expired_conversations[::-1]
 
     def prune(self, bounds: Retention, now: float) -> int:
-        """Return the freed bytes. Several processes may do so at once."""
+        """Remove expired conversations and return the freed bytes. Several processes may do so at once."""
         if not (bounds.days or bounds.bytes):
             return 0
         return sum(conversation.remove() for conversation in self.find_expired(bounds, now))
@@ -228,7 +228,7 @@ def _measure(place: Path) -> tuple[int, float]:
 
 
 def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
-    """A bucket may hold other things, too."""
+    """Return the objects that are transcripts: a bucket may hold other things, too."""
     folders = [""]
     if tenant:
         folders = [tenant]
@@ -244,7 +244,7 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
 
 
 def _open_files(place: Path, stack: ExitStack) -> list[BinaryIO]:
-    """As of one moment, while other processes close (rename) and send them."""
+    """Open the files of a conversation as of one moment, while other processes close (rename) and send them."""
     while True:
         paths, files = list_files(place), list[BinaryIO]()
         with ExitStack() as attempt:

@@ -34,7 +34,7 @@ _CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and
 
 
 class Bucket:
-    """Any thread may use it."""
+    """A bucket of S3, GCS or Azure, and a prefix in it. Any thread may use it."""
 
     def __init__(self, settings: Transcripts, timeout_seconds: float = 60.0) -> None:
         ((scheme, name, prefix),) = BUCKET_URL.findall(settings.dir or "")
@@ -59,7 +59,7 @@ class Bucket:
             obstore.delete(self._writes, name)
 
     def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """In the order of their names, from behind `after`."""
+        """Yield objects in the order of their names, from behind `after`."""
         pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=1000)
         while True:
             with self._reporting():
@@ -85,7 +85,7 @@ class Bucket:
 
 
 def _diagnose(text: str) -> tuple[str, str, str]:
-    """Return kind, problem, advice."""
+    """Return the kind of a fault, the problem in words, and advice."""
     status = re.search(r"status code: (\d{3})", text)
     if status:
         kind = answer = status[1]

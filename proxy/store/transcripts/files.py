@@ -48,21 +48,21 @@ _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
 
 
 class History(Struct, frozen=True):
-    """`links[i]` is the link at `messages[i]`."""
+    """The messages of a request. `links[i]` is the link at `messages[i]`."""
 
     tenant: str
     conversation: str
     links: Sequence[str]
     messages: Sequence[bytes]
     head: Sequence[bytes] = ()
-    """System prompts."""
+    """The system prompts of the request."""
     origin: str = ""
     """The link before the first of these messages."""
     policy: str = ""
     wire: str = ""
     """The API of the request, unless that is Chat Completions."""
     size: int = 0
-    """Bytes that it holds in the queue."""
+    """Bytes that the history takes in the queue."""
 
     def to_lines(self, known_ids: Container[str], seen_at: str, redaction: Redaction) -> dict[str, bytes]:
         lines: dict[str, bytes] = {}
@@ -114,7 +114,7 @@ class AnswerLine(msgspec.Struct, frozen=True):
 
 
 def render_answer_lines(to: str, answer: Answer, seen_at: str, redaction: Redaction) -> bytes:
-    """One line for each choice; the first carries the usage."""
+    """Return a line for each choice of an answer; the first carries the usage."""
     error = json.loads(redaction.of_json(json.dumps(answer.error).encode())[0])
     extra = _drop_empty(model=answer.model, usage=answer.usage, error=error, cut=not answer.whole)
     lines = b""
@@ -302,7 +302,7 @@ def close_file(path: Path) -> Path:
 
 
 def open_locked(path: Path, flags: int) -> int:
-    """No other process appends to it until it is closed."""
+    """Open a file with a lock, so that no other process appends to it until it is closed."""
     while True:
         with ExitStack() as stack:
             file = os.open(path, flags, 0o600)
@@ -327,7 +327,7 @@ def _open_to_append(folder: Path) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """For this user only, on every level (`parents=True` would leave those above open)."""
+    """Make a folder for this user only, on every level (`parents=True` would leave those above open)."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)

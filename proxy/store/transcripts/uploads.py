@@ -51,7 +51,7 @@ class RareReports:
 
 
 class TranscriptSettings(Struct, frozen=True):
-    """If there is no retention, another process removes old ones."""
+    """How transcripts are written and kept. Without a retention, another process removes old ones."""
 
     sync: Sync = "never"
     redaction: Redaction = field(default_factory=Redaction)
@@ -130,7 +130,7 @@ class Uploads:
         return time.monotonic() < self._pause_until
 
     def _run(self) -> None:
-        """In the thread, as all that follows."""
+        """Look and send until the end, in the thread of uploads, as all that follows."""
         while True:
             self._look()
             if self._leaving.wait(LOOK_SECONDS):
@@ -192,7 +192,7 @@ class Uploads:
         return None
 
     def _send(self, files: list[Path]) -> None:
-        """The first failure ends it for now."""
+        """Send all files that are due. The first failure ends this for now."""
         groups = [list(group) for _, group in groupby(files, key=lambda path: path.parent)]
         conversations, senders = iter(groups), []
         for _ in groups[: self._settings.parallel_uploads]:
@@ -206,7 +206,7 @@ class Uploads:
             sender.join()
 
     def _send_conversations(self, conversations: Iterator[list[Path]]) -> None:
-        """In each of the threads, which share the iterator."""
+        """Send conversations in each of the threads, which share the iterator."""
         for paths in conversations:
             try:
                 for path in paths:
@@ -245,7 +245,7 @@ class Uploads:
                 self._warn(f"old transcripts could not be removed: {fault}")
 
     def _note_failure(self, fault: OSError) -> None:
-        """Pause, for longer each time."""
+        """Pause after a failure, for longer each time."""
         now = time.monotonic()
         with self._lock:
             if now >= self._pause_until:  # several at once make it no longer
@@ -258,7 +258,7 @@ class Uploads:
 
 @contextmanager
 def lock_spool(spool: Path) -> Iterator[bool]:
-    """True: this is the only process that sends."""
+    """Hold the lock of the spool, and yield whether this is the only process that sends."""
     make_folder(spool)
     folder = os.open(spool, os.O_RDONLY)
     try:

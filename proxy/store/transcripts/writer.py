@@ -24,11 +24,11 @@ from proxy.wire.answer_assembly import Assembly
 ANSWER_PIECE_BYTES = 64 * 1024
 PROBE_SECONDS = 1.0
 REPORT_SECONDS = 10.0
-"""While a disk is full, each request fails."""
+"""Seconds between two reports of one problem: while a disk is full, each request fails."""
 
 
 class SubmittedHistory(Struct):
-    """It holds no messages."""
+    """A history that was handed to the writer. It holds no messages."""
 
     done: Future[bool] = field(default_factory=Future)
     written_as: tuple[str, str, str] | None = None
@@ -63,7 +63,7 @@ class OriginalsWriter:
 
     @property
     def faults(self) -> int:
-        """How many histories and answers were not written."""
+        """The number of histories and answers that were not written."""
         return self._failures.count
 
     def locate(self, tenant: str, conversation: str) -> str:
@@ -142,7 +142,7 @@ class OriginalsWriter:
         return is_written
 
     def write_answer(self, submission: SubmittedHistory, assembly: Assembly, *, ended: bool) -> bool:
-        """In the thread, as all that follows. An answer needs its history."""
+        """Write an answer behind its history, in the thread of the writer, as all that follows."""
         if submission.written_as is None:
             return False
         tenant, conversation, link = submission.written_as
@@ -226,7 +226,7 @@ class Recording:
             self._hand_over(Future(), lambda: True)
 
     def end(self, *, ended: bool) -> Future[bool]:
-        """`ended`: the upstream has said it all."""
+        """End the recording. `ended`: the answer is complete."""
         done: Future[bool] = Future()
         write = partial(self._originals.write_answer, self._submitted, self._assembly, ended=ended)
         return self._hand_over(done, write)
