@@ -259,6 +259,9 @@ class ClearResults(Struct, frozen=True):
         handle = ""
         if draft.recalls:
             handle = render_handle(message.start, message.stop)
+        original = message
+        if message.made == ClipOutput.name:  # its size and its lines are told as they were before that
+            original = draft.origin[message.start]
         attachments = list[tuple[str, int]]()
         if message.role != "assistant":
             attachments = message.list_attachments()
@@ -275,7 +278,7 @@ class ClearResults(Struct, frozen=True):
                 is_outdated=is_outdated,
             )
 
-        return message.with_text(placeholder.replace_output(message, render), made)
+        return message.with_text(placeholder.replace_output(original, render), made)
 
     def _is_exempt(self, call: ToolCall | None) -> bool:
         if call is None:

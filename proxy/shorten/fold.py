@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
 
+from proxy.history.chain import remove_wrapping
 from proxy.history.grouping import find_groups, pair_results
 from proxy.history.messages import (
     HEAD,
@@ -208,8 +209,17 @@ def is_document(message: Message, draft: Draft) -> bool:
 
 def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
     """The starts of the documents before the newest part that this fold or an earlier one takes."""
-    whole_starts = {message.start for message in draft.list_staying(kept_ids) if not message.literal}
-    return draft.documents.difference(whole_starts, range(draft.stop, len(draft.origin)))
+    staying = [message for message in (*draft.list_staying(kept_ids), *draft.after) if is_whole(message)]
+    whole_starts = set(map(attrgetter("start"), staying))
+    # Of one that was read twice, a copy may stay.
+    contents = {remove_wrapping(draft.origin[start].content) for start in whole_starts}
+    lost_starts = draft.documents.difference(whole_starts, range(draft.stop, len(draft.origin)))
+    return frozenset(start for start in lost_starts if remove_wrapping(draft.origin[start].content) not in contents)
+
+
+def is_whole(message: Message) -> bool:
+    """A pointer to a result that a fold takes becomes that result."""
+    return not message.literal or message.made == REPEATED
 
 
 def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:

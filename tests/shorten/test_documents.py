@@ -193,6 +193,7 @@ def test_a_copy_is_whole_again_once_a_fold_has_taken_the_first():
         plan = worker.send(history(user("Deploy as AGENTS.md says."), *pieces)).plan
         texts = [message.text for message in plan.view]
         assert sum("Never skip step 3." in text for text in texts) == 1
+        assert not any("no longer shown" in text for text in texts)
 
 
 def test_its_bytes_stay_the_client_s_own_over_the_whole_conversation():

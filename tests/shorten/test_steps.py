@@ -107,6 +107,14 @@ def test_a_long_line_is_clipped_between_words():
     assert {*head.split(), *rest.rpartition("]\n")[2].split()} <= {*words}
 
 
+def test_a_result_that_was_clipped_first_is_described_as_it_came():
+    log = f"{BIG}\nE   ValueError: no berth\n{BIG}\n=== 229 passed in 4.21s ==="
+    draft = draft_of(user("x"), call("Bash", command="pytest", out=log))
+    clipped = ClipOutput(over=3_000)(draft)
+    assert clipped.middle[2].made == "clip_output"
+    assert ClearResults(over=500)(clipped).middle[2].text == ClearResults(over=500)(draft).middle[2].text
+
+
 @pytest.mark.parametrize("settings", [{"over": 500}, {"lines": 20}])
 def test_a_text_within_json_is_clipped_in_its_place_so_that_the_result_stays_json(settings):
     wrapped = {"exit_code": 0, "parts": [{"output": BIG}, {"output": "short"}, {"output": BIG.replace("line", "row")}]}
