@@ -1,11 +1,11 @@
 """Write the figures of docs/evidence.md and README.md from replays, between the marks that the pages have for them.
 
 compaction-proxy replay FILE ... --policy default --policy blocks ... --json > new.json
-python bench/evidence.py new.json 0.2=old.json [--truth truth.txt] [--questions questions.txt]
+python bench/evidence.py new.json 0.2=old.json [--sentences sentences.txt] [--questions questions.txt]
 
-More files are replays of the same conversations; the `default` of `NAME=FILE` is called NAME. `--truth` and
-`--questions` are what `bench/truth.py` and `make -C bench questions` have printed; each is shown as it is. `--choice`
-says which conversations these are, if they are not all: "`--part 1/4`".
+More files are replays of the same conversations; the `default` of `NAME=FILE` is called NAME. `--sentences`
+and `--questions` are what `bench/sentences.py` and `make -C bench questions` have printed; each is shown as it is.
+`--choice` says which conversations these are, if they are not all: "`--part 1/4`".
 """
 
 import argparse
@@ -196,7 +196,7 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("replays", metavar="[NAME=]FILE", nargs="+")
     parser.add_argument("--choice", metavar="TEXT", default="")
-    parser.add_argument("--truth", metavar="FILE", type=Path)
+    parser.add_argument("--sentences", metavar="FILE", type=Path)
     parser.add_argument("--questions", metavar="FILE", type=Path)
     args = parser.parse_args(argv)
     results = [result for argument in args.replays for result in read_results(argument)]
@@ -212,8 +212,8 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> None:
         "headline": make_headline(results, choice),
         "prices": make_prices(results),
     }
-    if args.truth:
-        blocks["truth"] = f"```text\n{args.truth.read_text(encoding='utf-8').strip()}\n```"
+    if args.sentences:
+        blocks["sentences"] = f"```text\n{args.sentences.read_text(encoding='utf-8').strip()}\n```"
     if args.questions:
         blocks["questions"] = args.questions.read_text(encoding="utf-8").strip()
     for name in PAGES:

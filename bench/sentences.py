@@ -1,19 +1,21 @@
 """Draw sentences that the proxy adds to requests, each with the messages that it speaks of, for readers to judge.
 
 python bench/sentences.py FILE ... --draw 200 --seed 7 --out drawn.jsonl [--policy P] [--window N] [--kind K]
-python bench/sentences.py FILE ... [--policy P]
+python bench/sentences.py FILE ... [--policy P] [--show KIND]
 
-Without `--draw` it only counts. Each conversation is replayed under each policy in each window, and once more with
-every result shortened at once. The same sentence about the same message counts once. As many are drawn of each kind, so
-that rare ones are present: a kind's *weight* is the number of sentences that each drawn one stands for, and the share
-of false sentences in all is the mean of the verdicts by weight. A file ending in `.md` is written for people, any
-other as JSON lines.
+Without `--draw` it counts, and the ruler judges each sentence (`proxy/lab/replay/sentence_verdicts.py`): true, false,
+or not judged. `--show` prints those of a kind that are not true. Each conversation is replayed under each policy in
+each window, and once more with every result shortened at once. The same sentence about the same message counts once. As
+many are drawn of each kind, so that rare ones are present: a kind's *weight* is the number of sentences that each drawn
+one stands for, and the share of false sentences in all is the mean of the verdicts by weight. A file ending in `.md` is
+written for people, any other as JSON lines.
 """
 
 import argparse
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,8 @@ from proxy.history.messages import Message
 from proxy.lab import sessions
 from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_values import PRICES, Conversation
-from proxy.lab.replay.sentences import KINDS, History, Sentence, list_sentences
+from proxy.lab.replay.sentence_verdicts import SentenceJudge, Verdict
+from proxy.lab.replay.sentences import KINDS, History, Sentence
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn
 from proxy.shorten.rules import Keep, Rules
@@ -40,11 +43,12 @@ PLACES_MAX = 3
 
 
 class Found(Struct, frozen=True):
-    """One sentence, and the history that it was written about."""
+    """One sentence, the history that it was written about, and the ruler's verdict."""
 
     conversation: str
     sentence: Sentence
     history: History
+    verdict: Verdict
 
 
 def shorten_everything(rules: Rules) -> Rules:
@@ -76,21 +80,10 @@ def find_sentences(conversation: Conversation, trials: Iterable[Trial]) -> Itera
     """All sentences of one conversation, each once."""
     history = ReplayHistory(conversation)
     name = f"{conversation.source} {conversation.name}"
-    known: set[tuple[str, str, tuple[int, ...]]] = set()
-    read: set[tuple[int, int, bytes]] = set()
-    histories: dict[int, History] = {}
+    judge = SentenceJudge()
     for place, view in list_views(history, trials):
-        for message in view:
-            key = message.start, message.stop, message.raw
-            if not message.made or key in read:
-                continue
-            read.add(key)
-            so_far = histories.setdefault(place, History(history.messages[:place]))
-            for sentence in list_sentences(message, so_far):
-                same = sentence.kind, sentence.words, sentence.places
-                if same not in known:
-                    known.add(same)
-                    yield Found(name, sentence, so_far)
+        for sentence, verdict, so_far in judge.list_verdicts(history.messages[:place], view):
+            yield Found(name, sentence, so_far, verdict)
 
 
 def make_trials(policies: Sequence[str], windows: Sequence[int]) -> list[Trial]:
@@ -188,6 +181,14 @@ def render_markdown(rows: Iterable[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
+def print_counts(sentences: Sequence[Found]) -> None:
+    """A row for each kind of sentence, and one for all."""
+    print(f"{'kind':16} {'sentences':>9} {'true':>8} {'false':>6} {'not judged':>11}")
+    for kind in (*KINDS, "all"):
+        verdicts = Counter(found.verdict.is_true for found in sentences if kind in ("all", found.sentence.kind))
+        print(f"{kind:16} {verdicts.total():9,} {verdicts[True]:8,} {verdicts[False]:6,} {verdicts[None]:11,}")
+
+
 def read(files: Iterable[Path], limit: int) -> Iterator[Conversation]:
     conversations = [conversation for path in files for conversation in sessions.read_conversations(path)]
     yield from conversations[:: max(1, len(conversations) // limit) if limit else 1]
@@ -199,6 +200,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--policy", action="append", help="may be repeated (default: default)")
     parser.add_argument("--window", type=int, action="append", help="may be repeated (128000 and 32000)")
     parser.add_argument("--kind", choices=KINDS, action="append", help="only these kinds")
+    parser.add_argument("--show", choices=KINDS)
     parser.add_argument("--limit", type=int, default=0, help="about this many conversations, evenly spread")
     parser.add_argument("--draw", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=1)
@@ -211,11 +213,10 @@ def main(argv: list[str] | None = None) -> None:
     if args.kind:
         sentences = [found for found in sentences if found.sentence.kind in args.kind]
     drawn, weights = draw(sentences, args.draw, args.seed)
-    counts = {kind: sum(found.sentence.kind == kind for found in sentences) for kind in KINDS}
-    print(f"{'kind':16} {'sentences':>9} {'drawn':>6} {'weight':>8}")
-    for kind, number in counts.items():
-        taken = sum(found.sentence.kind == kind for found in drawn)
-        print(f"{kind:16} {number:9,} {taken:6,} {weights.get(kind, 0.0):8.2f}")
+    print_counts(sentences)
+    for found in sentences:
+        if found.sentence.kind == args.show and found.verdict.is_true is not True:
+            print(f"--- {found.conversation}: {found.verdict.why}\n{json.dumps(describe(found, 0, 1), indent=1)}")
     if not args.draw:
         return
     rows = [describe(found, number, weights[found.sentence.kind]) for number, found in enumerate(drawn, 1)]

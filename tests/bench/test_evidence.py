@@ -46,7 +46,7 @@ def make_results(policy, fresh, lost):
 @pytest.fixture
 def pages(tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "evidence.md").write_text(PAGE.format("figures") + PAGE.format("truth"), encoding="utf-8")
+    (tmp_path / "docs" / "evidence.md").write_text(PAGE.format("figures") + PAGE.format("sentences"), encoding="utf-8")
     (tmp_path / "README.md").write_text(PAGE.format("headline") + PAGE.format("prices"), encoding="utf-8")
     new, old = make_results("default", 22_000, 2) + make_results("later", 24_000, 4), make_results("default", 26_000, 0)
     (tmp_path / "new.json").write_text(json.dumps(scorecard.as_json(new)), encoding="utf-8")
@@ -79,7 +79,7 @@ def test_each_policy_has_a_row_for_each_size(pages):
         assert rows["0.2"][1] == "65.4 (65.4..65.4)"
         assert rows["doing nothing"][4] == "41.6 (41.6..41.6)"
     assert "before" in page
-    assert "old" in page.partition("<!-- truth")[2], "nothing was given for it"
+    assert "old" in page.partition("<!-- sentences")[2], "nothing was given for it"
 
 
 def test_results_with_a_smaller_window_have_a_table_of_their_own(pages):
@@ -102,10 +102,10 @@ def test_the_headline_and_the_price_table_are_of_the_default_with_re_reads(pages
 
 
 def test_what_another_command_printed_is_shown_as_it_is(pages):
-    (pages / "truth.txt").write_text("failures told 5 of 5\n", encoding="utf-8")
-    evidence.main([str(pages / "new.json"), "--truth", str(pages / "truth.txt")], pages)
+    (pages / "sentences.txt").write_text("verdict 5 5 0 0\n", encoding="utf-8")
+    evidence.main([str(pages / "new.json"), "--sentences", str(pages / "sentences.txt")], pages)
     page = (pages / "docs" / "evidence.md").read_text(encoding="utf-8")
-    assert "<!-- truth, by bench/evidence.py -->\n```text\nfailures told 5 of 5\n```\n<!-- end of truth -->" in page
+    assert "<!-- sentences, by bench/evidence.py -->\n```text\nverdict 5 5 0 0\n```\n<!-- end of sentences -->" in page
 
 
 def test_a_replay_without_long_conversations_is_refused(pages):

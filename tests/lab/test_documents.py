@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.lab.replay.truth import find_documents, is_whole
-from tests.support.messages import call, history, user
+from proxy.lab.replay.instruction_texts import find_documents, find_standing
+from tests.support.messages import call, history, system, user
 from tests.support.replay_cases import view_of
 
 RULES = "Run the tests before each commit. " * 20
@@ -44,8 +44,35 @@ def test_nothing_else_is(piece):
     assert find_documents(read(piece)) == []
 
 
-def test_a_document_is_whole_if_its_text_stands_in_the_view():
-    messages = read(call("Read", file_path="/w/AGENTS.md", out=RULES))
-    assert is_whole(messages[2], messages)
-    assert is_whole(messages[2], (*messages[:2], messages[2].with_text(f"[Again:]\n{RULES}", "dedup_old")))
-    assert not is_whole(messages[2], (*messages[:2], messages[2].with_text(RULES[:100], "clear_results")))
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"# AGENTS.md instructions for /w\n\n<INSTRUCTIONS>\n{RULES}\n</INSTRUCTIONS>",
+        f"<user_instructions>\n{RULES}\n</user_instructions>",
+        f"Base directory for this skill: /w/.claude/skills/review\n\n{RULES}",
+        f"<system-reminder>\nContents of /w/CLAUDE.md (project instructions):\n{RULES}</system-reminder>",
+    ],
+)
+def test_a_document_comes_in_the_users_role_too(text):
+    messages = view_of(history(user(text), user("Mend the berths. " * 20), call("Run", out="ok")))
+    assert find_documents(messages) == [messages[0]]
+
+
+def test_an_instruction_amid_the_conversation_is_one_but_not_that_before_it():
+    messages = view_of(history(system(RULES), user("Go."), call("Run", out="ok"), system(RULES)))
+    assert find_documents(messages) == [messages[-1]]
+
+
+def test_a_document_is_whole_cut_or_gone():
+    rules = "".join(f"{number}. Run the tests of quay {number} before each commit.\n" for number in range(40))
+    messages = view_of(history(user("Go on."), call("Read", file_path="/w/AGENTS.md", out=rules)))
+    document = messages[2]
+
+    def standing(text, made="clear_results"):
+        return find_standing(document, (*messages[:2], document.with_text(text, made)))
+
+    assert find_standing(document, messages) == "whole"
+    assert standing(f"[Again:]\n{rules}", "restore_reread") == "whole"
+    assert standing(rules[:1_000]) == "cut"
+    assert standing(f"[Background]\n{rules}", "note") == "cut"
+    assert standing("[Shortened: Read(/w/AGENTS.md)]\n1. Run the tests of quay 1 before each commit.") == "gone"

@@ -2,8 +2,8 @@
 
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pins import Pins
+from proxy.lab.replay.kept_words import measure_recall
 from proxy.lab.replay.replay_values import Recall
-from proxy.lab.replay.truth import measure_recall
 from tests.support.messages import assistant, call, history, system, user
 from tests.support.replay_cases import view_of
 

@@ -1,7 +1,9 @@
 """A judge follows a conversation request by request. Everything here can be added up on paper."""
 
+from msgspec.structs import replace
+
 from proxy.lab.replay.replay_history import PROVIDER
-from proxy.lab.replay.replay_values import Needed, Recall, Scores, Tokens
+from proxy.lab.replay.replay_values import Documents, Judged, Needed, Recall, Scores, Tokens
 from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summarizers import SummaryRequest
@@ -169,7 +171,50 @@ def test_recall_is_of_the_last_request():
     case = recorded_case(*PIECES)
     assert judge_views(case, AS_SENT, AS_SENT, AS_SENT).scores.recall["user messages"] == Recall(1, 1)
     lost = judge_views(case, AS_SENT, AS_SENT, history(user("Go on."))).scores.recall
-    assert lost == {"user messages": Recall(1, 0), "pins": Recall(0, 0), "documents whole": Recall(0, 0)}
+    assert lost == {"user messages": Recall(1, 0), "pins": Recall(0, 0), "failures told": Recall(0, 0)}
+
+
+RULES = "".join(f"{number}. Run the tests of quay {number} before each commit.\n" for number in range(40))
+
+
+def test_documents_are_asked_for_after_each_rewrite():
+    pieces = (user(f"# AGENTS.md instructions\n{RULES}"), *PIECES)
+    sent = history(*pieces)
+    cut = [{**sent[0], "content": f"# AGENTS.md instructions\n{RULES[:900]}"}, *sent[1:]]
+    scores = judge_views(recorded_case(*pieces), AS_SENT, cut[:4], cut[:6]).scores
+    assert (scores.rewrites, scores.documents) == (1, Documents(cut=1))
+    gone = judge_views(recorded_case(*pieces), AS_SENT, sent[1:4], AS_SENT).scores
+    assert (gone.rewrites, gone.documents) == (2, Documents(whole=1, gone=1))
+
+
+def test_sentences_are_judged_once_in_the_first_view_that_has_them():
+    case = recorded_case(*PIECES)
+    judge = Judge(case)
+    told = (
+        "[Shortened by the context proxy: Read(src/a.py), 401 lines, 2,401 bytes. Call the tool again for all of it.]"
+    )
+    for turn in case.turns:
+        messages = turn.request.messages
+        if messages[2:]:
+            shortened = replace(messages[2], start=2, stop=3).with_text(told, "clear_results")
+            messages = (*messages[:2], shortened, *messages[3:])
+        judge.score(turn, Sent(messages, None))
+    sentences = judge.result("p").scores.sentences
+    assert sentences == {"call": Judged(1, 1, 0), "size": Judged(1, 0, 1), "way back": Judged(1, 1, 0)}
+
+
+OWN = "def leave(berth): return berth.fee - berth.discount"
+
+
+def test_own_words_that_the_agent_writes_again_are_needed_too():
+    written = call("Edit", path="src/b.py", new_string=OWN, out="ok")
+    pieces = (user("Mend it."), call("Read", out=CODE), written, *[call("Run", out="ok")] * 4, written, assistant("."))
+    case = recorded_case(*pieces)
+    as_sent = [AS_SENT] * 8
+    assert judge_views(case, *as_sent).scores.own == Recall(1, 1)
+    sent = history(*pieces)
+    folded = [*sent[:3], *sent[5:13]]
+    assert judge_views(case, *as_sent[:6], folded, AS_SENT).scores.own == Recall(1, 0)
 
 
 def test_prices_are_those_of_the_model_and_unknown_models_have_none():

@@ -11,11 +11,11 @@ READ = f"     1\u2192{LINE}\n     2\u2192    {MORE}\n     3\u2192# end of the fi
 BETWEEN = (call("Run", out="ok"), call("Run", out="ok"))
 
 
-def needed(*pieces, place=None):
+def needed(*pieces, place=None, own=False):
     """The needed spans of the request that is followed by the last answer."""
     messages = view_of(history(*pieces))
     place = len(messages) - 1 if place is None else place
-    spans = NeededSpans(mark_observations(messages, OBSERVATIONS), [place])
+    spans = NeededSpans(mark_observations(messages, OBSERVATIONS), [place], own=own)
     return [span.text for span in spans.by_place.get(place, ())]
 
 
@@ -44,9 +44,21 @@ def test_what_every_policy_leaves_whole_is_not_needed():
     edit = assistant(LINE)
     read = call("Read", out=READ)
     assert needed(user(f"Mend {LINE}"), read, *BETWEEN, edit) == []  # the user's words
-    assert needed(user("Go."), read, assistant(f"I see {LINE}"), user("Go on."), *BETWEEN, edit) == []
     assert needed(user("Go."), *BETWEEN, read, edit) == []  # among the newest three messages
-    assert needed(user("Go."), read, call("Run", note=LINE, out="ok"), *BETWEEN, edit) == []  # its own call
+
+
+def test_text_of_an_output_that_the_agent_has_written_too_is_its_own():
+    for own in (call("Run", note=LINE, out="ok"), (*assistant(f"I see {LINE}"), *user("Go on."))):
+        pieces = (user("Go."), call("Read", out=READ), own, *BETWEEN, assistant(LINE))
+        assert needed(*pieces) == []
+        assert needed(*pieces, own=True) == [LINE]
+
+
+def test_words_that_only_the_agent_has_written_are_its_own():
+    pieces = (user("Go."), call("Edit", new=f"{LINE}\n    {MORE}", out="done"), *BETWEEN)
+    assert needed(*pieces, assistant(f"I wrote {LINE} {MORE}")) == []
+    assert needed(*pieces, assistant(f"I wrote {LINE} {MORE}"), own=True) == [f"{LINE} {MORE}"]
+    assert needed(user(f"Write {LINE}"), *pieces[1:], assistant(LINE), own=True) == []  # the user's words
 
 
 def test_what_was_read_again_in_between_is_not_needed():

@@ -96,6 +96,7 @@ def draw_bar(done: int, of: int, what: str) -> str:
     return f"[{'#' * full}{'.' * (_WIDTH_CHARACTERS - full)}] {done:,} of {of:,} {what}"
 
 
+BY = {"source": scorecard.by_source, "third": scorecard.by_third}
 DEFAULT_WINDOW_TOKENS = 128_000
 PORT_MAX = 65_535
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
@@ -202,7 +203,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FILE", type=parse_output_path, help="file for results; an interrupted run continues from it"
     )
-    parser.add_argument("--by", choices=("source",), help="more tables: by kind of agent")
+    parser.add_argument("--by", choices=BY, help="more tables: by kind of agent, or for a third kept apart")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--html", metavar="FILE", type=parse_output_path, help="write an HTML report to this file")
 
@@ -372,8 +373,8 @@ def format_tables(results: Sequence[Result], setting: str, by: str | None = None
     for title, columns in scorecard.TABLES.items():
         parts.append(_format("policy", f"{title} ({prices[0]})", rows, columns))
     for policy in rows if by else ():
-        sources = scorecard.by_source(results, policy, prices[0])
-        parts.append(_format("source", f"{policy}, by source ({prices[0]})", sources, scorecard.OF_A_SOURCE))
+        groups = BY[by or ""](results, policy, prices[0])
+        parts.append(_format(by or "", f"{policy}, by {by} ({prices[0]})", groups, scorecard.OF_A_SOURCE))
     return "\n\n".join(parts)
 
 

@@ -28,8 +28,11 @@ scorecard       the columns of the tables
 
 One measure each (docs/replay-your-sessions.md):
 
-spans           text that the agent wrote next and that was still there
-sentences       the sentences of the proxy, each with the messages that it speaks of
-truth           messages, pins, documents and outcomes in the last view
-validity        breaches that a strict upstream refuses
+spans               text that the agent wrote next and that was still there
+sentences           the sentences of the proxy, each with the messages that it speaks of
+sentence_verdicts   whether each of them is true
+original_facts      how a recorded call ended and what it does, read apart from the product
+instruction_texts   documents of instructions in every role: whole, cut or gone
+kept_words          messages of people and pins in the last view
+validity            breaches that a strict upstream refuses
 """

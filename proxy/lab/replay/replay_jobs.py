@@ -23,7 +23,7 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.shorten.economics import compute_relative_prices
 
-VERSION = 4
+VERSION = 5
 """Stored results of another version of the measures are not used again."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Progress = Callable[[int, int], None]

@@ -6,6 +6,7 @@ steps of an agent, per 1,000 tokens that are removed from its history, that the 
 """
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -14,17 +15,14 @@ from msgspec.structs import fields
 from proxy.shorten.economics import Prices, Window
 
 Json = dict[str, Any]
-Figures = TypeVar("Figures", "Tokens", "Needed", "Recall")
+Figures = TypeVar("Figures", "Tokens", "Needed", "Recall", "Judged", "Documents")
 
 PICO_PER_DOLLAR = 10**12
 """A price per million tokens is a whole number of picodollars per token."""
 DIALECTS = ("openai", "alternating", "anthropic")
 """Rules by which a history may be refused."""
-RECALLED = (
-    *("user messages", "pins", "documents whole"),
-    *("failures told", "alarms true", "conflicts kept", "end states kept"),
-)
-"""Asked of the last view of each conversation (`truth`)."""
+RECALLED = ("user messages", "pins", "failures told")
+"""The first two are asked of the last view of each conversation, the third of all views."""
 
 
 class RecordedUsage(Struct, frozen=True):
@@ -128,6 +126,29 @@ class Recall(Struct, frozen=True):
         return add_fields(self, addend)
 
 
+class Judged(Struct, frozen=True):
+    """Sentences of the proxy that were judged against their originals (`sentence_verdicts`)."""
+
+    said: int = 0
+    true: int = 0
+    false: int = 0
+    """The others are not judged: the original says neither yes nor no."""
+
+    def __add__(self, addend: "Judged") -> "Judged":
+        return add_fields(self, addend)
+
+
+class Documents(Struct, frozen=True):
+    """Instruction documents after each rewrite (`instruction_texts`)."""
+
+    whole: int = 0
+    cut: int = 0
+    gone: int = 0
+
+    def __add__(self, addend: "Documents") -> "Documents":
+        return add_fields(self, addend)
+
+
 class Scores(Struct, frozen=True):
     requests: int = 0
     raw: Tokens = Tokens()
@@ -145,7 +166,12 @@ class Scores(Struct, frozen=True):
     """By dialect: requests with a new breach."""
     recall: Mapping[str, Recall] = field(default_factory=dict)
     """By `RECALLED`."""
+    sentences: Mapping[str, Judged] = field(default_factory=dict)
+    """By kind of sentence (`sentences.KINDS`)."""
+    documents: Documents = Documents()
     needed: Needed = Needed()
+    own: Recall = Recall()
+    """Needed spans that only the agent's own words and calls had (`spans`)."""
     removed: int = 0
     """By the request that was shortened most; of each conversation."""
     raw_bill: int = 0
@@ -165,6 +191,9 @@ class Scores(Struct, frozen=True):
         return self.forwarded.read // max(1, self.requests)
 
 
+APART_OF = 3
+
+
 class Result(Struct, frozen=True):
     """One conversation under one policy, or through one proxy."""
 
@@ -178,6 +207,11 @@ class Result(Struct, frozen=True):
     points: tuple[Point, ...] = ()
     prices: str = ""
     """The policy's price model; empty if it reads no prices."""
+
+    @property
+    def is_apart(self) -> bool:
+        """A third of all conversations, by their names: settings are chosen by the others and judged by these."""
+        return int.from_bytes(blake2b(self.conversation.encode(), digest_size=4).digest()) % APART_OF == 0
 
 
 PRICES: Mapping[str, Prices] = {
@@ -207,11 +241,11 @@ def cost_forwarded(scores: Scores, prices: Prices | None) -> float:
     return cost(scores.forwarded, prices) + cost(scores.summaries, prices)
 
 
-def cost_with_rereads(scores: Scores, prices: Prices | None) -> float:
-    """Charge the steps that read lost spans again."""
+def cost_with_rereads(scores: Scores, prices: Prices | None, times: int = 1) -> float:
+    """Charge the steps that read lost spans again, each so many times."""
     if prices is None:
-        return scores.bill + scores.reread_bill
-    return cost_forwarded(scores, prices) + cost(scores.needed.reread, prices)
+        return scores.bill + times * scores.reread_bill
+    return cost_forwarded(scores, prices) + times * cost(scores.needed.reread, prices)
 
 
 def share(scores: Scores, prices: Prices | None) -> float:
@@ -220,9 +254,9 @@ def share(scores: Scores, prices: Prices | None) -> float:
     return cost_forwarded(scores, prices) / plain_cost if plain_cost else 1.0
 
 
-def share_with_rereads(scores: Scores, prices: Prices | None) -> float:
+def share_with_rereads(scores: Scores, prices: Prices | None, times: int = 1) -> float:
     plain_cost = cost_unchanged(scores, prices)
-    return cost_with_rereads(scores, prices) / plain_cost if plain_cost else 1.0
+    return cost_with_rereads(scores, prices, times) / plain_cost if plain_cost else 1.0
 
 
 def find_break_even(scores: Scores, prices: Prices | None) -> float | None:

@@ -8,15 +8,18 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
+from proxy.lab.replay.instruction_texts import STANDINGS, Standing
 from proxy.lab.replay.replay_values import (
     DIALECTS,
     PICO_PER_DOLLAR,
     PRICES,
     RECALLED,
+    Judged,
     Result,
     Scores,
     cost_unchanged,
@@ -68,6 +71,11 @@ def _divide(parts: Sequence[tuple[float, float]]) -> float:
     return sum(part for part, _ in parts) / sum(total for _, total in parts)
 
 
+RECALL_TITLES = {
+    "user messages": "messages of people that stand in the last request word for word",
+    "pins": "pins that stand in the last request word for word",
+    "failures told": "calls that failed, and whose placeholder or line of a ledger says so",
+}
 Cell = Decimal | int | str
 NONE = "-"
 """A share of nothing."""
@@ -113,6 +121,23 @@ class Row(Struct, frozen=True, dict=True):  # with a dict: sums and intervals ar
         needs = [scores.needed for scores in self.conversations if scores.needed.asked]
         return find_share([(needed.kept / needed.asked, 1) for needed in needs])
 
+    def repeat_rereads(self, times: int) -> float:
+        """The cost with each re-read charged so many times."""
+        return share_with_rereads(self.scores, self.prices, times)
+
+    @cached_property
+    def own_words(self) -> Share:
+        return find_share([(scores.own.kept, scores.own.asked) for scores in self.conversations])
+
+    @property
+    def steps_per_100(self) -> float:
+        """Steps that read again, judged at every fifth request and counted in all."""
+        return 100 * self.scores.needed.rereads / self.scores.requests if self.scores.requests else 0.0
+
+    @property
+    def judged(self) -> Judged:
+        return sum(self.scores.sentences.values(), Judged())
+
     @property
     def rewrites_per_100(self) -> float:
         return 100 * self.scores.rewrites / self.scores.requests if self.scores.requests else 0.0
@@ -152,11 +177,38 @@ def _recall_column(name: str) -> Column:
         recall = row.scores.recall.get(name)
         return _share(recall.kept / recall.asked) if recall is not None and recall.asked else NONE
 
-    return Column(name, f"{name}, in the last request", of)
+    return Column(name, RECALL_TITLES[name], of)
+
+
+def _document_column(standing: Standing) -> Column:
+    def of(row: Row) -> Cell:
+        documents = row.scores.documents
+        asked = documents.whole + documents.cut + documents.gone
+        return _share(getattr(documents, standing) / asked) if asked else NONE
+
+    return Column(f"documents {standing}", f"instruction documents {standing} after each rewrite", of)
+
+
+def _reread_column(times: int) -> Column:
+    return Column(
+        f"re-reads x{times}",
+        f"the cost with each of these steps charged {times} times, %",
+        lambda row: round_share(100 * row.repeat_rereads(times), 1),
+    )
 
 
 def _breach_column(dialect: str, name: str) -> Column:
     return Column(name, f"requests with a new breach, {dialect}", lambda row: row.scores.invalid.get(dialect, 0))
+
+
+def _share_not_judged(row: Row) -> Cell:
+    judged = row.judged
+    return _share(1 - (judged.true + judged.false) / judged.said) if judged.said else NONE
+
+
+def _share_false(row: Row) -> Cell:
+    judged = row.judged
+    return _share(judged.false / (judged.true + judged.false), 4) if judged.true + judged.false else NONE
 
 
 WORTH = (
@@ -166,6 +218,8 @@ WORTH = (
         "the same with a step for each lost result, %",
         lambda row: _with_interval(row.cost_with_rereads, row.cost_with_rereads_interval, 1, 100),
     ),
+    *map(_reread_column, (2, 4)),
+    Column("steps /100", "steps that read again, per 100 requests", lambda row: round_share(row.steps_per_100, 1)),
     Column("spans", "needed spans kept", lambda row: _with_interval(*row.spans)),
     Column(
         "by characters",
@@ -176,6 +230,11 @@ WORTH = (
         "per conversation",
         "the same, each conversation alike",
         lambda row: _with_interval(*row.spans_per_conversation),
+    ),
+    Column(
+        "own words",
+        "of the agent's own words that it writes again, the share kept",
+        lambda row: _with_interval(*row.own_words),
     ),
     Column("rewrites /100", "rewrites per 100 requests", lambda row: round_share(row.rewrites_per_100, 1)),
     Column("summaries", "calls for a summary", lambda row: row.scores.summary_calls),
@@ -200,9 +259,15 @@ SHAPE = (
     *map(_breach_column, DIALECTS, ("invalid", *DIALECTS[1:])),
     Column("failed", "requests not answered as they should", lambda row: row.scores.failed),
 )
-KEPT = tuple(map(_recall_column, RECALLED))
+KEPT = (
+    *map(_recall_column, RECALLED),
+    *map(_document_column, STANDINGS),
+    Column("sentences", "sentences of the proxy, each once", lambda row: row.judged.said),
+    Column("not judged", "of these, the share that the originals neither confirm nor deny", _share_not_judged),
+    Column("false", "of those judged, the share that is false", _share_false),
+)
 OF_A_SOURCE = (SHAPE[0], *WORTH)
-TABLES = {"What is sent": SHAPE, "What is kept in the last request": KEPT}
+TABLES = {"What is sent": SHAPE, "What is kept, and what is said": KEPT}
 """Each price model has a table of `WORTH` besides."""
 
 
@@ -227,10 +292,19 @@ def group_rows(results: Sequence[Result], prices: str) -> dict[str, Row]:
 
 
 def by_source(results: Sequence[Result], policy: str, prices: str) -> dict[str, Row]:
+    return _group(results, policy, prices, attrgetter("source"))
+
+
+def by_third(results: Sequence[Result], policy: str, prices: str) -> dict[str, Row]:
+    """The third of the conversations that is kept apart, and the others by which settings may be chosen."""
+    return _group(results, policy, prices, lambda result: "kept apart" if result.is_apart else "open")
+
+
+def _group(results: Sequence[Result], policy: str, prices: str, name: Callable[[Result], str]) -> dict[str, Row]:
     groups: dict[str, list[Scores]] = {}
     for result in results:
         if result.policy == policy and result.prices in ("", prices):
-            groups.setdefault(result.source, []).append(result.scores)
+            groups.setdefault(name(result), []).append(result.scores)
     return {source: Row(scores, PRICES.get(prices)) for source, scores in groups.items()}
 
 
@@ -254,6 +328,10 @@ def _list_figures(row: Row) -> dict[str, Any]:
     return {
         "cost": _round(row.cost),
         "cost_with_rereads": _round(row.cost_with_rereads),
+        "cost_with_rereads_x2": _round(row.repeat_rereads(2)),
+        "cost_with_rereads_x4": _round(row.repeat_rereads(4)),
+        "steps_per_100": _round(row.steps_per_100),
+        "own_words": _round(row.own_words.value),
         "spans": _round(row.spans.value),
         "spans_by_characters": _round(row.spans_by_characters.value),
         "spans_per_conversation": _round(row.spans_per_conversation.value),
@@ -265,6 +343,7 @@ def _list_figures(row: Row) -> dict[str, Any]:
             "spans": _round_interval(row.spans.interval),
             "spans_by_characters": _round_interval(row.spans_by_characters.interval),
             "spans_per_conversation": _round_interval(row.spans_per_conversation.interval),
+            "own_words": _round_interval(row.own_words.interval),
         },
         "figures": {column.name: _plain(column.of(row)) for column in (*SHAPE, *KEPT)},
         "dollars": {

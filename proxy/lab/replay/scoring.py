@@ -13,12 +13,25 @@ from msgspec.structs import fields
 
 from proxy.history.messages import Message
 from proxy.history.pins import Pins
+from proxy.lab.replay.instruction_texts import STANDINGS, find_documents, find_standing
+from proxy.lab.replay.kept_words import measure_recall
 from proxy.lab.replay.replay_history import MARKS, PROVIDER, Cache, Forwarded, Habit, ReplayHistory, RequestTurn, same
-from proxy.lab.replay.replay_values import RECALLED, Needed, Point, Recall, Result, Scores, Tokens, bill
+from proxy.lab.replay.replay_values import (
+    RECALLED,
+    Documents,
+    Judged,
+    Needed,
+    Point,
+    Recall,
+    Result,
+    Scores,
+    Tokens,
+    bill,
+)
+from proxy.lab.replay.sentence_verdicts import SentenceJudge
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.spans import NeededSpans, Span, choose_requests
 from proxy.lab.replay.summarizers import SummaryRequest
-from proxy.lab.replay.truth import find_documents, is_whole, judge_outcomes, measure_recall
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.models.windows import resolve_window
 from proxy.shorten.pipeline import estimate_tokens
@@ -51,8 +64,15 @@ class ReplayCase:
 
     @cached_property
     def spans(self) -> NeededSpans:
-        places = [turn.place for turn in self.turns]
-        return NeededSpans(self.history.messages, choose_requests(places, [plain.read for plain in self.plain]))
+        return NeededSpans(self.history.messages, self._chosen)
+
+    @cached_property
+    def own_spans(self) -> NeededSpans:
+        return NeededSpans(self.history.messages, self._chosen, own=True)
+
+    @property
+    def _chosen(self) -> list[int]:
+        return choose_requests([turn.place for turn in self.turns], [plain.read for plain in self.plain])
 
     @property
     def habit(self) -> Habit:
@@ -62,6 +82,15 @@ class ReplayCase:
 
     def render_unchanged(self, turn: RequestTurn) -> Forwarded:
         return self.history.render(turn.request, turn.request.messages, turn.request.tools)
+
+    def find_documents(self, place: int) -> list[Message]:
+        """The instruction documents in the request that is answered by the message at *place*."""
+        places = {id(message): at for at, message in enumerate(self.history.messages)}
+        return [document for document in self._documents if places[id(document)] < place]
+
+    @cached_property
+    def _documents(self) -> list[Message]:
+        return find_documents(self.history.messages)
 
     def wrong(self, turn: RequestTurn, dialect: str) -> Counter[str]:
         """Rule breaches of a request as sent."""
@@ -85,6 +114,7 @@ class Judge:
         self._cache = Cache(case.habit, estimate_tokens)
         self._last: Forwarded | None = None
         self._last_view: Sequence[Message] = ()
+        self._sentences = SentenceJudge()
         self._charged: set[Span] = set()
         self._points: list[Point] = []
         self._rows: list[Scores] = []
@@ -98,6 +128,7 @@ class Judge:
         rewrote = self._last is not None and _breaks(self._last, request)
         summary_tokens = sum(summaries, Tokens())
         needs, rereads = self._judge_spans(turn, request.view, forwarded_tokens)
+        sentences, failures = self._sentences.judge_view(case.history.messages[: turn.place], sent.view)
         self._points.append(
             Point(
                 place=turn.place,
@@ -122,7 +153,11 @@ class Judge:
                 summary_calls=len(summaries),
                 summaries=summary_tokens,
                 invalid=self._invalid(turn, request.view),
+                recall={"failures told": failures},
+                sentences=sentences,
+                documents=self._judge_documents(turn, sent.view) if rewrote else Documents(),
                 needed=needs,
+                own=self._judge_own_words(turn, request.view),
                 raw_bill=bill(plain, case.prices),
                 bill=bill(forwarded_tokens, case.prices) + sum(bill(summary, case.prices) for summary in summaries),
                 reread_bill=sum(bill(reread, case.prices) for reread in rereads),
@@ -170,6 +205,12 @@ class Judge:
         )
         return needs, rereads
 
+    def _judge_own_words(self, turn: RequestTurn, view: Sequence[Message]) -> Recall:
+        spans = self._case.own_spans.by_place.get(turn.place, ())
+        if not spans:
+            return Recall()
+        return Recall(len(spans), len(spans) - len(self._case.own_spans.find_lost(turn.place, view)))
+
     def _summary(self, call: SummaryRequest, turn: RequestTurn) -> Tokens:
         if call.usage is not None:
             return call.usage
@@ -197,25 +238,25 @@ class Judge:
             return {}
         last = self._case.turns[len(self._points) - 1]
         messages = self._case.history.messages[: last.place]
-        recall = measure_recall(messages, self._last.view, self._pins)
-        documents = find_documents(messages)
-        whole_count = sum(is_whole(document, self._last_view) for document in documents)
-        recall["documents whole"] = Recall(len(documents), whole_count)
-        for finding in judge_outcomes(messages, self._last_view):
-            so_far = recall.get(finding.aspect, Recall())
-            recall[finding.aspect] = so_far + Recall(1, int(finding.is_good))
-        return recall
+        return measure_recall(messages, self._last.view, self._pins)
+
+    def _judge_documents(self, turn: RequestTurn, view: Sequence[Message]) -> Documents:
+        standings = Counter(find_standing(document, view) for document in self._case.find_documents(turn.place))
+        return Documents(*(standings[standing] for standing in STANDINGS))
 
 
 def sum_scores(scores_list: Iterable[Scores]) -> Scores:
     rows, nothing = list(scores_list), Scores()
     sums: dict[str, Any] = {}
     for field in fields(Scores):
-        if field.name not in ("peak", "invalid", "recall"):
+        if field.name not in ("peak", "invalid", "recall", "sentences"):
             sums[field.name] = sum((getattr(row, field.name) for row in rows), getattr(nothing, field.name))
     recall: dict[str, Recall] = {}
     invalid: Counter[str] = Counter()
+    sentences: dict[str, Judged] = {}
     for row in rows:
+        for kind, judged in row.sentences.items():
+            sentences[kind] = sentences.get(kind, Judged()) + judged
         invalid.update(row.invalid)
         for name, row_recall in row.recall.items():
             recall[name] = recall.get(name, Recall()) + row_recall
@@ -224,6 +265,7 @@ def sum_scores(scores_list: Iterable[Scores]) -> Scores:
         peak=max((row.peak for row in rows), default=0),
         invalid={dialect: invalid[dialect] for dialect in BY_DIALECT if invalid[dialect]},
         recall={name: recall[name] for name in RECALLED if name in recall},
+        sentences=dict(sorted(sentences.items())),
     )
 
 

@@ -126,7 +126,8 @@ class History(Struct, frozen=True, dict=True):
         if found and "…" not in name:
             argument = name.partition("(")[2].removesuffix(")") if with_tool else name
             texts = {index: text for _, index, text in self.call_texts}
-            found = [index for index in found if argument in texts[index]] or found
+            whole = [index for index in found if f": {argument}, " in f"{texts[index]}, "]
+            found = whole or [index for index in found if argument in texts[index]] or found
         return tuple(found or self._find_written(name, stop))
 
     def _find_written(self, command: str, stop: int) -> Sequence[int]:
@@ -149,7 +150,9 @@ def describe_arguments(call: ToolCall) -> str:
 def _join(value: object) -> str:
     if isinstance(value, list | dict):
         return f"{' '.join(iterate_strings(value))} {json.dumps(value, ensure_ascii=False)}"
-    return str(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 def _holds_words(text: str, shown: str) -> bool:
@@ -258,7 +261,9 @@ def _list_note(text: str, history: History, stop: int) -> Iterator[Sentence]:
 
 def _read_row(section: str, row: str, text: str, history: History, stop: int) -> Sentence:
     if section in ("assistant said", "user said", "refused words"):
-        return Sentence(section, row, text, _find_words(row, history, stop), row)
+        # A ledger may also quote messages that stand behind it.
+        quoted = _find_words(row, history, stop) or _find_words(row, history, len(history.messages))
+        return Sentence(section, row, text, quoted, row)
     names = [row, *(row[: arrow.start()] for arrow in re.finditer(" => ", row))]
     name = row
     places: tuple[int, ...] = ()
@@ -267,7 +272,7 @@ def _read_row(section: str, row: str, text: str, history: History, stop: int) ->
         if section in ("files changed", "files read"):
             places = _find_path(name, history, stop)
         else:
-            places = history.find_calls(name, stop)
+            places = history.find_calls(name, stop) or history.find_calls(name, len(history.messages))
         if places:
             break
     ending = row[len(name) :]

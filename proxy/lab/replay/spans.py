@@ -4,6 +4,9 @@ r"""Needed spans (docs/replay-your-sessions.md): text that the agent repeats nex
     written:  {"old_string": "def charge(berth):\n    return 2 * berth.fee"}
     needed:   "def charge(berth): return 2 * berth.fee"
 
+Its *own words* are needed in the same way: pieces of its earlier texts and calls that it writes again, code above all.
+A fold takes them. They have a share of their own, without a charge.
+
 A lost span makes the agent read again. Each need is charged once; the spans of one result that are lost at one request
 are one re-read: one more request like that one, with the result as new tokens.
 """
@@ -11,6 +14,7 @@ are one re-read: one more request like that one, with the result as new tokens.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -59,12 +63,18 @@ def choose_requests(places: Sequence[int], tokens: Sequence[int]) -> list[int]:
     return large[::EVERY_REQUESTS]
 
 
+def is_written(message: Message) -> bool:
+    return message.role == "assistant" and not message.is_bulk
+
+
 class NeededSpans:
     """Found once and judged against any number of views."""
 
-    def __init__(self, messages: Sequence[Message], chosen: Sequence[int]) -> None:
+    def __init__(self, messages: Sequence[Message], chosen: Sequence[int], *, own: bool = False) -> None:
+        """*own*: spans of the agent's own words in place of those of outputs."""
         self._messages = messages
         self._chosen = chosen
+        self._own = own
         self._texts: dict[bytes, str] = {}
 
     @cached_property
@@ -86,16 +96,19 @@ class NeededSpans:
     def _find(self, place: int) -> Iterator[Span]:
         messages = self._messages
         newest = messages[max(0, place - NEWEST_MESSAGES) : place]
-        other_texts = [self._read(message) for message in (*newest, *messages[:place]) if not message.is_bulk]
-        other_texts += [self._read(message) for message in newest if message.is_bulk]
-        elsewhere = "\n".join(other_texts)
+        others = [message for message in messages[:place] if self._is_elsewhere(message)]
+        elsewhere = "\n".join(map(self._read, (*newest, *others)))
         for index in range(place, min(place + NEXT_MESSAGES, len(messages))):
             text = self._read(messages[index])
-            if self._is_written(index):
+            if is_written(messages[index]):
                 for piece, source in self._cut(text, place):
                     if piece not in elsewhere:
                         yield Span(piece, source, index)
             elsewhere += f"\n{text}"
+
+    def _is_elsewhere(self, message: Message) -> bool:
+        """Whether this message, also if it is old, gives the agent the text without an output, or without its own."""
+        return not message.is_bulk and not (self._own and message.role == "assistant")
 
     def _cut(self, text: str, place: int) -> Iterator[tuple[str, int]]:
         """Yield the longest pieces that stand in earlier outputs, each with the newest output that holds it."""
@@ -139,10 +152,9 @@ class NeededSpans:
 
     @cached_property
     def _outputs(self) -> Sequence[int]:
-        return [at for at, message in enumerate(self._messages) if message.is_bulk]
-
-    def _is_written(self, at: int) -> bool:
-        return self._messages[at].role == "assistant" and not self._messages[at].is_bulk
+        """The messages that spans come from."""
+        is_source = is_written if self._own else attrgetter("is_bulk")
+        return [at for at, message in enumerate(self._messages) if is_source(message)]
 
     @cached_property
     def _first_outputs(self) -> Mapping[str, int]:
@@ -151,7 +163,7 @@ class NeededSpans:
             self._read(self._messages[at])
             for place in self._chosen
             for at in range(place, min(place + NEXT_MESSAGES, len(self._messages)))
-            if self._is_written(at)
+            if is_written(self._messages[at])
         }
         wanted_pieces = {piece for text in texts for piece in _pieces(text)}
         first: dict[str, int] = {}

@@ -1,0 +1,317 @@
+"""The ruler says of a true sentence that it is true, and of the same sentence made false that it is false."""
+
+import pytest
+from msgspec.structs import replace
+
+from proxy.history.messages import make_literal
+from proxy.lab.replay.original_facts import (
+    CHANGES,
+    FAILURE_LINES,
+    PROGRAMS,
+    changes_file,
+    find_effect,
+    find_ending,
+    tells_failure,
+)
+from proxy.lab.replay.replay_history import encode
+from proxy.lab.replay.replay_values import Judged, Recall
+from proxy.lab.replay.sentence_verdicts import SentenceJudge, judge_sentence
+from proxy.lab.replay.sentences import History, list_sentences
+from proxy.tools.tool_call import ToolCall
+from tests.support.messages import assistant, call, history, user
+from tests.support.replay_cases import view_of
+
+ROWS = "".join(f"line {number} of a long output\n" for number in range(90))
+FAILED = f"Exit code 2\n{ROWS}make: *** no rule"
+WORKED = f"Exit code 0\n{ROWS}229 passed in 4.21s"
+FILE = "".join(f"{number}\tdef charge_{number}(): ...\n" for number in range(90))
+PIECES = (
+    user("Mend the tests, and mind rule 7."),
+    call("Bash", command="make all", out=FAILED),
+    call("Read", file_path="/w/src/berth.py", out=FILE),
+    call("Edit", file_path="/w/src/berth.py", old="a", new="b", out="updated"),
+    call("Bash", command="git push origin main", out="To example.com:berth\n   1f2e3d4..5a6b7c8  main -> main"),
+    call("Bash", command="pytest -q", out=WORKED),
+    call("Bash", command="gh run view 7 --log-failed", out=f"{ROWS}##[error]issues found"),
+    call("Read", file_path="/w/src/berth.py", out=FILE),
+    call("Read", file_path="/w/AGENTS.md", out="Run the tests before each commit. " * 20),
+    call("Bash", command="git push origin main", out="To example.com:berth\n   5a6b7c8..9d8c7b6  main -> main"),
+    call("Bash", command="cat quay.log", out=f"{ROWS}ERROR: quay 7 is closed\nall quays were read"),
+    assistant("The berth is charged twice."),
+)
+MAKE, READ, EDIT, PUSH, TEST, RUN_VIEW, READ_AGAIN, RULES, PUSH_AGAIN, LOG = range(2, 21, 2)
+FAILED_SIZE, WORKED_SIZE, FILE_SIZE = (
+    f"{text.count(chr(10)) + 1} lines, {len(text):,} bytes" for text in (FAILED, WORKED, FILE)
+)
+
+
+def body():
+    messages = view_of(history(*PIECES))
+    return tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
+
+
+def write(text, place):
+    """A message in which the proxy has written this: in place of a result, or as a note if *place* is None."""
+    messages = body()
+    if place is None:
+        text = f"[Background from the context proxy, not from the user: this record replaces older messages.\n{text}"
+        raw = encode(
+            {"role": "user", "content": f"{text}\nEnd of background. Everything the user said still applies.]"}
+        )
+        return make_literal(raw, 1, len(messages), "note")
+    made = "clear_results"
+    if "left out here" in text:
+        made = "clip_output"
+    if text.startswith("[From the context proxy"):
+        made = "restore_reread"
+    return messages[place].with_text(text, made)
+
+
+def judge(text, place):
+    """By kind of sentence, the verdicts."""
+    so_far = History(body())
+    verdicts = {}
+    for sentence in list_sentences(write(text, place), so_far):
+        verdict = judge_sentence(sentence, so_far, (body()[0],))
+        verdicts.setdefault(sentence.kind, []).append(verdict.is_true)
+    return verdicts
+
+
+def placeholder(text):
+    return f"[Shortened by the context proxy: {text}]"
+
+
+CLIP = "[… 91 lines, {} characters left out here by the context proxy; ask for a part to see more …]"
+HEAD, TAIL = "Exit code 2\nline 0 of a long output", "make: *** no rule"
+MIDDLE = len(FAILED) - len(HEAD) - len(TAIL)
+FAULTS = [
+    ("call", MAKE, placeholder(f"Bash(make all), {FAILED_SIZE}."), ("make all", "make dist")),
+    ("call", READ, placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}."), ("berth", "quay")),
+    ("size", MAKE, placeholder(f"Bash(make all), {FAILED_SIZE}."), (" bytes", "7 bytes")),
+    ("size", MAKE, placeholder(f"Bash(make all), {FAILED_SIZE}."), ("92 lines", "29 lines")),
+    (
+        "verdict",
+        MAKE,
+        placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 2: make: *** no rule."),
+        ("exit code 2", "exit code 1"),
+    ),
+    (
+        "verdict",
+        MAKE,
+        placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 2: make: *** no rule."),
+        ("no rule", "no target"),
+    ),
+    ("verdict", TEST, placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0."), ("exit code 0", "exit code 1")),
+    (
+        "verdict",
+        TEST,
+        placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0."),
+        ("exit code 0", "exit code 0, reports a failure: line 7 of a long output"),
+    ),
+    (
+        "changed since",
+        READ,
+        placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}, the file was changed since. Call the tool again."),
+        None,
+    ),
+    (
+        "left out",
+        MAKE,
+        placeholder(f"Bash(make all), {FAILED_SIZE}. Left out: 91 other lines. Only a new run returns the full text.")
+        + "\nmake: *** no rule",
+        ("91", "19"),
+    ),
+    (
+        "lines",
+        MAKE,
+        f"{placeholder(f'Bash(make all), {FAILED_SIZE}. Only a new run returns the full text.')}\nmake: *** no rule",
+        ("\nmake: *** no rule", "\nmake: *** no target"),
+    ),
+    (
+        "way back",
+        PUSH,
+        placeholder("Bash(git push origin main), 2 lines, 53 bytes. Do not make this call again to see it: no."),
+        ("Do not make this call again to see it: no", "Only a new run returns the full text"),
+    ),
+    (
+        "way back",
+        RUN_VIEW,
+        placeholder("Bash(gh run view 7), 2 lines, 53 bytes. Call the tool again for the full text."),
+        ("Call the tool again for the full text", "Do not make this call again to see it: that would do it again"),
+    ),
+    (
+        "way back",
+        EDIT,
+        placeholder("Edit(/w/src/berth.py), 1 line, 7 bytes. Read the file for its current text."),
+        ("Read the file for its current text", "Only a new run returns the full text"),
+    ),
+    (
+        "repeats",
+        READ_AGAIN,
+        "[Left out by the context proxy: word for word the same as the result of Read(/w/src/berth.py) above.]",
+        ("Read(/w/src/berth.py)", "Read(/w/src/quay.py)"),
+    ),
+    ("clipped", MAKE, f"{HEAD}\n{CLIP.format(f'{MIDDLE:,}')}\n{TAIL}", ("characters", "7 characters")),
+    ("restored", READ_AGAIN, f"[From the context proxy: the text as it was read.]\n{FILE}", ("charge_7(", "charge_x(")),
+    ("user said", None, "Said by the user:\n- Mend the tests, …", ("tests", "berths")),
+    ("user said", None, "Said by the user:\n- Mend the tests, …", ("Mend the tests, …", "The berth is charged twice.")),
+    (
+        "assistant said",
+        None,
+        "What the assistant said, in part:\n- The berth is charged twice.",
+        ("The berth is charged twice", "Mend the tests"),
+    ),
+    (
+        "documents lost",
+        None,
+        "Instructions and task texts that are no longer shown:\n- Read(/w/AGENTS.md)",
+        ("AGENTS", "CLAUDE"),
+    ),
+    ("words lost", None, "Older messages of the user that are left out here, for there is no room for them: 0.", None),
+    (
+        "acts",
+        None,
+        "Done to the outside world:\n- Bash(git push origin main) (2 times) => main -> main",
+        ("2 t", "3 t"),
+    ),
+    (
+        "acts",
+        None,
+        "Done to the outside world:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main",
+        ("git push origin main", "gh run view 7 --log-failed"),
+    ),
+    (
+        "acts",
+        None,
+        "Done to the outside world:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main",
+        ("5a6b7c8", "5a6b7c9"),
+    ),
+    ("files changed", None, "Files changed:\n- /w/src/berth.py => edited", ("edited", "deleted")),
+    ("files changed", None, "Files changed:\n- /w/src/berth.py => edited", ("src/berth.py", "AGENTS.md")),
+    ("files read", None, "Files read:\n- /w/AGENTS.md", ("AGENTS", "CLAUDE")),
+    ("commands", None, "Commands:\n- make all => exit code 2: make: *** no rule", ("exit code 2", "exit code 3")),
+    ("commands", None, "Commands:\n- make all => exit code 2: make: *** no rule", ("exit code 2: ", "")),
+    (
+        "commands",
+        None,
+        "Commands:\n- cat quay.log => all quays were read",
+        ("all quays were read", "reports a failure: all quays were read"),
+    ),
+    ("commands", None, "Commands:\n- pytest -q => 229 passed in 4.21s", ("229", "228")),
+    ("commands", None, "Commands:\n- pytest -q => 229 passed in 4.21s", ("pytest -q", "pytest -x")),
+    ("other calls", None, "Other calls:\n- Read(/w/AGENTS.md)", ("AGENTS", "CLAUDE")),
+]
+
+
+@pytest.mark.parametrize(("kind", "place", "text", "fault"), FAULTS)
+def test_a_true_sentence_is_true_and_made_false_it_is_false(kind, place, text, fault):
+    assert judge(text, place)[kind] == [True]
+    if fault is not None:
+        old, new = fault
+        assert old in text
+        assert judge(text.replace(old, new), place)[kind] == [False]
+
+
+def test_faults_that_no_other_words_of_the_same_place_can_make():
+    words = placeholder("Read(/w/AGENTS.md), 1 line, 680 bytes, the file was changed since. Call the tool again.")
+    assert judge(words, RULES)["changed since"] == [False]
+    lost = "Older messages of the user that are left out here, for there is no room for them: 3."
+    assert judge(lost, None)["words lost"] == [False]
+
+
+def test_what_nobody_can_judge_is_counted_apart():
+    assert judge("[Someone's own words about a result.]", MAKE) == {"other": [None]}
+    counts, _ = SentenceJudge().judge_view(body(), [write("[Someone's own words.]", MAKE)])
+    assert counts == {"other": Judged(said=1)}
+
+
+def test_a_sentence_counts_once_however_many_views_have_it():
+    judge_of_all = SentenceJudge()
+    view = [write(placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 1: no. Only a new run returns it."), MAKE)]
+    counts, failures = judge_of_all.judge_view(body(), view)
+    assert counts["verdict"] == Judged(1, 0, 1)
+    assert failures == Recall(1, 1)
+    assert judge_of_all.judge_view(body(), view) == ({}, Recall())
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "told"),
+    [
+        (placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 2."), MAKE, Recall(1, 1)),
+        (f"{placeholder(f'Bash(make all), {FAILED_SIZE}.')}\nmake: *** no rule", MAKE, Recall(1, 1)),
+        (placeholder(f"Bash(make all), {FAILED_SIZE}. Only a new run returns the full text."), MAKE, Recall(1, 0)),
+        (placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0."), TEST, Recall()),
+        ("Commands:\n- make all => exit code 2: make: *** no rule", None, Recall(1, 1)),
+        ("Commands:\n- make all", None, Recall(1, 0)),
+    ],
+)
+def test_a_failure_is_told_by_the_verdict_or_by_the_lines_below(text, place, told):
+    assert SentenceJudge().judge_view(body(), [write(text, place)])[1] == told
+
+
+@pytest.mark.parametrize(
+    ("out", "ending"),
+    [
+        ("Exit code 2\nmake: nothing", "failed"),
+        ("Chunk ID: 1\nWall time: 0.1 seconds\nProcess exited with code 2\nOutput:\nx", "failed"),
+        ("x\n[Current working directory: /w]\n[The command completed with exit code 2.]", "failed"),
+        ("x\n[The command completed with exit code 0.]", "worked"),
+        ('{"output": "x", "metadata": {"exit_code": 2}}', "failed"),
+        ("<tool_use_error>String to replace not found</tool_use_error>", "failed"),
+        ("Error: no such order", "failed"),
+        ("The user doesn't want to proceed with this tool use.", "failed"),
+        ('Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: no berth', "failed"),
+        ("Traceback (most recent call last):\nValueError: x\nrecovered, 3 of 3 done", "unknown"),
+        ("error handling is described below", "unknown"),
+        ("CONFLICT (content): a.go\nAutomatic merge failed; fix conflicts.", "failed"),
+    ],
+)
+def test_how_a_call_ended_is_read_from_its_harness_or_its_last_line(out, ending):
+    message = view_of(history(user("Go."), call("Bash", command="make", out=out)))[2]
+    assert find_ending(message, ToolCall("", "Bash", '{"command": "make"}'), is_marked=False) == ending
+
+
+def test_a_call_that_only_looks_quotes_the_failures_of_others():
+    message = view_of(history(user("Go."), call("Read", file_path="a", out="Error: as the log says\n" * 90)))[2]
+    assert find_ending(message, ToolCall("", "Read", '{"file_path": "a"}'), is_marked=True) == "worked"
+
+
+@pytest.mark.parametrize("line", FAILURE_LINES, ids=lambda line: line.program)
+def test_a_failing_line_is_known(line):
+    assert tells_failure(line.example)
+    assert not tells_failure("229 passed, no warnings")
+
+
+@pytest.mark.parametrize(("command", "effect"), [example for program in PROGRAMS for example in program.examples])
+def test_what_a_command_does_is_known_by_its_words(command, effect):
+    assert find_effect(ToolCall("", "Bash", encode({"command": command}).decode())) == effect
+
+
+@pytest.mark.parametrize(
+    ("name", "effect"),
+    [
+        *(("Read", "looks"), ("mcp__linear__get_issue", "looks"), ("WebFetch", "looks"), ("Edit", "works")),
+        *(("book_reservation", "acts"), ("mcp__linear__create_issue", "acts"), ("Agent", "unknown")),
+    ],
+)
+def test_what_a_tool_does_is_known_by_its_name(name, effect):
+    assert find_effect(ToolCall("", name, "{}")) == effect
+
+
+def test_a_command_in_a_shell_does_what_its_script_does_and_the_strongest_effect_counts():
+    def effect_of(command):
+        return find_effect(ToolCall("", "exec_command", encode({"cmd": command}).decode()))
+
+    assert effect_of("bash -lc 'git push'") == "acts"
+    assert effect_of("cd /w && cat a | head -3") == "looks"
+    assert effect_of("cat a > b") == "works"
+    assert effect_of("pytest -q && git commit -m 'kill it'") == "acts"
+    assert effect_of("./deploy.sh") == "unknown"
+    assert effect_of("echo 'never ends") == "unknown"
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.words)
+def test_a_change_of_a_file_is_known(change):
+    made = ToolCall("", "Bash", encode({"command": change.example}).decode())
+    assert changes_file(made, "/w/a.py", change.words)
+    assert not changes_file(ToolCall("", "Bash", '{"command": "cat a.py"}'), "/w/a.py", change.words)
