@@ -171,19 +171,19 @@ FAULTS = [
     (
         "acts",
         None,
-        "Done to the outside world:\n- Bash(git push origin main) (2 times) => main -> main",
+        "Done already:\n- Bash(git push origin main) (2 times) => main -> main",
         ("2 t", "3 t"),
     ),
     (
         "acts",
         None,
-        "Done to the outside world:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main",
+        "Done already:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main",
         ("git push origin main", "gh run view 7 --log-failed"),
     ),
     (
         "acts",
         None,
-        "Done to the outside world:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main",
+        "Done already:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main",
         ("5a6b7c8", "5a6b7c9"),
     ),
     ("files changed", None, "Files changed:\n- /w/src/berth.py => edited", ("edited", "deleted")),
