@@ -204,8 +204,9 @@ class RequestSettings(ConfigModel):
 
     inherit: str = DEFAULT
     """Policy to take all values from that are not set here."""
-    mode: Literal["auto", "observe", "off"] = "auto"
-    """`auto` shortens histories, `observe` only reports what it would do, `off` changes nothing new."""
+    mode: Literal["auto", "observe", "lossless", "off"] = "auto"
+    """`auto` shortens histories, `observe` only reports what it would do, `lossless` adds cache marks and keys but
+    shortens nothing new, `off` changes nothing new."""
     estimator: Literal["tokens", "chars"] = "tokens"
     """Size of a history: `tokens` by the model's tokenizer and reported usage, `chars` as the characters of its JSON /
     4."""
@@ -224,8 +225,13 @@ class RequestSettings(ConfigModel):
     usage: Literal["upstream", "client_view"] = "upstream"
     """Token counts that the client sees: the `upstream`'s, or with `client_view` those of the history that it sent, for
     clients that compact by themselves."""
-    cache_marks: Literal["off", "auto"] = "off"
-    """`auto` sets cache marks (`cache_control`) for clients that set none, for models of Anthropic; `off` does not."""
+    cache_marks: Literal["off", "auto", "on"] = "auto"
+    """`auto` adds cache marks (`cache_control`) to requests of Messages that hold tool results if the client sets none,
+    and at the end of the shortened part if it sets some; `on` also to requests without results and to Chat Completions
+    for models of Anthropic; `off` adds none."""
+    cache_key: Literal["off", "auto", "on"] = "auto"
+    """`auto` adds a `prompt_cache_key` to requests with tools to OpenAI and Azure if the client sets none; `on` does so
+    for other servers of these APIs, too; `off` adds none."""
     recount: Literal["answer", "probe"] = "answer"
     """How the size of a shortened history is learned: by the usage of the next `answer`, or by a `probe` for 16
     tokens."""
@@ -284,7 +290,9 @@ class Policy(
         values["keep"] = Keep(**self.keep.model_dump())
         values["pins"] = Pins(**self.pins.model_dump())
         values["summary"] = replace(self.summary.rules(), hints=list_hints(self.tools))
-        return Rules(policy=name, new_blocks=self.mode != "off", trusts_usage=self.estimator == "tokens", **values)
+        return Rules(
+            policy=name, new_blocks=self.mode in ("auto", "observe"), trusts_usage=self.estimator == "tokens", **values
+        )
 
     def change_steps(self) -> "Policy":
         if not self.steps:
@@ -396,8 +404,8 @@ class Attachment(ConfigModel):
     """Values of the request header x-compaction-tag, as a glob."""
     rollout: Percent = ALL_PERCENT
     """Percentage of conversations that it applies to; below 1 with its sign, such as 0.5%."""
-    mode: Literal["", "auto", "observe", "off"] = ""
-    """`auto`, `observe` or `off` instead of the policy's own mode."""
+    mode: Literal["", "auto", "observe", "lossless", "off"] = ""
+    """`auto`, `observe`, `lossless` or `off` instead of the policy's own mode."""
 
     def fits(self, occasion: "Occasion") -> bool:
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in Occasion.__struct_fields__)

@@ -5,7 +5,7 @@ action that reads the store, is in `shorten.block`.
 """
 
 from collections.abc import Generator, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -16,7 +16,13 @@ from proxy.shorten.state import ConversationState
 from proxy.summary.question import Question
 
 T = TypeVar("T")
-RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
+AddedOption = Literal["usage-option", "cache-marks", "cache-key"]
+"""What the proxy adds to a request: `stream_options`, `cache_control`, `prompt_cache_key`."""
+RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"] | AddedOption
+
+
+def is_option(kind: RefusalKind) -> TypeGuard[AddedOption]:
+    return kind in get_args(AddedOption)
 
 
 class Refusal(Struct, frozen=True):
@@ -35,8 +41,8 @@ class Forwarding(Struct, frozen=True):
     originals_are_written: bool = False
     is_announced: bool = False
     learned: Window | None = None
-    drops_usage_option: bool = False
-    """The upstream has refused the option that the proxy had added."""
+    refused_option: AddedOption | None = None
+    """The upstream has refused this, which the proxy had added: nothing is added now."""
     is_untouched_retry: bool = False
     """The client's own history, after the upstream called the shortened one invalid."""
 
@@ -169,7 +175,8 @@ class ReportRefusal(Struct, frozen=True):
 
 
 class NoteAccepted(Struct, frozen=True):
-    refused_usage_option: bool = False
+    refused_option: AddedOption | None = None
+    """Without it the upstream took the request, so it is not added again."""
 
 
 class StoreBlock(Struct, frozen=True):

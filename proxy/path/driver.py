@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
+from proxy.path.actions import Action, Actions, AddedOption, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
 from proxy.path.answers import LocalAnswer, report_compaction
 from proxy.path.conversation import Conversation, Decision
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
@@ -29,6 +29,7 @@ from proxy.recall.tool import COMPACT, RECALL, offer_tool
 from proxy.threads import estimate_work, needs_thread, run_apart
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
+from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
 from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
@@ -44,6 +45,8 @@ class OutgoingRequest(Struct, frozen=True):
     own_tools: AnswerRounds | None = None
     answer: LocalAnswer | None = None
     keeps_originals: bool = True
+    placed: tuple[AddedOption, ...] = ()
+    """What the proxy has added so that the provider's cache is found."""
 
 
 def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
@@ -89,6 +92,7 @@ class RequestDriver:
             services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )
         self.is_small = self._can_be_left_alone(outgoing.options)
+        self._may_place = len(request.source) >= SMALLEST_CACHED_BYTES
         self._life = run(self.performer.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
         self._sent_body: object = None
@@ -226,12 +230,12 @@ class RequestDriver:
         if decision.plan is not None:
             write = partial(_write_body, self._format, self.request, decision)
             body, asks_usage = await self._run_apart(self._new_work, write)
-            self.performer.sent_body = body
-        if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
-            add_marks = partial(self._format.add_marks, body, self.request.model)
-            body = await self._run_apart(estimate_work(body), add_marks)
         if decision.removes_reasoning:
             body = await self._run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
+        placed: tuple[AddedOption, ...] = ()
+        if self._may_place and not forwarding.is_untouched_retry and forwarding.refused_option is None:
+            body, placed = await self._place(body, decision)
+        self.performer.sent_body = body
         call = self._call
         if body is not self.request.source:
             call = replace(self._call, body=body)
@@ -246,8 +250,23 @@ class RequestDriver:
         if asks_usage or extra_tokens:
             usage_view = UsageView(asks_usage, extra_tokens, self._find_first_usage)
         return replace(
-            self._outgoing, call=call, decision=decision, usage_view=usage_view, own_tools=own_tools, driver=self
+            self._outgoing,
+            call=call,
+            decision=decision,
+            usage_view=usage_view,
+            own_tools=own_tools,
+            driver=self,
+            placed=placed,
         )
+
+    async def _place(self, body: bytes, decision: Decision) -> tuple[bytes, tuple[AddedOption, ...]]:
+        placement, plan = self.performer.placement, decision.plan
+        place = partial(placement.place, self._format, self.request, body)
+        # Blocks have other numbers if reasoning was removed.
+        if plan is not None and decision.rewrites and not decision.removes_reasoning:
+            place = partial(place, view=plan.view, prefix_size=plan.shared)
+        placed: tuple[bytes, tuple[AddedOption, ...]] = await self._run_apart(estimate_work(body), place)
+        return placed
 
     async def _run_apart(self, work: int, act: Any) -> Any:  # noqa: ANN401 (the result of the act)
         return await run_apart(work, act, is_known=self.performer.is_known)
@@ -315,6 +334,8 @@ class RequestDriver:
         decision = replace(decision, max_answer_tokens=forwarding.decision.max_answer_tokens, asks_usage=asks_usage)
         write = partial(_write_body, self._format, self.request, decision)
         body, _ = await self._run_apart(self._new_work, write)
+        if self._may_place and forwarding.refused_option is None:
+            body, _ = await self._place(body, decision)
         new_forwarding = replace(new_forwarding, decision=decision)
         return report, CompactedHistory(
             body=body,
@@ -338,7 +359,7 @@ def _write_body(requests: RequestFormat, request: Request, decision: Decision) -
     """The second value: it asks for the usage of its stream."""
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:
-        body = requests.render(request, plan.view, plan.tools, plan.shared)
+        body = requests.render(request, plan.view, plan.tools)
     asking = None
     if decision.asks_usage:
         asking = requests.request_usage(body)

@@ -3,7 +3,7 @@
 The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to the model.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from functools import partial
 from http import HTTPStatus
@@ -21,7 +21,7 @@ from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpgradeRefused, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
-from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
+from proxy.path.actions import AddedOption, Deliver, Forwarding, Opening, Refusal, is_option
 from proxy.path.answers import LocalAnswer
 from proxy.path.compactor import Compactor
 from proxy.path.conversation import Decision
@@ -321,7 +321,7 @@ class Gateway:
             await reply.decompress(ANSWER_MAX_BYTES)
         decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)
         if not reply.is_good or decision is None:
-            return RelayedAnswer(reply, render_decision(decision, record.request_id), watch)
+            return RelayedAnswer(reply, render_decision(decision, record.request_id, outgoing.placed), watch)
         if tap is not None:
             tap.watch = watch
         if self._compactor.may_record(outgoing):
@@ -340,7 +340,9 @@ class Gateway:
             if own_tools.accepted is not None:
                 decision = own_tools.accepted.decision
         usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
-        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter, chunks)
+        return RelayedAnswer(
+            answer, render_decision(decision, record.request_id, outgoing.placed), watch, tap, usage_rewriter, chunks
+        )
 
     async def _ask_round(self, exchange: Exchange, call: Call) -> tuple[Reply, Refusal | None]:
         reply = await exchange.send(call)
@@ -406,7 +408,7 @@ class Gateway:
                     outgoing = replace(outgoing, call=bare_call, decision=decision)
                     reply, retry = retry, reply
                 retry.close()  # its answer may take minutes
-        if refusal.kind != "usage-option":
+        if not is_option(refusal.kind):
             upstream = exchange.client.settings.name
             self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
         return outgoing, reply
@@ -474,7 +476,7 @@ def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
     return len(beginning) > BODY_MAX_BYTES
 
 
-def render_decision(decision: Decision | None, request_id: str) -> Headers:
+def render_decision(decision: Decision | None, request_id: str, placed: Sequence[AddedOption] = ()) -> Headers:
     # Not x-request-id: that is the upstream's own, which its support asks for.
     pairs: list[tuple[str, str]] = [("x-compaction-request-id", request_id)]
     if decision is None:
@@ -492,6 +494,8 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
             pairs.append(("x-compaction-tokens-would-be", str(decision.tokens_would_be)))
     if decision.reason:
         pairs.append(("x-compaction-reason", decision.reason))
+    if placed:
+        pairs.append(("x-compaction-placed", ", ".join(placed)))
     return tuple(pairs)
 
 

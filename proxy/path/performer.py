@@ -1,7 +1,8 @@
 """Gathers the `Context` of one request, and performs its actions with the services of a worker."""
 
 import time
-from functools import partial
+from collections.abc import Sequence
+from functools import cached_property, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,14 @@ from proxy import events
 from proxy.errors import ProxyError
 from proxy.events import RequestFinished
 from proxy.history.identity import Identity
+from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path import actions
-from proxy.path.actions import Action, TurnReport
+from proxy.path.actions import Action, AddedOption, TurnReport, is_option
 from proxy.path.conversation import Context, Conversation, Decision, Writing, choose_originals
+from proxy.path.placement import Placement, choose_placement
 from proxy.path.request_context import (
     CompiledPolicy,
     RequestOptions,
@@ -66,7 +69,7 @@ class ActionPerformer:
     ) -> None:
         self.kept: SubmittedHistory | None = None
         self.sent_body: bytes = request.source
-        """The body of the request as it was sent last, without cache marks."""
+        """The body of the request as it was sent last."""
         self.has_left = False
         """If so, a thread that works for the client stops."""
         self.policy = policy
@@ -78,6 +81,17 @@ class ActionPerformer:
         self._prefix = prefix
         self.scope = make_window_scope(client.settings, request.model, call)
         self.profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
+
+    @cached_property
+    def placement(self) -> Placement:
+        return choose_placement(
+            self._call,
+            self._request,
+            policy=self.policy,
+            options=self._options,
+            upstream=self._client.settings,
+            refused_options=self._services.refused_options,
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -110,7 +124,9 @@ class ActionPerformer:
             recall_tool=recall_tool,
         )
         asks_provider = request.provider_compacts or self._call.path == ApiPath.RESPONSES_COMPACT
-        lacks_usage = request.stream and not request.asks_usage and self.scope not in services.usage_refusals
+        lacks_usage = (
+            request.stream and not request.asks_usage and not services.refused_options.has(self.scope, "usage-option")
+        )
         return Context(
             request=request,
             rules=rules,
@@ -181,8 +197,8 @@ class ActionPerformer:
                     self._announce_end(decision)
                 case actions.ReportRefusal():
                     self._report_refusal(action)
-                case actions.NoteAccepted(refused_usage_option):
-                    self._note_accepted(refused_usage_option=refused_usage_option)
+                case actions.NoteAccepted(refused_option):
+                    self._note_accepted(refused_option)
                 case actions.StoreBlock(key, block, replaces):
                     return await store.put_block(key, block, over=replaces)
                 case actions.StoreFact(key, value, seconds):
@@ -205,11 +221,11 @@ class ActionPerformer:
             self._services.emit(events.OriginalKept(identity.conversation, path, self._call.request_id))
         return is_written
 
-    def _note_accepted(self, *, refused_usage_option: bool) -> None:
+    def _note_accepted(self, refused_option: AddedOption | None) -> None:
         services = self._services
         services.accepted.add(self.scope.caller)
-        if refused_usage_option:
-            services.usage_refusals.add(self.scope)
+        if refused_option is not None:
+            services.refused_options.add(self.scope, refused_option)
         if len(self._request.source) >= WORTHWHILE_BYTES:
             services.known_requests.add(self.scope.caller, self._request, self._prefix)
 
@@ -233,7 +249,8 @@ class ActionPerformer:
             client=client,
             count=conversation.count,
             redaction=self._services.redaction,
-            usage_refusals=self._services.usage_refusals,
+            refused_options=self._services.refused_options,
+            place=self._place_in_question,
             model=policy.summary.model,
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(question.rules.max_tokens),
@@ -242,6 +259,11 @@ class ActionPerformer:
         candidate = conversation.memory.candidate
         failures = candidate.failures if candidate is not None else 0
         return SummaryOrder(call, conversation.identified, self.policy.rules.policy, policy.summary.seconds, failures)
+
+    def _place_in_question(self, body: bytes, messages: Sequence[Message]) -> bytes:
+        """The question ends a history that the upstream has cached."""
+        placed_body, _ = self.placement.place(REQUEST_FORMATS[self._call.path], self._request, body, messages)
+        return placed_body
 
     async def _recount(self) -> int:
         requests = REQUEST_FORMATS[self._call.path]
@@ -302,7 +324,7 @@ class ActionPerformer:
         if refusal is None:
             if action.was_retried:
                 emit(events.ViewRefused(self._call.request_id, upstream, action.helped))
-        elif refusal.kind != "usage-option":
+        elif not is_option(refusal.kind):
             emit(events.SizeRefused(self._call.request_id, upstream, refusal.kind, refusal.limit, action.helped))
         elif action.helped:
             emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))

@@ -63,7 +63,7 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
     if not opening.is_good:
         forwarding, opening = yield from try_remedies(gather, forwarding, opening)
     if opening.is_good:
-        yield NoteAccepted(refused_usage_option=forwarding.drops_usage_option)
+        yield NoteAccepted(forwarding.refused_option)
         if forwarding.conversation is not None:
             yield from remember(forwarding)
     delivery: Delivered = yield Deliver(forwarding, opening)

@@ -3,7 +3,7 @@
     the upstream says                     the remedies, in this order
     too long (input, tpm-hard, output)    a shorter history, or a shorter answer
     a signature is invalid                no reasoning behind the block; then no reasoning at all
-    `stream_options` is unknown           the same request without it
+    an added option is unknown            the same request without any that the proxy adds
     invalid, and no more                  the history as the client sent it
 
 A remedy returns None if it cannot help. The first one whose request differs from the refused one is sent. If that is
@@ -23,6 +23,7 @@ from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.actions import (
     Actions,
+    AddedOption,
     AwaitSummary,
     CanSummarize,
     CountTokens,
@@ -31,6 +32,7 @@ from proxy.path.actions import (
     Refusal,
     ReportRefusal,
     Send,
+    is_option,
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.planning import NeedSummary, Plan
@@ -206,18 +208,19 @@ def try_remedies(gather: Gather, first: Forwarding, refused_opening: Opening) ->
 def _list_remedies(gather: Gather, first: Forwarding, refusal: Refusal | None) -> Sequence[Actions[Forwarding | None]]:
     if refusal is None:
         return [_send_untouched(first)]
-    if refusal.kind == "usage-option":
-        return [_drop_usage_option(first)]
+    if is_option(refusal.kind):
+        return [_drop_options(first, refusal.kind)]
     if refusal.kind == "signature":
         return [_remove_reasoning_by_block(gather, first), _remove_reasoning(first)]
     return [_shorten(gather, first, refusal)]
 
 
-def _drop_usage_option(first: Forwarding) -> Actions[Forwarding | None]:
+def _drop_options(first: Forwarding, refused_option: AddedOption) -> Actions[Forwarding | None]:
+    """Drop the others as well, because only one retry is sent: none if nothing was added."""
     yield from ()
-    if not first.decision.asks_usage:
+    if refused_option == "usage-option" and not first.decision.asks_usage:
         return None
-    return replace(first, decision=replace(first.decision, asks_usage=False), drops_usage_option=True)
+    return replace(first, decision=replace(first.decision, asks_usage=False), refused_option=refused_option)
 
 
 def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:

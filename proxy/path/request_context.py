@@ -27,6 +27,7 @@ from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
+from proxy.path.actions import AddedOption
 from proxy.path.conversation import Mode
 from proxy.path.remember import find_smallest_bytes
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
@@ -210,17 +211,22 @@ class ModelProfiles:
         return profile
 
 
-class UsageRefusals:
-    """Their streams are not asked for usage again. Of each caller apart: an error may quote a request."""
+class RefusedOptions:
+    """Options that an upstream has refused are not added again.
+
+    Each caller has its own: an error may quote a request, and with it the name of an option.
+    """
 
     def __init__(self) -> None:
-        self._refused = ByteBoundedCache[WindowScope, bool](256 * 1024, owner_of=find_caller)
+        self._refused = ByteBoundedCache[tuple[WindowScope, AddedOption], bool](
+            256 * 1024, owner_of=lambda key: key[0].caller
+        )
 
-    def add(self, scope: WindowScope) -> None:
-        self._refused[scope] = True
+    def add(self, scope: WindowScope, option: AddedOption) -> None:
+        self._refused[scope, option] = True
 
-    def __contains__(self, scope: WindowScope) -> bool:
-        return scope in self._refused
+    def has(self, scope: WindowScope, option: AddedOption) -> bool:
+        return (scope, option) in self._refused
 
 
 class LearnedWindows:

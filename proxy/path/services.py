@@ -24,7 +24,7 @@ from proxy.path.request_context import (
     AcceptedCallers,
     LearnedWindows,
     ModelProfiles,
-    UsageRefusals,
+    RefusedOptions,
     WindowProbe,
 )
 from proxy.shorten.block import Block
@@ -361,7 +361,7 @@ class Services:
         self.known_requests = KnownRequests()
         self.warning_counts = WarningCounts()
         self.result_watch = ResultWatch()
-        self.usage_refusals = UsageRefusals()
+        self.refused_options = RefusedOptions()
 
     async def close(self) -> None:
         await self.window_probe.close()

@@ -2,17 +2,17 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from proxy.errors import ProxyError, UpstreamTimeout
-from proxy.history.messages import read_message
+from proxy.history.messages import Message, read_message
 from proxy.history.request import Request
 from proxy.models.names import plain_name
-from proxy.path.request_context import UsageRefusals, WindowScope, make_window_scope
+from proxy.path.request_context import RefusedOptions, WindowScope, make_window_scope
 from proxy.shorten.economics import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import SummaryReply, Verdict
@@ -82,7 +82,9 @@ class SummaryCall(Struct, frozen=True):
     client: Client
     count: Count
     redaction: Redaction
-    usage_refusals: UsageRefusals
+    refused_options: RefusedOptions
+    place: Callable[[bytes, Sequence[Message]], bytes] = lambda body, _: body
+    """Lets a body with these messages be found in the provider's cache."""
     model: str = ""
     """Empty: the request's own."""
     is_other_upstream: bool = False
@@ -133,6 +135,8 @@ class SummaryCall(Struct, frozen=True):
             (message,) = attempt.messages
             attempt = replace(attempt, messages=(replace(message, raw=self.redaction.of_json(message.raw)[0]),))
         body = self._format.render_question(self.request, attempt, bounds, self.model, foreign=self.is_other_upstream)
+        if attempt.aligned and not self.is_other_upstream:
+            body = self.place(body, attempt.messages)
         if self.question.rules.stream:
             return body
         return self._format.disable_streaming(body)
@@ -147,7 +151,7 @@ class SummaryCall(Struct, frozen=True):
                 cost = cost.plus(NOT_REPORTED)
                 answer, refusal = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
                 if refusal is None:
-                    self.usage_refusals.add(self._scope)
+                    self.refused_options.add(self._scope, "usage-option")
         except ProxyError as fault:
             why = "unreachable"
             if isinstance(fault, UpstreamTimeout):
@@ -164,7 +168,7 @@ class SummaryCall(Struct, frozen=True):
     def _request_usage(self, body: bytes) -> bytes | None:
         """Without usage, a streamed summary would seem free."""
         is_streamed = self.request.stream and self.question.rules.stream
-        if not is_streamed or self._scope in self.usage_refusals:
+        if not is_streamed or self.refused_options.has(self._scope, "usage-option"):
             return None
         return self._format.request_usage(body)
 

@@ -26,7 +26,7 @@ responses/        OpenAI Responses
 api_format        the classes of an API: its requests, its answers, several answers as one
 formats           the API of each path
 pieces            requests of another API as chat messages, each with the bytes that it came from
-marks             cache marks for clients that set none
+cache_placement   cache marks and a cache key for clients that set none
 json_body         JSON: values, structs, the outline of a body, known first messages
 http_head         headers, paths, credentials, trace context
 encodings         compressed bodies

@@ -21,6 +21,7 @@ from proxy.recall.tool import COMPACT, RECALL, OwnTool, offer_tool, withdraw_too
 from proxy.shorten.reasons import Reason
 from proxy.summary.question import Try
 from proxy.tools.tool_call import ToolCall
+from proxy.wire.cache_placement import BlockPlace, place_key
 from proxy.wire.event_streams import EventReader
 from proxy.wire.json_body import (
     UNREADABLE,
@@ -110,10 +111,8 @@ class RequestFormat(ABC):
         """The fields with places."""
 
     @abstractmethod
-    def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, prefix_size: int = 0, /
-    ) -> bytes:
-        """With the messages of `view`; the upstream has read the first `prefix_size` of them before."""
+    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
+        """Write the request with the messages of `view`."""
 
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
@@ -169,9 +168,23 @@ class RequestFormat(ABC):
     def disable_streaming(self, source: bytes) -> bytes:
         return splice.remove_members(source, {"stream", "stream_options"})
 
-    def add_marks(self, source: bytes, _model: str, /) -> bytes:
-        """For an API that caches by marks, if the client sets none."""
+    def find_fold_ends(self, _request: Request, _view: Sequence[Message], _prefix_size: int, /) -> Sequence[BlockPlace]:
+        """Return where marks belong in a shortened list; the upstream has read `_prefix_size` of its messages."""
+        return ()
+
+    def place_marks(
+        self, source: bytes, _request: Request, _fold_ends: Sequence[BlockPlace], /, *, always: bool
+    ) -> bytes:
+        """Mark a body that is forwarded for this request, if the API caches by marks.
+
+        `always`: also if it is no request of an agent, or only a gateway may pass the marks on.
+        """
+        del always
         return source
+
+    def place_key(self, source: bytes, request: Request, /) -> bytes:
+        """Name the conversation in a body that is forwarded for this request, if the API caches by such names."""
+        return place_key(source, request)
 
     def request_usage(self, _source: bytes, /) -> bytes | None:
         """None: its stream ends with the usage anyway."""

@@ -8,12 +8,12 @@ Real refusals of each kind are in tests/support/overflow_replies.py.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from proxy.path.actions import Refusal
+from proxy.path.actions import AddedOption, Refusal
 from proxy.path.remedies import LEAST_ANSWER_TOKENS
 from proxy.shorten.economics import Covers
 from proxy.wire.encodings import decode_body
@@ -135,7 +135,13 @@ def _read_number(number: re.Match[str]) -> int:
 
 BODY_MAX_BYTES = 64 * 1024
 """A longer body is no error message."""
-RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", "usage-option"})
+OPTION_NAMES: Mapping[AddedOption, Sequence[bytes]] = {
+    "usage-option": (b"stream_options", b"include_usage"),
+    "cache-marks": (b"cache_control",),
+    "cache-key": (b"prompt_cache_key",),
+}
+"""Names in errors of servers that refuse what the proxy adds: tests/support/refused_options.py has some."""
+RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", *OPTION_NAMES})
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
@@ -154,8 +160,9 @@ def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
         return refusal
     # Validators name an option outside of the message.
     decoded_body = decode_body(body, find_encoding(headers), BODY_MAX_BYTES)
-    if b"stream_options" in decoded_body or b"include_usage" in decoded_body:
-        return Refusal("usage-option")
+    for option, names in OPTION_NAMES.items():
+        if any(name in decoded_body for name in names):
+            return Refusal(option)
     return None
 
 

@@ -553,6 +553,6 @@ async def test_a_stream_is_asked_for_its_usage_unless_its_client_asks_or_its_ups
     _, whole = await may_ask()
     _, asks_itself = await may_ask(stream=True, stream_options={"include_usage": True})
     performer, streamed = await may_ask(stream=True)
-    compactor_under_test.services.usage_refusals.add(performer.scope)
+    compactor_under_test.services.refused_options.add(performer.scope, "usage-option")
     _, refused = await may_ask(stream=True)
     assert (whole, asks_itself, streamed, refused) == (False, False, True, False)

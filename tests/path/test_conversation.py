@@ -597,7 +597,7 @@ def test_a_request_whose_usage_option_is_refused_goes_out_without_it():
     assert made.decision.asks_usage
     assert made.refuse(Refusal("usage-option")) == replace(made.decision, asks_usage=False)
     made.accept()
-    assert driver.actions_of(NoteAccepted) == [NoteAccepted(refused_usage_option=True)]
+    assert driver.actions_of(NoteAccepted) == [NoteAccepted("usage-option")]
     plain = prepared(WORK, Driver())
     assert plain.refuse(Refusal("usage-option")) is None
 

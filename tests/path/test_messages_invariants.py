@@ -77,7 +77,7 @@ def test_marks_that_the_client_moves_on_do_not_stay_on_what_was_shortened():
             message["content"][-1]["cache_control"] = {"type": "ephemeral"}
         return json.dumps(value).encode()
 
-    worker = Worker(CLEARING_ONLY, wire=MESSAGES_FORMAT, write=write)
+    worker = Worker(CLEARING_ONLY, wire=MESSAGES_FORMAT, write=write, marks=True)
     steps = [worker.send(turn) for turn in turns(reading(16, size=300))]
     assert [sent.plan.action for sent in steps].count("created") > 4
     assert all(find_faults(sent.left) == [] for sent in steps)

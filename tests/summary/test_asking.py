@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
-from proxy.path.request_context import UsageRefusals
+from proxy.path.request_context import RefusedOptions
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.summary.call import SummaryCall, choose_bound_name
 from proxy.upstream.client import Call, Client
@@ -36,7 +36,7 @@ async def asking(script, summary=RULES.summary, *, stream=False, **options):
         Client(Settings(base_url=up.url + "/v1", retries=0, silence_seconds=0.5), lambda _: None) as client,
     ):
         call = Call("POST", "/chat/completions", "a=b", HEADERS, source)
-        parts = (question, parse_request(source), call, client, estimate_tokens, redaction(), UsageRefusals())
+        parts = (question, parse_request(source), call, client, estimate_tokens, redaction(), RefusedOptions())
         yield up, SummaryCall(*parts, **options)
 
 

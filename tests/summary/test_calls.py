@@ -8,7 +8,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
-from proxy.path.request_context import UsageRefusals
+from proxy.path.request_context import RefusedOptions
 from proxy.shorten.block import Identity, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import Summary, SummaryRules, Verdict
@@ -83,7 +83,7 @@ async def held(store):
         call = Call("POST", "/chat/completions", "", (), b"{}")
         request = parse_request(body(user("Hello?")))
         summarizer = Summarizer(store, lambda _: None)
-        yield HeldCall(question, request, call, client, estimate_tokens, Redaction(), UsageRefusals()), summarizer
+        yield HeldCall(question, request, call, client, estimate_tokens, Redaction(), RefusedOptions()), summarizer
         await summarizer.close()
 
 

@@ -21,7 +21,13 @@ from tests.support.scripted_upstream import Upstream
 from tests.support.upstream_replies import Reply, answer, stream
 
 KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a", "anthropic-version": "2023-06-01"}
+PLACED_MARK = b',"cache_control":{"type":"ephemeral"}'
+"""Marks that clients of the tests set are written with spaces."""
 TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
+
+
+def without_placed_marks(body: bytes) -> bytes:
+    return body.replace(PLACED_MARK, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +106,11 @@ class ApiAgent:
     up: Upstream
     more: Mapping[str, Any] = field(default_factory=dict)
     """Members of all its requests."""
+    sees_marks: bool = False
+    """It returns what the upstream got with the cache marks of the proxy."""
 
     async def send(self, history: list[Any], path: str = "", **more: Any) -> tuple[bytes, list[bytes], Answer]:
         sent, before = self.api.write(history, **{**self.more, **more}), len(self.up.requests)
         reply = await ask(self.proxy, sent, path or self.api.path, headers=KEY)
-        return sent, [request.body for request in self.up.requests[before:]], reply
+        bodies = [request.body for request in self.up.requests[before:]]
+        return sent, bodies if self.sees_marks else [*map(without_placed_marks, bodies)], reply

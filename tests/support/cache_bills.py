@@ -74,12 +74,17 @@ class MarkedBill(Bill):
 
 def _blocks(value):
     """Tools, system and content in the order in which they are read, each with whether it is marked."""
-    yield json.dumps(value.get("tools")), False
-    for block in value.get("system", ()):
+    for tool in value.get("tools") or ():
+        yield _without_mark("tools", tool)
+    for block in _as_blocks(value.get("system") or ()):
         yield _without_mark("system", block)
     for message in value["messages"]:
-        for block in message["content"]:
+        for block in _as_blocks(message["content"]):
             yield _without_mark(message["role"], block)
+
+
+def _as_blocks(content):
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _without_mark(role, block):

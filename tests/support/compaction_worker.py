@@ -68,6 +68,9 @@ class Worker:
     known: KnownRequests | None = None
     """What this worker remembers of the requests it has read; without it, each is read from its first byte."""
 
+    marks: bool = False
+    """It places cache marks."""
+
     def send(self, messages, **more):
         """A request that the upstream accepts."""
         sent = self.decides(messages, **more)
@@ -89,7 +92,11 @@ class Worker:
         plan, request = driver.prepare().plan, driver.request
         if plan is None:
             plan = plan_untouched(request, sum(map(self.count, driver.context.pieces)))
-        return Sending(request.source, plan, self.wire.render(request, plan.view, plan.tools, plan.shared), driver)
+        left = self.wire.render(request, plan.view, plan.tools)
+        if self.marks:
+            fold_ends = self.wire.find_fold_ends(request, plan.view, plan.shared)
+            left = self.wire.place_marks(left, request, fold_ends, always=False)
+        return Sending(request.source, plan, left, driver)
 
     def _read(self, source):
         if self.known is None:

@@ -87,6 +87,12 @@ def read_marked(history, marked_system=0):
     return MESSAGES_FORMAT.parse(json.dumps(value).encode())
 
 
+def write(read, view, prefix_size=0):
+    """The request with this view, and the marks of its fold."""
+    fold_ends = MESSAGES_FORMAT.find_fold_ends(read, view, prefix_size)
+    return MESSAGES_FORMAT.place_marks(MESSAGES_FORMAT.render(read, view), read, fold_ends, always=False)
+
+
 def find_marked(body):
     """The places of the marks among all blocks of the messages."""
     blocks = [block for message in json.loads(body)["messages"] for block in message["content"]]
@@ -105,34 +111,24 @@ def test_rewrites_are_marked_where_the_last_one_ended():
     """With one mark left, as Claude Code has it: all before that end would be written again otherwise."""
     read = read_marked(MANY, marked_system=2)
     once = shorten(read.messages, 0, 40)
-    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, once))
+    marked, blocks = find_marked(write(read, once))
     ended = marked[0]
     assert blocks[ended]["content"] == "[short]"
     assert len(marked) == 2
     twice = shorten(once, 40, 70)
-    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, twice, None, 40))
+    marked, blocks = find_marked(write(read, twice, 40))
     assert len(marked) == 2
     assert ended <= marked[0] < ended + 20
     assert not any(block.get("content") == "[short]" for block in blocks[ended + 1 : marked[0] + 1])
-    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, twice))
+    marked, blocks = find_marked(write(read, twice))
     assert marked[0] == max(place for place, block in enumerate(blocks) if block.get("content") == "[short]")
 
 
 def test_a_clipped_result_is_no_end_of_the_shortened_part():
     read = read_marked(MANY, marked_system=2)
     view = shorten(shorten(read.messages, 0, 40), len(read.messages) - 20, len(read.messages), "clip_output")
-    marked, _ = find_marked(MESSAGES_FORMAT.render(read, view))
-    assert marked == find_marked(MESSAGES_FORMAT.render(read, shorten(read.messages, 0, 40)))[0]
-
-
-def test_a_mark_lives_as_long_as_the_next_one_of_the_client():
-    value = json.loads(request(MANY))
-    value["messages"][-1]["content"][-1]["cache_control"] = MARK
-    value["messages"][30]["content"][-1]["cache_control"] = MARK | {"ttl": "1h"}
-    read = MESSAGES_FORMAT.parse(json.dumps(value).encode())
-    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, shorten(read.messages, 0, 60), None, 20))
-    assert len(marked) == 4
-    assert [blocks[place]["cache_control"].get("ttl") for place in marked] == ["1h", "1h", None, None]
+    marked, _ = find_marked(write(read, view))
+    assert marked == find_marked(write(read, shorten(read.messages, 0, 40)))[0]
 
 
 def test_an_instruction_that_comes_first_in_the_list_stays():

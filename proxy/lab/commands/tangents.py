@@ -26,7 +26,7 @@ from proxy.history.messages import Message, find_last_assistant, read_message
 from proxy.history.observations import mark_observations
 from proxy.history.pins import find_fixed
 from proxy.history.request import Request
-from proxy.path.request_context import UsageRefusals
+from proxy.path.request_context import RefusedOptions
 from proxy.shorten.pipeline import Count, Draft, StepReport, run
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Verdict, retell
@@ -290,7 +290,7 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
             client=client,
             count=asking.count,
             redaction=build_redaction(asking.config),
-            usage_refusals=UsageRefusals(),
+            refused_options=RefusedOptions(),
             model=asking.model,
             room=asking.room,
         )

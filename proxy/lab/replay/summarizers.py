@@ -17,7 +17,7 @@ from proxy.config import Upstream
 from proxy.history.messages import Message
 from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn
 from proxy.lab.replay.replay_values import Tokens
-from proxy.path.request_context import UsageRefusals
+from proxy.path.request_context import RefusedOptions
 from proxy.shorten.outcome import find_outcome
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.placeholder import choose_argument
@@ -181,7 +181,7 @@ class ModelSummarizer(Struct, frozen=True):
     name: str = ""
     """Empty: the conversation's own."""
     key: str = ""
-    usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
+    refused_options: RefusedOptions = field(default_factory=RefusedOptions)
 
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
         return asyncio.run(self._answer(question, history.body(turn.place), room, history.path))
@@ -200,7 +200,7 @@ class ModelSummarizer(Struct, frozen=True):
                 client=client,
                 count=estimate_tokens,
                 redaction=Redaction(),
-                usage_refusals=self.usage_refusals,
+                refused_options=self.refused_options,
                 model=self.name,
                 room=room,
             )

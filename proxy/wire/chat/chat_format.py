@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import HEAD, Message, read_message
+from proxy.history.messages import Message, read_message
 from proxy.history.request import Request
 from proxy.shorten.reasons import Reason
 from proxy.tools.tool_call import ToolCall
-from proxy.wire import marks
 from proxy.wire.api_format import RequestFormat
+from proxy.wire.cache_placement import BlockPlace, place_marks_in_chat
 from proxy.wire.chat.chat_answers import ChatAnswers
 from proxy.wire.json_body import NULL, Places, Prefix, find_values, list_members, locate, read_elements, read_members
 
@@ -104,9 +104,7 @@ class ChatFormat(RequestFormat):
             return ""
         return "history-elsewhere"
 
-    def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, _prefix_size: int = 0, /
-    ) -> bytes:
+    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         body = _splice_messages(request, view)
         if tools is None or request.tools is None or tools == request.tools:
             return body
@@ -122,18 +120,12 @@ class ChatFormat(RequestFormat):
             if member.key in self.BOUNDS and source[member.start : member.stop] != b"null"
         )
 
-    def add_marks(self, source: bytes, model: str, /) -> bytes:
-        # Gateways pass the marks on to Anthropic's models: <https://openrouter.ai/docs/features/prompt-caching>.
-        if "claude" not in model or marks.KEY in source:
+    def place_marks(
+        self, source: bytes, request: Request, _fold_ends: Sequence[BlockPlace], /, *, always: bool
+    ) -> bytes:
+        if not always or "claude" not in request.model:
             return source
-        start, stop = find_values(source)["messages"]
-        head_size = 0
-        for raw in read_elements(source[start:stop]):
-            if json.loads(raw).get("role") not in HEAD:
-                break
-            head_size += 1
-        marked_messages = marks.mark_messages(source[start:stop], head_size, marks.MARKS_MAX)
-        return splice.replace_bytes(source, start, stop, marked_messages)
+        return place_marks_in_chat(source)
 
     def request_usage(self, source: bytes, /) -> bytes | None:
         place = None

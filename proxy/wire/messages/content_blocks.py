@@ -21,7 +21,7 @@ from proxy.history import splice
 from proxy.history.columns import Columns
 from proxy.history.messages import Message, read_message
 from proxy.tools.tool_call import ToolCall
-from proxy.wire import marks
+from proxy.wire.cache_placement import LOOK_BACK_BLOCKS, BlockPlace
 from proxy.wire.json_body import NULL, as_text, build_reader, read_elements
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
@@ -191,11 +191,15 @@ def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
     return b'{"role":%b,"content":[%b]}' % (splice.quote(role), b",".join(blocks))
 
 
-def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], prefix_blocks: int) -> list[WrittenMessage]:
-    """Marks the end of the shortened part, if the client leaves some of its four marks.
+def find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> list[BlockPlace]:
+    """Return where marks of the shortened part belong: most important first, none if nothing is shortened.
 
-    From the client's own marks, the API does not look back so far. First are the `prefix_blocks`.
+    The first is the end of the messages that the upstream has read before, of which the view has `prefix_size`. Then
+    comes the end of the shortened part, and places before it in the distance over which the API looks back.
     """
+    head, body = view[: request.head_size], view[request.head_size :]
+    steps = _write_steps(request, head, body)
+    messages = _join_steps(request, head, body, steps)
     starts = [0]
     changed_end = shortened_end = 0
     for message in messages:
@@ -205,38 +209,19 @@ def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], prefix_blo
             shortened_end = starts[-1] + message.shortened_blocks
         starts.append(starts[-1] + len(message.blocks))
     end = shortened_end or changed_end
-    client_marks = request.source.count(marks.KEY)
-    if not end or not 0 < client_marks < marks.MARKS_MAX:
-        return messages
-    ends = filter(None, dict.fromkeys((prefix_blocks, *range(end, 0, -20))))
-    for number in islice(ends, marks.MARKS_MAX - client_marks):
-        place = bisect_right(starts, number - 1) - 1
-        _mark_block(messages, place, number - 1 - starts[place])
-    return messages
-
-
-def _mark_block(messages: list[WrittenMessage], place: int, block_number: int) -> None:
-    message = messages[place]
-    block = message.blocks[block_number]
-    mark = _find_next_mark(messages, place, block_number)
-    if not mark or marks.KEY in block or decode_block(block).type in marks.REASONING:
-        return
-    blocks = list(message.blocks)
-    blocks[block_number] = block.rstrip()[:-1] + b',"cache_control":' + mark + b"}"
-    messages[place] = replace(message, raw=write_message(message.role, blocks), blocks=blocks)
-
-
-def _find_next_mark(messages: Sequence[WrittenMessage], place: int, block_number: int) -> bytes:
-    """One that lives longer may not follow one that lives shorter."""
-    later_blocks = list(messages[place].blocks[block_number:])
-    for message in messages[place + 1 :]:
-        later_blocks += message.blocks
-    for block in later_blocks:
-        if marks.KEY in block:
-            mark = splice.find_member(block, "cache_control")
-            if mark is not None:
-                return block[mark.start : mark.stop]
-    return b""
+    if not end:
+        return []
+    prefix_blocks = 0
+    prefix = view[request.head_size : prefix_size]
+    if prefix:
+        for message in _join_steps(request, head, prefix, steps[: len(prefix)]):
+            prefix_blocks += len(message.blocks)
+    fold_ends: list[BlockPlace] = []
+    for number in dict.fromkeys((prefix_blocks, *range(end, 0, -LOOK_BACK_BLOCKS))):
+        if number:
+            place = bisect_right(starts, number - 1) - 1
+            fold_ends.append((place, number - 1 - starts[place]))
+    return fold_ends
 
 
 class WriteStep(Struct, frozen=True):
@@ -245,9 +230,14 @@ class WriteStep(Struct, frozen=True):
     """Writing can resume here."""
 
 
-def write_list(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> Iterator[bytes]:
-    """Blocks that were written for the request before are not written again."""
+def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
     head, body = view[: request.head_size], view[request.head_size :]
+    for message in _join_steps(request, head, body, _write_steps(request, head, body)):
+        yield message.raw
+
+
+def _write_steps(request: PiecedRequest, head: Sequence[Message], body: Sequence[Message]) -> Sequence[WriteStep]:
+    """Blocks that were written for the request before are not written again."""
     columns = Columns()
     if all(map(is_, head, request.head)):
         columns = request.columns.find_view(body)
@@ -257,14 +247,7 @@ def write_list(request: PiecedRequest, view: Sequence[Message], prefix_size: int
         writer = _start_writer(request, head)
         return islice(map(writer.add, body[start:]), len(steps) - start, None)
 
-    steps: Sequence[WriteStep] = columns.write_messages(len(body), write_new)
-    prefix_blocks = 0
-    prefix = view[request.head_size : prefix_size]
-    if prefix:
-        for written_message in _join_steps(request, head, prefix, steps[: len(prefix)]):
-            prefix_blocks += len(written_message.blocks)
-    for written_message in mark_fold(request, _join_steps(request, head, body, steps), prefix_blocks):
-        yield written_message.raw
+    return columns.write_messages(len(body), write_new)
 
 
 def _join_steps(

@@ -12,8 +12,8 @@ from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import read_event, write_event, write_named_events
 from proxy.wire.json_body import as_object, read_object, write_json
-from proxy.wire.marks import REASONING
 
+REASONING = frozenset({"thinking", "redacted_thinking"})
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 
 

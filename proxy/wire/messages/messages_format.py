@@ -8,7 +8,6 @@ Clients that send the whole history when it is lost are told that it is:
 import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -17,10 +16,10 @@ from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
-from proxy.wire import marks
+from proxy.wire.cache_placement import BlockPlace, place_marks
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, read_members
-from proxy.wire.messages.content_blocks import split_messages, write_list
+from proxy.wire.messages.content_blocks import find_fold_ends, split_messages, write_list
 from proxy.wire.messages.messages_answers import MessagesAnswers
 from proxy.wire.pieces import (
     PiecedFormat,
@@ -132,10 +131,8 @@ class MessagesFormat(PiecedFormat):
         system = find_raw(source, places, "system")
         return read_list(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
 
-    def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, prefix_size: int = 0, /
-    ) -> bytes:
-        return remove_thread(replace_list(request, view, tools, partial(write_list, prefix_size=prefix_size)))
+    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
+        return remove_thread(replace_list(request, view, tools, write_list))
 
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
@@ -157,20 +154,19 @@ class MessagesFormat(PiecedFormat):
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
         return super().answer_within(_bound_thinking(source, max_tokens), max_tokens)
 
-    def add_marks(self, source: bytes, _model: str, /) -> bytes:
-        if marks.KEY in source:
-            return source
-        source = remove_thread(source)
-        places = find_values(source)
-        changes: list[tuple[int, int, bytes]] = []
-        start, stop = places["messages"]
-        if source[start:stop].strip() != b"[]":
-            changes.append((start, stop, marks.mark_messages(source[start:stop], 0, marks.MARKS_MAX - 1)))
-        if "system" in places:
-            system = marks.mark_end(source[slice(*places["system"])])
-            if system is not None:
-                changes.append((*places["system"], system))
-        return splice.replace_spans(source, sorted(changes))
+    def find_fold_ends(self, request: Request, view: Sequence[Message], prefix_size: int, /) -> Sequence[BlockPlace]:
+        assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
+        return find_fold_ends(request, view, prefix_size)
+
+    def place_marks(
+        self, source: bytes, request: Request, fold_ends: Sequence[BlockPlace], /, *, always: bool
+    ) -> bytes:
+        # Without results it is no agent's request, and may be the only one of its conversation.
+        fills = always or any(message.is_result for message in request.body)
+        return place_marks(source, request.source, fold_ends, fills=fills)
+
+    def place_key(self, source: bytes, _request: Request, /) -> bytes:
+        return source
 
     def _replace_history(self, request: Request, question: Try) -> bytes:
         """A system prompt other than the client's own replaces that."""

@@ -62,9 +62,7 @@ class ResponsesFormat(PiecedFormat):
             return "history-elsewhere"
         return ""
 
-    def render(
-        self, request: Request, view: Sequence[Message], tools: bytes | None = None, _prefix_size: int = 0, /
-    ) -> bytes:
+    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         return replace_list(request, view, tools, write_items)
 
     def _list_unwanted(self, source: bytes, request: Request, question: Try, /) -> AbstractSet[str]:

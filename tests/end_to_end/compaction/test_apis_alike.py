@@ -6,7 +6,16 @@ from itertools import pairwise
 import pytest
 
 from tests.support.agent import reading, turns
-from tests.support.apis import CHAT, MESSAGES, RESPONSES, TOO_LONG, ApiAgent, each_api, each_other_api
+from tests.support.apis import (
+    CHAT,
+    MESSAGES,
+    RESPONSES,
+    TOO_LONG,
+    ApiAgent,
+    each_api,
+    each_other_api,
+    without_placed_marks,
+)
 from tests.support.client_answers import read_completion, read_message, read_response
 from tests.support.compacting_proxy import metric, settings
 from tests.support.messages import assistant, user
@@ -27,19 +36,20 @@ READERS = {"chat": read_completion, "messages": read_message, "responses": read_
 async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fresh, api):
     fresh.script = api.answer
     async with serve(fresh.url, config=settings()) as proxy:
-        steps = [await ApiAgent(api, proxy, fresh).send(history, stream=True) for history in turns(reading(24))]
+        agent = ApiAgent(api, proxy, fresh, {"stream": True}, sees_marks=True)
+        steps = [await agent.send(history) for history in turns(reading(24))]
     done = [reply.head.first("x-compaction") for _, _, reply in steps]
     assert "created" in done
     assert done[-1] in ("applied", "created")
     for sent, forwarded, reply in steps:
         assert reply.status == 200
         assert api.find_faults(forwarded[0]) == []
-        assert len(forwarded[0]) <= len(sent)
+        assert len(without_placed_marks(forwarded[0])) <= len(sent)
         events = api.events("Go on.", len(forwarded[0]) // 4)
         assert reply.body.data == b"".join(events)
     for (_, earlier, _), (_, later, reply) in pairwise(steps):
         if reply.head.first("x-compaction") != "created":
-            old, new = (json.loads(forwarded[0])[api.items] for forwarded in (earlier, later))
+            old, new = (json.loads(without_placed_marks(sent))[api.items] for (sent,) in (earlier, later))
             assert new[: len(old)] == old
     assert len(steps[-1][1][0]) < 0.6 * len(steps[-1][0])
 
@@ -67,7 +77,8 @@ async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve,
 
     fresh.script = refuse
     async with serve(fresh.url, config=LONG_UNNOTICED) as proxy:
-        _, forwarded, reply = await ApiAgent(api, proxy, fresh).send(reading(24), stream=streams)
+        agent = ApiAgent(api, proxy, fresh, {"stream": streams}, sees_marks=True)
+        _, forwarded, reply = await agent.send(reading(24))
     assert reply.status == 200
     assert len(forwarded) >= 2
     assert api.find_faults(forwarded[-1]) == []
@@ -112,7 +123,7 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, api, stre
     (question,) = summary_calls(up)
     assert question.path == f"/v1{api.path}"
     assert api.find_faults(question.body) == []
-    assert question.json["tools"] == TOOLS[api.name]
+    assert json.loads(without_placed_marks(question.body))["tools"] == TOOLS[api.name]
     assert reply.head.first("x-compaction") == "created"
     assert api.find_faults(forwarded) == []
     assert "## Active work" in json.dumps(json.loads(forwarded)[api.items])

@@ -1,7 +1,6 @@
 """Reasoning that is bound to the history it was written under, before an upstream that checks it in each request."""
 
 import json
-import re
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -22,7 +21,6 @@ REFUSAL = (
 KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a"}
 HISTORIES = list(turns(reading(24)))
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
-CACHE_MARK = re.compile(r', "cache_control": \{[^}]*\}')
 
 
 class Chat:
@@ -75,6 +73,10 @@ class Messages(Chat):
         return {**message, "content": [part for part in message["content"] if part["type"] != "thinking"]}
 
 
+def without_mark(value):
+    return {key: member for key, member in value.items() if key != "cache_control"}
+
+
 @dataclass
 class Provider:
     """Refuses each thought behind another history than the one that it was written under.
@@ -115,7 +117,8 @@ class Provider:
         """A signature over all that stands before this message."""
         bare = [self.api.bare(message) for message in value["messages"][:stop]]
         text = json.dumps([value.get("system"), value.get("tools"), bare], sort_keys=True)
-        return blake2b(CACHE_MARK.sub("", text).encode(), digest_size=8).hexdigest()
+        unmarked = json.loads(text, object_hook=without_mark)
+        return blake2b(json.dumps(unmarked).encode(), digest_size=8).hexdigest()
 
     def lose_blocks(self):
         """All that was thought so far was thought behind blocks that the proxy has no more."""

@@ -1,0 +1,260 @@
+"""Cache marks and a cache key for clients that set none, so that a provider's prompt cache is found.
+
+    the client's block     {"type":"tool_result","tool_use_id":"call_7","content":"12 files"}
+    the forwarded block    {"type":"tool_result","tool_use_id":"call_7","content":"12 files","cache_control":{...}}
+
+A mark is one more member of a block that the client has sent. A text never becomes a list of blocks to carry one, for
+signed thinking is bound to the bytes before it. Anthropic's API takes four marks in a request, those that live longer
+first, and looks for an earlier request's end up to twenty blocks before each of them:
+<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+from msgspec import Struct
+
+from proxy.history import splice
+from proxy.history.messages import HEAD
+from proxy.history.request import Request
+from proxy.wire.json_body import Places, as_object, find_raw, find_values, locate, read_elements, read_json, write_json
+
+MARKS_MAX = 4
+MARKS_MAX_IN_THREAD = 3
+"""A thread needs one: <https://platform.claude.com/docs/en/build-with-claude/message-threads>."""
+LOOK_BACK_BLOCKS = 20
+STRIDE_BLOCKS = 18
+"""Less than the API looks back, because a message is marked at its end."""
+MARK_KEY = b'"cache_control"'
+DEFAULT_MARK: Mapping[str, object] = {"type": "ephemeral"}
+MARKABLE_TYPES = frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result"})
+"""The API refuses a mark on thinking."""
+CACHE_KEY = b'"prompt_cache_key"'
+CACHE_KEY_BYTES = 16
+SMALLEST_CACHED_BYTES = 3 * 1_024
+"""No provider caches a prompt below 1,024 tokens, and a token of text takes three bytes or more."""
+
+Span = tuple[int, int]
+BlockPlace = tuple[int, int]
+"""A message's number in the forwarded list, and a block's number in the message."""
+
+
+class Outline(Struct, frozen=True):
+    """Where a request has blocks that can be marked."""
+
+    source: bytes
+    head: Span | None
+    """The last block that all conversations of an agent share."""
+    messages: Sequence[Span]
+    """Those behind the head."""
+
+    def list_blocks(self, number: int) -> list[Span]:
+        """Return the blocks of a message; none if its content is a text."""
+        return list_blocks(self.source, self.messages[number])
+
+    def count_blocks(self, number: int) -> int:
+        message = self.source[slice(*self.messages[number])]
+        places = find_values(message)
+        count = 0
+        for name in ("content", "tool_calls"):
+            value = find_raw(message, places, name)
+            if value.startswith(b"["):
+                count += len(read_elements(value))
+            elif value not in (b"", b"null", b'""'):
+                count += 1
+        return count
+
+
+class ClientMark(Struct, frozen=True):
+    place: tuple[int, int, int]
+    """The section in the order of reading (0: tools, 1: system, 2: messages), then as in `BlockPlace`."""
+    value: Mapping[str, object]
+
+
+def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPlace], *, fills: bool) -> bytes:
+    """Mark a request of Messages, *source*, that is forwarded in place of *client_source*.
+
+    If the client marks nothing and *fills* is true, all marks are the proxy's. If the client marks something, the ends
+    of the shortened part get the marks that it leaves.
+    """
+    places = find_values(source)
+    automatic_mark = as_object(read_json(find_raw(source, places, "cache_control")))
+    client_marks = find_marks(client_source)
+    has_thread = find_raw(source, places, "thread") not in (b"", b"null")
+    marks_max = MARKS_MAX_IN_THREAD if has_thread else MARKS_MAX
+    if not automatic_mark and not client_marks:
+        if not fills:
+            return source
+        return write_marks(source, dict.fromkeys(choose_blocks(outline(source, places), fold_ends, marks_max)))
+    if not fold_ends:
+        return source
+    marks = find_marks(source)
+    free_marks = marks_max - len(marks)
+    if automatic_mark:
+        free_marks -= 1
+    values: dict[Span, Mapping[str, object] | None] = {}
+    messages = locate_elements(source, *places["messages"])
+    for number, block_number in fold_ends:
+        block = list_blocks(source, messages[number])[block_number]
+        if len(values) >= free_marks or not can_have_mark(source, block):
+            continue
+        # One that lives longer may not follow one that lives shorter. The last of the client's lives shortest.
+        value = automatic_mark or client_marks[-1].value
+        for mark in reversed(marks):
+            if mark.place > (2, number, block_number):
+                value = mark.value
+        values[block] = value
+    return write_marks(source, values)
+
+
+def place_marks_in_chat(source: bytes) -> bytes:
+    """Mark a request of Chat Completions for a gateway that passes marks on to Anthropic's models.
+
+    <https://openrouter.ai/docs/features/prompt-caching>
+    """
+    if MARK_KEY in source:
+        return source
+    messages = locate_elements(source, *find_values(source)["messages"])
+    head_blocks: list[Span] = []
+    head_size = 0
+    for message in messages:
+        if as_object(read_json(source[slice(*message)])).get("role") not in HEAD:
+            break
+        head_blocks += list_blocks(source, message)
+        head_size += 1
+    chat_outline = Outline(source, find_markable(source, head_blocks), messages[head_size:])
+    return write_marks(source, dict.fromkeys(choose_blocks(chat_outline, (), MARKS_MAX)))
+
+
+def place_key(source: bytes, request: Request) -> bytes:
+    """Name the conversation for OpenAI's API, which sends requests with one key to one machine, with its cache.
+
+    The key is the same from the first request on: it is a digest of the messages before the first answer.
+    <https://platform.openai.com/docs/guides/prompt-caching>
+    """
+    if CACHE_KEY in source:
+        return source
+    digest = blake2b(digest_size=CACHE_KEY_BYTES)
+    for message in request.messages:
+        if message.role == "assistant" or message.is_result:
+            break
+        digest.update(b"%d:" % len(message.raw) + message.raw)
+    end = source.rindex(b"}")
+    return splice.replace_bytes(source, end, end, b',%b:"%b"' % (CACHE_KEY, digest.hexdigest().encode()))
+
+
+def outline(source: bytes, places: Places) -> Outline:
+    """If the system prompt is a text, which cannot have a mark, the head ends with the last tool."""
+    head = find_markable(source, locate_elements(source, *places.get("system", (0, 0))))
+    if head is None:
+        for tool in locate_elements(source, *places.get("tools", (0, 0))):
+            # The API refuses a mark on a tool whose definition is loaded later.
+            if not as_object(read_json(source[slice(*tool)])).get("defer_loading"):
+                head = tool
+    return Outline(source, head, locate_elements(source, *places["messages"]))
+
+
+def choose_blocks(request: Outline, fold_ends: Sequence[BlockPlace], marks_max: int) -> list[Span]:
+    """Return the newest block, the ends of the shortened part, the head, and then every 18th block back."""
+    strides = iterate_strides(request)
+    spans: list[Span] = []
+    newest = next(strides, None)
+    if newest is not None:
+        spans.append(newest)
+    for number, block_number in fold_ends[:2]:
+        block = request.list_blocks(number)[block_number]
+        if can_have_mark(request.source, block):
+            spans.append(block)
+    if request.head is not None:
+        spans.append(request.head)
+    spans = list(dict.fromkeys(spans))
+    while len(spans) < marks_max:
+        span = next(strides, None)
+        if span is None:
+            break
+        if span not in spans:
+            spans.append(span)
+    return spans[:marks_max]
+
+
+def iterate_strides(request: Outline) -> Iterator[Span]:
+    """Go back from the newest message, and yield the last markable block of a message after each stride."""
+    passed_blocks = next_mark_at = 0
+    for number in reversed(range(len(request.messages))):
+        if passed_blocks >= next_mark_at:
+            span = find_markable(request.source, request.list_blocks(number))
+            if span is not None:
+                yield span
+                next_mark_at = passed_blocks + STRIDE_BLOCKS
+        passed_blocks += request.count_blocks(number)
+
+
+def find_marks(source: bytes) -> list[ClientMark]:
+    """Return the marks of a request of Messages in the order in which the API reads them, without the automatic one."""
+    if MARK_KEY not in source:
+        return []
+    places = find_values(source)
+    marks: list[ClientMark] = []
+    for section, name in enumerate(("tools", "system")):
+        for number, block in enumerate(locate_elements(source, *places.get(name, (0, 0)))):
+            marks += [ClientMark((section, number, 0), value) for value in _read_marks(source[slice(*block)])]
+    for number, message in enumerate(locate_elements(source, *places["messages"])):
+        if source.find(MARK_KEY, *message) < 0:
+            continue
+        for block_number, block in enumerate(list_blocks(source, message)):
+            place = 2, number, block_number
+            marks += [ClientMark(place, value) for value in _read_marks(source[slice(*block)])]
+    return marks
+
+
+def _read_marks(block: bytes) -> list[Mapping[str, object]]:
+    """Return the mark of a block, and before it those of the blocks in a result."""
+    if MARK_KEY not in block:
+        return []
+    value = as_object(read_json(block))
+    content = value.get("content")
+    holders = [value]
+    if isinstance(content, list):
+        holders = [*map(as_object, content), value]
+    marks = [as_object(holder.get("cache_control")) for holder in holders]
+    return [mark for mark in marks if mark]
+
+
+def write_marks(source: bytes, values: Mapping[Span, Mapping[str, object] | None]) -> bytes:
+    """Add these marks as the last members of these blocks; None stands for the default mark."""
+    if not values:
+        return source
+    changes: list[tuple[int, int, bytes]] = []
+    for (_, stop), value in values.items():
+        changes.append((stop - 1, stop - 1, b",%b:%b" % (MARK_KEY, write_json(value or DEFAULT_MARK))))
+    return splice.replace_spans(source, sorted(changes))
+
+
+def locate_elements(source: bytes, start: int, stop: int) -> list[Span]:
+    """Return where the elements of a list are; none if there is no list at this place."""
+    if source[start : start + 1] != b"[":
+        return []
+    return locate(source, start + 1, read_elements(source[start:stop]))
+
+
+def list_blocks(source: bytes, message: Span) -> list[Span]:
+    start, stop = message
+    content = find_values(source[start:stop]).get("content", (0, 0))
+    return locate_elements(source, start + content[0], start + content[1])
+
+
+def find_markable(source: bytes, blocks: Sequence[Span]) -> Span | None:
+    """Return the last block that can have a mark."""
+    for block in reversed(blocks):
+        if can_have_mark(source, block):
+            return block
+    return None
+
+
+def can_have_mark(source: bytes, block: Span) -> bool:
+    raw = source[slice(*block)]
+    value = as_object(read_json(raw))
+    if MARK_KEY in raw or value.get("type") not in MARKABLE_TYPES:
+        return False
+    text = value.get("text", "no text")
+    return isinstance(text, str) and text.strip() != ""

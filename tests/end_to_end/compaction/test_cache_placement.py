@@ -1,0 +1,153 @@
+"""Cache marks and keys through the running proxy: what they save, who gets them, and servers that refuse them."""
+
+import json
+
+import pytest
+
+from tests.support.agent import reading, turns
+from tests.support.apis import APIS, CHAT, KEY, MESSAGES, RESPONSES, ApiAgent, without_placed_marks
+from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill
+from tests.support.compacting_proxy import WIDE, metric, settings
+from tests.support.messages_api import find_faults
+from tests.support.proxy_client import ask
+from tests.support.scripted_upstream import answer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOOLS = [{"name": "Read", "description": "Reads a file.", "input_schema": {"type": "object"}}]
+PLACED = "x-compaction-placed"
+MARK = b'"cache_control"'
+
+
+def lossless(**policy):
+    return settings(default={"mode": "lossless", **policy})
+
+
+def without_key(body):
+    value = json.loads(body)
+    value.pop("prompt_cache_key", None)
+    return value
+
+
+@pytest.mark.parametrize("mode", ["auto", "lossless"])
+async def test_a_tool_loop_of_messages_without_marks_reads_nearly_all_from_the_cache(serve, fresh, mode):
+    fresh.script = MESSAGES.answer
+    bill, unmarked = MarkedBill(), 0
+    async with serve(fresh.url, config={"upstreams": [WIDE], "policies": {"default": {"mode": mode}}}) as proxy:
+        agent = ApiAgent(MESSAGES, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
+        steps = [await agent.send(each) for each in turns(reading(60, size=6_000))]
+    for sent, (forwarded,), reply in steps:
+        assert find_faults(forwarded) == []
+        assert (MARK in forwarded) == (reply.head.first(PLACED) == "cache-marks")
+        bill.add(forwarded)
+        unmarked += len(sent) / BYTES_PER_TOKEN
+    assert bill.share >= 0.85
+    assert bill.cost < unmarked / 4
+    outcomes = {reply.head.first("x-compaction") for _, _, reply in steps}
+    assert ("created" in outcomes) == (mode == "auto")
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+async def test_lossless_forwards_every_message_byte_for_byte(serve, fresh, api):
+    fresh.script = api.answer
+    async with serve(fresh.url, config=lossless(cache_key="on", cache_marks="on", trigger_tokens=100)) as proxy:
+        agent = ApiAgent(api, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
+        steps = [await agent.send(each) for each in turns(reading(24))]
+    expected = "cache-marks" if api is MESSAGES else "cache-key"
+    for sent, (forwarded,), reply in steps[1:]:
+        assert reply.head.first(PLACED) == expected
+        assert forwarded.startswith(sent[: -len(b"}")]) or without_placed_marks(forwarded) == sent
+        assert without_key(without_placed_marks(forwarded)) == json.loads(sent)
+
+
+@pytest.mark.parametrize(
+    ("headers", "policy"),
+    [
+        ({}, {"mode": "observe"}),
+        ({}, {"mode": "off"}),
+        ({}, {"cache_marks": "off", "cache_key": "off"}),
+        ({"x-compaction": "off"}, {}),
+        ({"x-compaction": "bypass"}, {}),
+        ({"x-compaction": "observe"}, {}),
+    ],
+    ids=["observe", "off", "settings", "off-by-header", "bypass", "observe-by-header"],
+)
+async def test_nothing_is_placed_if_a_request_is_to_leave_as_it_came(serve, fresh, headers, policy):
+    config = settings(default={"cache_marks": "on", "cache_key": "on", **policy})
+    async with serve(fresh.url, config=config) as proxy:
+        for api in APIS:
+            fresh.script = api.answer
+            sent = api.write(reading(4), tools=TOOLS)
+            reply = await ask(proxy, sent, api.path, headers={**KEY, **headers})
+            assert fresh.requests[-1].body == sent
+            assert reply.head.first(PLACED) is None
+
+
+async def test_a_key_is_placed_by_default_for_openai_and_azure_only(serve, fresh):
+    fresh.script = CHAT.answer
+    async with serve(fresh.url, config=settings()) as proxy:
+        sent = CHAT.write(reading(4), tools=TOOLS)
+        await ask(proxy, sent, CHAT.path, headers=KEY)
+    assert fresh.requests[-1].body == sent
+
+
+@pytest.mark.parametrize("api", [CHAT, RESPONSES], ids=lambda api: api.name)
+async def test_all_requests_of_a_conversation_have_one_key_and_requests_without_tools_have_none(serve, fresh, api):
+    fresh.script = api.answer
+    async with serve(fresh.url, config=settings(default={"cache_key": "on"})) as proxy:
+        steps = [await ApiAgent(api, proxy, fresh, {"tools": TOOLS}).send(each) for each in turns(reading(24))]
+        _, (plain,), _ = await ApiAgent(api, proxy, fresh).send(reading(4))
+    keys = {json.loads(forwarded)["prompt_cache_key"] for sent, (forwarded,), _ in steps if len(sent) > 3_072}
+    assert len(keys) == 1
+    assert "created" in [reply.head.first("x-compaction") for _, _, reply in steps]
+    assert b"prompt_cache_key" not in plain
+
+
+async def test_another_proxy_forwards_the_same_bytes(serve, fresh):
+    bodies = []
+    for _ in range(2):
+        async with serve(fresh.url, config=settings(default={"cache_key": "on"})) as proxy:
+            for api in APIS:
+                fresh.script = api.answer
+                await ask(proxy, api.write(reading(6), tools=TOOLS), api.path, headers=KEY)
+                bodies.append(fresh.requests[-1].body)
+    assert bodies[:3] == bodies[3:]
+
+
+# --- servers that refuse what was placed -----------------------------------------------------------------------------
+
+
+def refuse_word(word, api):
+    """A server that knows no such member, and says so as validators do."""
+    place = {"loc": ["body", word], "msg": "Extra inputs are not permitted"}
+
+    def reply(request):
+        return answer({"detail": [place]}, 422) if word.encode() in request.body else api.answer(request)
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("api", "word", "kind"),
+    [(MESSAGES, "cache_control", "cache-marks"), (CHAT, "prompt_cache_key", "cache-key"),
+     (RESPONSES, "prompt_cache_key", "cache-key")],
+    ids=["marks", "key-of-chat", "key-of-responses"],
+)  # fmt: skip
+async def test_a_server_that_refuses_what_was_placed_gets_the_request_without_it_once(serve, fresh, api, word, kind):
+    fresh.script = refuse_word(word, api)
+    async with serve(fresh.url, config=settings(default={"cache_key": "on"})) as proxy:
+        agent = ApiAgent(api, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
+        sent, forwarded, reply = await agent.send(reading(4))
+        assert (reply.status, len(forwarded), forwarded[-1]) == (200, 2, sent)
+        assert reply.head.first(PLACED) is None
+        sent, forwarded, reply = await agent.send(reading(5))
+        assert (reply.status, forwarded) == (200, [sent])
+        assert await metric(proxy, "upstream_retries_total", why=kind) == 1
+
+
+async def test_a_client_whose_own_marks_are_refused_is_told_so(serve, fresh):
+    fresh.script = refuse_word("cache_control", MESSAGES)
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = ApiAgent(MESSAGES, proxy, fresh, {"tools": [{**TOOLS[0], "cache_control": {"type": "ephemeral"}}]})
+        _, forwarded, reply = await agent.send(reading(4))
+    assert (reply.status, len(forwarded)) == (422, 1)
