@@ -32,7 +32,6 @@ Performed:
 
 request_context  request headers, tenant, policy, facts of the model
 services         shared by the requests of a worker: known requests and blocks, secret, originals
-services         shared by the requests of a worker: threads, known requests and blocks, secret, originals
 placement        cache marks and a key: whether a request gets them, and what was added
 answers          answers of the proxy itself
 rounds           the rounds of one answer, in which the model calls the proxy's own tools
