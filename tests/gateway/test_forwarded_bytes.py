@@ -45,7 +45,7 @@ TOOLS = {
     "responses": [{"type": "function", "name": "Read", "parameters": {"type": "object"}}],
 }
 REFUSED_BYTES = 9_000
-COMMON = {"keep": {"tokens": 800}, "min_groups": 0, "trigger": 0, "summary": {"enabled": False}}
+COMMON = {"cache_marks": "off", "keep": {"tokens": 800}, "min_groups": 0, "trigger": 0, "summary": {"enabled": False}}
 """What decides in these conversations is set here, whatever the defaults are."""
 CLEARED = {**COMMON, "trigger_tokens": 3_600, "target": 0.8, "when_full": [{"clear_results": {"over": 500}}]}
 FOLDED = {**COMMON, "trigger_tokens": 2_500, "target": 0.2, "when_full": []}
