@@ -11,6 +11,7 @@ from proxy.access.registry import find_public_id
 from proxy.cli import options
 from proxy.cli.options import add_command, parse_path, print_error
 from proxy.config import (
+    EMPTY_FILE,
     Config,
     InvalidConfig,
     Loaded,
@@ -93,6 +94,9 @@ def _check(args: argparse.Namespace) -> int:
         options.print_json({"ok": False, "faults": [asdict(fault) for fault in invalid.faults], "warnings": []})
         return 1
     warnings = list(find_warnings(config, is_known_model))
+    file = options.find_config_file(args)
+    if file is not None and not loaded_config.has_file_settings:
+        warnings.insert(0, (str(file), EMPTY_FILE))
     if args.json:
         entries = [{"path": path, "message": message} for path, message in warnings]
         options.print_json({"ok": True, "faults": [], "warnings": entries})
@@ -100,7 +104,7 @@ def _check(args: argparse.Namespace) -> int:
     for path, message in warnings:
         print(f"warning: {path}: {message}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
-    print(f"OK ({options.find_config_file(args) or 'defaults'}). Upstreams: {names}")  # noqa: T201
+    print(f"OK ({file or 'defaults'}). Upstreams: {names}")  # noqa: T201
     return 0
 
 

@@ -26,9 +26,10 @@ from proxy.config.loading import Loaded, find_origins, load
 from proxy.config.policies import Attachment, Occasion, Policy, RolloutChoice
 from proxy.config.settings import Access, AdminConfig, Config, Listen, LogConfig, State, Team, Transcripts, Upstream
 from proxy.config.values import Secret
-from proxy.config.warnings import find_warnings
+from proxy.config.warnings import EMPTY_FILE, find_warnings
 
 __all__ = [
+    "EMPTY_FILE",
     "Access",
     "AdminConfig",
     "Attachment",

@@ -35,6 +35,18 @@ _KINDS = {
 }
 """The form that a setting must have, by pydantic's kind of error."""
 
+_SHARES = {"%": 0.01}
+_TOKENS = {"k": 1_000, "m": 1_000_000}
+_SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+_UNITS: Mapping[str, Mapping[str, float]] = {
+    **dict.fromkeys(("seconds", "wait"), _SECONDS),
+    "days": {"h": 1 / 24, "d": 1, "day": 1, "days": 1, "w": 7, "y": 365},
+    "mib": {"k": 1 / 1_024, "kb": 1 / 1_024, "m": 1, "mb": 1, "mib": 1, "g": 1_024, "gb": 1_024, "gib": 1_024},
+    **dict.fromkeys(("trigger", "target", "progress", "memory", "prepare", "verbatim", "share"), _SHARES),
+    **dict.fromkeys(("tokens", "window", "least"), _TOKENS),
+}
+"""Units that people write, in the unit of the setting, by the last word of its name: `silence_seconds: 10m` is 600."""
+
 _REMOVED = {
     "always_at_least": "the steps of `always` act from `clear_at_least` on; lower that",
     "answer_tokens": "remove it; 2,000 tokens of the newest answers stay, at most a tenth of `target`",
@@ -112,7 +124,7 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
             value, expected = error.get("input"), context.get("expected")
             if isinstance(value, str) and isinstance(expected, str):
                 message += suggest(value, re.findall(r"'([^']*)'", expected))
-            yield place, message + _quote(place, value)
+            yield place, message + _suggest_number(place, value) + _quote(place, value)
 
 
 def _find_example(place: Place) -> str:
@@ -123,6 +135,17 @@ def _find_example(place: Place) -> str:
             return ": `policies: {mine: {trigger: 0.8}}`"
         case _:
             return ", such as `{name: value}`"
+
+
+def _suggest_number(place: Place, value: object) -> str:
+    """Return `: write 600` for `10m`; empty if it is no number with a unit."""
+    if not isinstance(value, str) or not isinstance(place[-1], str):
+        return ""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(%|[A-Za-z]{1,4})", value)
+    factors = _UNITS.get(place[-1].rpartition("_")[2], {})
+    if match is None or match[2].lower() not in factors:
+        return ""
+    return f": write {float(match[1]) * factors[match[2].lower()]:.15g}"
 
 
 def _quote(place: Place, value: object) -> str:
@@ -149,10 +172,20 @@ def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
     for path, group in groups:
         if _is_group_at(path, place[:-1]) and (suggestion := suggest(name, group.model_fields)):
             return suggestion
+    here, homes = list[str](), list[str]()
     for path, group in groups:
-        if name in group.model_fields:
-            return f"; did you mean {'.'.join((*path, name))!r}?"
-    return ""
+        if _is_group_at(path, place[:-1]):
+            here += group.model_fields
+        elif name in group.model_fields:
+            homes.append(".".join((*path, name)))
+    # There is a group `transcripts`, and a setting of that name of a policy, which is meant at a team.
+    homes = [home for home in homes if "." in home] or homes
+    text = ""
+    if here and len(place) > 1:
+        text = f" here; there are {', '.join(dict.fromkeys(here))}"
+    if homes:
+        text += f"; did you mean {homes[0]!r}?"
+    return text
 
 
 def _list_groups(annotation: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:  # noqa: ANN401 (any type a setting has)

@@ -41,16 +41,18 @@ from proxy.config.values import (
     suggest,
 )
 from proxy.wire import redaction
+from proxy.wire.http_head import is_credential
 
 BUCKET_URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
+NO_URL = "must begin with https:// or http://, as in https://api.openai.com/v1 or http://localhost:8000"
 TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
 
 
 def _normalize_base_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("not an http(s) URL")
+        raise ValueError(NO_URL)
     if parts.username or parts.password:
         raise ValueError("credentials do not belong into a URL: use key")
     if parts.query or parts.fragment:
@@ -78,7 +80,7 @@ def _check_hook_url(url: Secret | str) -> Secret | str:
     text = url.value if isinstance(url, Secret) else url
     is_unread = isinstance(url, Secret) and not text  # by a command that needs no secrets
     if not is_unread and not text.startswith(("http://", "https://")):
-        raise ValueError("the url of a hook begins with http:// or https://")
+        raise ValueError(NO_URL)
     return url
 
 
@@ -134,6 +136,12 @@ def _find_host_fault(host: str) -> str | None:
         return None
     url = host if "//" in host else f"//{host}"
     return f"a host name has no scheme, port or path: write {urlsplit(url).hostname or 'NAME'}"
+
+
+def _find_team_header_fault(name: str) -> str | None:
+    if is_credential(name):
+        return "is the header of a key, which names no team: write another, such as x-team"
+    return None
 
 
 def _check_network(text: str) -> str:
@@ -330,14 +338,14 @@ class OtelConfig(ConfigModel):
     @model_validator(mode="after")
     def _endpoint_is_a_url(self) -> Self:
         if self.endpoint and not (urlsplit(self.endpoint).hostname and self.endpoint.startswith(("http:", "https:"))):
-            raise ValueError("endpoint: not an http(s) URL")
+            raise ValueError(f"endpoint: {NO_URL}")
         return self
 
 
 class Access(ConfigModel):
     """Access to the proxy: with `teams`, only for clients with a team key; without, for all that reach it."""
 
-    team_header: str = Field("", pattern=FIELD_NAME)
+    team_header: Annotated[str, Field(pattern=FIELD_NAME), refuse_if(_find_team_header_fault)] = ""
     """Header in which a gateway in front of the proxy names the team."""
     trusted: tuple[Annotated[str, AfterValidator(_check_network)], ...] = ("127.0.0.0/8", "::1/128")
     """Networks whose `team_header` is believed, and whose `x-forwarded-for` names the client in logs."""

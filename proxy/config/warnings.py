@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from proxy.config.declared import STEP_LISTS
-from proxy.config.policies import Attachment, Policy, ToolConfig, covers_glob, find_unreachable
+from proxy.config.policies import DEFAULT, Attachment, Policy, ToolConfig, covers_glob, find_unreachable
 from proxy.config.settings import Config, Upstream
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
+EMPTY_FILE = "holds no setting: the defaults are in force, with no teams, unless variables or options say otherwise"
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
 
@@ -76,6 +77,13 @@ def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str
 
 def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warnings:
     policy = config.policy(name)
+    if name == DEFAULT and own.inherit != DEFAULT:
+        why = "`default` is what every other policy begins with"
+        yield "inherit", f"has no effect: {why}; write `policy: {own.inherit}` at an upstream or a team"
+    if config.transcripts.required and not policy.transcripts:
+        yield "transcripts", "is false, so `transcripts.required` does not hold under this policy"
+    if config.transcripts.keep == "off" and own.without_originals == "never":
+        yield "without_originals", "has no effect: `transcripts.keep: off` saves no originals"
     for path, message in _check_tools(own.tools, policy.tools):
         yield f"tools.{path}", message
     for step in own.steps:
@@ -153,8 +161,10 @@ def _check_keys_of_teams(config: Config) -> Warnings:
 
 
 def _check_open_access(config: Config) -> Warnings:
-    if config.teams or config.listen.host in ("127.0.0.1", "::1", "localhost"):
+    if config.teams or config.access.team_header or config.listen.host in ("127.0.0.1", "::1", "localhost"):
         return
+    why = "whoever reaches it may send requests, with a key of the API, and read /metrics; set up `teams`"
+    yield "listen.host", f"{config.listen.host} is open without `teams`: {why}, or listen on 127.0.0.1"
     for number, upstream in enumerate(config.upstreams):
         if upstream.key is not None:
             yield f"upstreams.{number}.key", f"without `teams`, every client of {config.listen.host} uses this key"

@@ -62,7 +62,7 @@ class ConfigSource(Struct):
     load: Callable[[], Loaded]
     file: Path | None
     stamp_read: FileStamp = None
-    _had_file_settings: bool = False
+    had_file_settings: bool = False
     _had_teams: bool = False
 
     def read_stamp(self) -> FileStamp:
@@ -72,13 +72,13 @@ class ConfigSource(Struct):
         self.stamp_read = self.read_stamp()
         loaded_config = self.load()
         self._check_reload(loaded_config)
-        self._had_file_settings = self._had_file_settings or loaded_config.has_file_settings
+        self.had_file_settings = self.had_file_settings or loaded_config.has_file_settings
         self._had_teams = self._had_teams or bool(loaded_config.config.teams)
         return loaded_config
 
     def _check_reload(self, loaded_config: Loaded) -> None:
         """Refuse an empty file, which a full disk or a killed editor leaves, and one that lifts access control."""
-        if self._had_file_settings and not loaded_config.has_file_settings:
+        if self.had_file_settings and not loaded_config.has_file_settings:
             why = "the file has become empty: restore its settings, or restart the proxy to use the defaults"
             raise InvalidConfig([Fault("", str(self.file), why)])
         if self._had_teams and not loaded_config.config.teams:

@@ -26,7 +26,7 @@ from proxy.access.records import RegistryUnreadable
 from proxy.access.registry import Registry
 from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
-from proxy.config import Config, find_warnings
+from proxy.config import EMPTY_FILE, Config, find_warnings
 from proxy.lifetime import BackgroundTasks
 from proxy.models.windows import is_known_model
 from proxy.path.compactor import Compactor
@@ -159,6 +159,7 @@ class Worker:
         )
         listeners.metrics.track(listeners.metrics.in_flight, lambda: self._app.in_flight)
         self._is_first = slot in (None, 0)
+        self._source = source
         self._shares_state = bool(start_config.state.url)
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
@@ -275,6 +276,8 @@ class Worker:
 
     def _warn_of_settings(self, config: Config) -> None:
         if self._is_first:
+            if self._source.file is not None and not self._source.had_file_settings:
+                self._emit(events.ConfigDoubted(str(self._source.file), EMPTY_FILE))
             for setting, why in find_warnings(config, is_known_model):
                 self._emit(events.ConfigDoubted(setting, why))
 

@@ -48,6 +48,13 @@ def test_a_setting_without_effect_is_a_warning_and_no_fault(check):
     assert "warning: transcripts.required: has no effect" in out
 
 
+@pytest.mark.parametrize("text", ["", "# upstreams: []\n", "teams:\n"])
+def test_a_file_without_settings_is_a_warning(check, text):
+    code, out, _ = check(text)
+    assert code == 0
+    assert "proxy.yaml: holds no setting: the defaults are in force, with no teams" in out
+
+
 @pytest.mark.parametrize("command", [["keys", "create", "--team", "red"], ["switch", "show"], ["explain"]])
 def test_commands_that_use_no_secret_need_none(tmp_path, capsys, command):
     (tmp_path / "proxy.yaml").write_text(

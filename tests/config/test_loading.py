@@ -113,6 +113,47 @@ def test_one_pass_reports_every_setting_that_is_wrong_by_itself_in_the_order_of_
         ("listen: 8080", "listen", "must be a mapping of settings, such as `{name: value}` (it says 8080)"),
         ("listen: {prot: 80}", "listen.prot", "there is no such setting; did you mean 'port'?"),
         ("state: {days: 3k}", "state.days", "must be a number, such as 0.5 (it says '3k')"),
+        (
+            "upstreams: [{silence_seconds: 10m}]",
+            "upstreams.0.silence_seconds",
+            "must be a number, such as 0.5: write 600 (it says '10m')",
+        ),
+        (
+            "policies: {a: {summary: {wait: 2 min}}}",
+            "policies.a.summary.wait",
+            "must be a number, such as 0.5: write 120 (it says '2 min')",
+        ),
+        ("transcripts: {days: 2w}", "transcripts.days", "must be a number, such as 0.5: write 14 (it says '2w')"),
+        (
+            "listen: {max_body_mib: 1GB}",
+            "listen.max_body_mib",
+            "must be a number, such as 0.5: write 1024 (it says '1GB')",
+        ),
+        (
+            "policies: {a: {trigger: 55%}}",
+            "policies.a.trigger",
+            "must be `auto`, or a number from 0 to 1: write 0.55 (it says '55%')",
+        ),
+        (
+            "policies: {a: {trigger_tokens: 60k}}",
+            "policies.a.trigger_tokens",
+            "must be a whole number, such as 4: write 60000 (it says '60k')",
+        ),
+        (
+            "upstreams: [{base_url: api.openai.com}]",
+            "upstreams.0.base_url",
+            "must begin with https:// or http://, as in https://api.openai.com/v1 or http://localhost:8000",
+        ),
+        (
+            "access: {team_header: Authorization}",
+            "access.team_header",
+            "is the header of a key, which names no team: write another, such as x-team (it says 'Authorization')",
+        ),
+        (
+            "teams: {a: {transcripts: false}}",
+            "teams.a.transcripts",
+            "there is no such setting here; there are policy, upstream, key; did you mean 'policies.NAME.transcripts'?",
+        ),
         ("upstreams: {name: x}", "upstreams", "must be a list, such as `[one, two]`"),
         (
             "teams:\n  - {name: research}\n",

@@ -27,6 +27,18 @@ def warnings_of(text):
         (LABS + "attachments: [{team: red, model: gpt-known}]", "attachments.0.model", "served by no upstream"),
         ("teams: {red: }", "teams.red", "upstream 'default' has no key, and the team has none either"),
         (OPEN + "upstreams: [{key: env:KEY}]", "upstreams.0.key", "without `teams`"),
+        (OPEN, "listen.host", "0.0.0.0 is open without `teams`"),
+        ("policies: {default: {inherit: gentle}}", "policies.default.inherit", "write `policy: gentle` at an upstream"),
+        (
+            "transcripts: {required: true}\npolicies: {x: {transcripts: false}}",
+            "policies.x.transcripts",
+            "`transcripts.required` does not hold",
+        ),
+        (
+            "transcripts: {keep: off}\npolicies: {x: {without_originals: never}}",
+            "policies.x.without_originals",
+            "has no effect: `transcripts.keep: off` saves no originals",
+        ),
         ("transcripts: {keep: off, required: true}", "transcripts.required", "has no effect"),
         ("policies: {x: {trigger_tokens: 20000, keep: {tokens: 12000}}}", "policies.x.keep.tokens", "4,000 is used"),
         (
@@ -93,7 +105,6 @@ def test_a_rule_for_tools_that_an_inherited_one_makes_void_causes_a_warning():
     "text",
     [
         "",
-        OPEN,
         "upstreams: [{key: env:KEY}]",
         OPEN + "upstreams: [{key: env:KEY}]\nteams: {red: }",
         "upstreams: [{name: b, models: 'qwen*'}, {name: a}]",

@@ -65,6 +65,18 @@ async def summarizing(serve, up, **summary):
         yield proxy, Agent(proxy, up, "sk-a")
 
 
+async def test_what_an_empty_file_and_an_open_address_mean_is_in_the_log(serve, tmp_path):
+    file = tmp_path / "proxy.yaml"
+    file.touch()
+    environment = {"COMPACTION_PROXY_LOG__FORMAT": "json"}
+    async with serve(None, "--config", str(file), "--host", "0.0.0.0", environment=environment) as proxy:
+        await until(lambda: len(log_of(proxy, "config-warning")) == 2)
+        empty, is_open = log_of(proxy, "config-warning")
+    assert (empty["setting"], is_open["setting"]) == (str(file), "listen.host")
+    assert "the defaults are in force" in empty["why"]
+    assert "whoever reaches it may send requests" in is_open["why"]
+
+
 async def faults_of(proxy):
     await whole_log(proxy)
     return log_of(proxy, "our-fault") + log_of(proxy, "failed-open")
