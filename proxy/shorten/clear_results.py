@@ -319,7 +319,10 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
         if not changed_paths.isdisjoint(read_paths.get(id(message), ())):
             outdated_ids.add(id(message))
         paths = list_changed_paths(call)
-        if paths and not find_outcome(message.text, call, failed=message.reports_error).has_failed:
+        original = message
+        if message.literal:  # a pointer to the same error does not say that the call failed
+            original = draft.origin[message.start]
+        if paths and not find_outcome(original.text, call, failed=original.reports_error).has_failed:
             changed_paths.update(paths)
     return outdated_ids
 

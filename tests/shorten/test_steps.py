@@ -115,6 +115,14 @@ def test_a_result_that_was_clipped_first_is_described_as_it_came():
     assert ClearResults(over=500)(clipped).middle[2].text == ClearResults(over=500)(draft).middle[2].text
 
 
+def test_a_failed_edit_whose_error_is_a_pointer_to_the_same_error_changes_no_file():
+    error = f"<tool_use_error>String to replace not found in file.\nString: {'x' * 600}</tool_use_error>"
+    edits = [call("Edit", file_path="a.py", old_string="x", new_string="y", out=error) for _ in range(2)]
+    draft = DedupArrivals()(draft_of(user("x"), call("Read", file_path="a.py", out=BIG), *edits))
+    assert draft.middle[-1].made == "dedup_arrivals"
+    assert "the file was changed since" not in ClearResults(over=500)(draft).middle[2].text
+
+
 @pytest.mark.parametrize("settings", [{"over": 500}, {"lines": 20}])
 def test_a_text_within_json_is_clipped_in_its_place_so_that_the_result_stays_json(settings):
     wrapped = {"exit_code": 0, "parts": [{"output": BIG}, {"output": "short"}, {"output": BIG.replace("line", "row")}]}
