@@ -38,7 +38,7 @@ WINDOWS = (128_000, 32_000)
 UNLIMITED = 100_000_000
 """A window larger than any conversation: nothing is folded."""
 PRICE = PRICES["twentieth"]
-HEAD_CHARACTERS, TAIL_CHARACTERS = 2_500, 1_500
+HEAD_CHARACTERS, TAIL_CHARACTERS = 4_000, 2_000
 PLACES_MAX = 3
 
 

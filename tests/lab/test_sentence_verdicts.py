@@ -305,6 +305,7 @@ def test_a_command_in_a_shell_does_what_its_script_does_and_the_strongest_effect
     assert effect_of("bash -lc 'git push'") == "acts"
     assert effect_of("cd /w && cat a | head -3") == "looks"
     assert effect_of("cat a > b") == "works"
+    assert effect_of("gh api repos/a/b/issues \\\n  -f body='Fixed'") == "acts"
     assert effect_of("pytest -q && git commit -m 'kill it'") == "acts"
     assert effect_of("./deploy.sh") == "unknown"
     assert effect_of("echo 'never ends") == "unknown"

@@ -80,6 +80,7 @@ FAILURE_LINES = (
     FailureLine(
         "shells", r".*(?:command not found|No such file or directory|[Pp]ermission denied)", "x: command not found"
     ),
+    FailureLine("zsh", r"\(eval\):\d+: ", "(eval):1: unknown file attribute: i"),
     FailureLine("GitHub Actions", r".*##\[error\]", "##[error]Process completed with exit code 1."),
     FailureLine("Maven, Gradle", r".*BUILD FAIL", "[INFO] BUILD FAILURE"),
     FailureLine(
@@ -340,7 +341,7 @@ def _find_command_effect(command: str) -> Effect:
 
 def split_commands(command: str) -> Iterator[list[str]]:
     """The words of each simple command; a single `?` of a line that a shell would not read."""
-    text = _HEREDOC.sub("", command[:_COMMAND_CHARACTERS]).replace("\n", " ; ")
+    text = _HEREDOC.sub("", command[:_COMMAND_CHARACTERS]).replace("\\\n", " ").replace("\n", " ; ")
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split = True
     lexer.commenters = ""

@@ -53,7 +53,8 @@ _LENGTH = re.compile(r"(?:[\w.]+: )?[\d,]+ (?:entry|entries)")
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _ASKING = re.compile(r"ask|question|user_input", re.IGNORECASE)
 _REFUSED = re.compile(r"want to proceed|reject|denied|declined|cancel|interrupted|refused|the user said", re.IGNORECASE)
-_ABSENT = re.compile(r"(?:does not exist|no such file|not found|cannot open|can't open)", re.IGNORECASE)
+_ABSENT = re.compile(r"(?:does not exist|no such file|cannot open|can't open)", re.IGNORECASE)
+_ASKS_FOR_FAILURES = re.compile(r"\bgh (?:run|pr checks|workflow)\b")
 _END_LINES = 5
 _CANDIDATES = 30
 _SHARED_CHARACTERS = 24
@@ -132,6 +133,10 @@ class Original(Struct, frozen=True, dict=True):  # with a dict: its forms are ma
         nested = [list(iterate_strings(json.loads(text))) for text in inner if _is_json(text)]
         return [self.text, *inner, "\n".join(inner), *("\n".join(texts) for texts in nested)]
 
+    @property
+    def is_json(self) -> bool:
+        return len(self.texts) > 2  # noqa: PLR2004 (the text itself, and inner texts, of which there are none)
+
     @cached_property
     def flat(self) -> str:
         """All forms, without colours, each white space as one blank."""
@@ -140,7 +145,7 @@ class Original(Struct, frozen=True, dict=True):  # with a dict: its forms are ma
     def holds(self, shown: str) -> bool:
         """Whether shown words stand here; a gap, or two lines that were joined, divide them."""
         pieces = [piece.strip() for piece in _ESCAPES.sub(" ", shown).split("…")]
-        return all(self._holds_piece(collapse(piece)) for piece in pieces if piece)
+        return all(self._holds_piece(collapse(piece).strip(" ,;:")) for piece in pieces)
 
     def _holds_piece(self, piece: str) -> bool:
         if piece in self.flat or piece.rstrip(".") in self.flat:
@@ -272,10 +277,13 @@ def _judge_size(claim: Claim) -> Verdict:
     told_bytes, bytes_count = _to_number(size[1]), len(text.encode("utf-8", "surrogatepass"))
     if told_bytes not in (bytes_count, bytes_count + sum(attached)) and (told_bytes or list_lines(text)[3:]):
         return _deny(f"it has {bytes_count:,} bytes")
-    lines = _COUNTS.search(claim.words)
-    if lines is not None and _to_number(lines[1]) not in claim.original.line_counts:
-        return _deny(f"it has {sorted(claim.original.line_counts)} lines")
-    return TRUE
+    lines, counts = _COUNTS.search(claim.words), claim.original.line_counts
+    if lines is None or _to_number(lines[1]) in counts:
+        return TRUE
+    # Of JSON the lines of the texts in it count, of which short ones may be left out.
+    if claim.original.is_json and _to_number(lines[1]) <= max(counts):
+        return TRUE
+    return _deny(f"it has {sorted(counts)} lines")
 
 
 def _to_number(text: str) -> int:
@@ -322,6 +330,8 @@ def _judge_reason(text: str, reason: str) -> Verdict:
 def _judge_unsure(text: str, reason: str, call: ToolCall | None) -> Verdict:
     """No harness says how it ended: a failing line of a program that does not only quote is asked for."""
     if call is not None and find_effect(call) == "looks" and len(text) > 1_000:  # noqa: PLR2004 (a refusal is shorter)
+        if _ASKS_FOR_FAILURES.search(find_command(call)) and tells_failure(reason.rpartition("Z ")[2]):
+            return _pass("it was asked for the failures of others")
         return _deny("a call that quotes did not fail")
     if tells_failure(reason) or ends_with_failure(text):
         return TRUE
@@ -361,7 +371,7 @@ def _judge_left_out(claim: Claim) -> Verdict:
     # Lines of a frame around the output are no output, and some hold nothing but colours.
     if any(-2 <= count - number <= 12 for count in numbers):  # noqa: PLR2004
         return TRUE
-    if len(claim.original.texts) > 2:  # noqa: PLR2004 (the text and its inner texts, of which JSON has some)
+    if claim.original.is_json:
         return _pass("lines of JSON can be counted in many ways")
     return _deny(f"{sorted(numbers)} lines are left out")
 

@@ -127,7 +127,8 @@ class History(Struct, frozen=True, dict=True):
             argument = name.partition("(")[2].removesuffix(")") if with_tool else name
             texts = {index: text for _, index, text in self.call_texts}
             whole = [index for index in found if f": {argument}, " in f"{texts[index]}, "]
-            found = whole or [index for index in found if argument in texts[index]] or found
+            named = [index for index in found if argument in texts[index] and index not in whole]
+            found = [*whole, *named] or found
         return tuple(found or self._find_written(name, stop))
 
     def _find_written(self, command: str, stop: int) -> Sequence[int]:
@@ -270,7 +271,8 @@ def _read_row(section: str, row: str, text: str, history: History, stop: int) ->
     for candidate in reversed(names):  # a command may have an arrow of its own
         name = re.sub(r" \([\d,]+ times\)\Z", "", candidate)
         if section in ("files changed", "files read"):
-            places = _find_path(name, history, stop)
+            # A ledger may also list what stands behind it.
+            places = _find_path(name, history)
         else:
             places = history.find_calls(name, stop) or history.find_calls(name, len(history.messages))
         if places:
@@ -284,12 +286,12 @@ def _read_row(section: str, row: str, text: str, history: History, stop: int) ->
     return Sentence(section, row, text, places, name, parts[3] or "", int((parts[2] or "1").replace(",", "")))
 
 
-def _find_path(path: str, history: History, stop: int) -> tuple[int, ...]:
-    """The results before *stop* of the calls that name this path, or its last part."""
+def _find_path(path: str, history: History) -> tuple[int, ...]:
+    """The results of the calls that name this path, or its last part."""
     indices = []
     name = path.rsplit("/", 1)[-1]
     for _, index, text in history.call_texts:
-        if index < stop and (path in text or name in text):
+        if path in text or name in text:
             indices.append(index)
     return tuple(indices)
 
