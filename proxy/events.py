@@ -116,6 +116,7 @@ class TurnEnded(Event, frozen=True):
     would_be_dollars: float | None  # if no policy only observed
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
+    placed: str = ""  # the cache marks or the key that were added to the request
     request_id: str = ""
 
 

@@ -146,6 +146,8 @@ select cast(at / :step as integer) as moment, {by} as name, count(*) as requests
        sum(tokens_after) as tokens_forwarded, sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
        sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,
        sum(coalesce(cached_tokens, 0)) as tokens_cached, sum(output_tokens) as tokens_written,
+       sum(case when cached_tokens is null or placed = '' then 0 else prompt_tokens end) as tokens_read_placed,
+       sum(case when placed = '' then 0 else coalesce(cached_tokens, 0) end) as tokens_cached_placed,
        count(plain_dollars) as priced, coalesce(sum(case when plain_dollars is null then 0 else paid_dollars end), 0)
        as paid, coalesce(sum(plain_dollars), 0) as plain, sum(action = 'created') as blocks, 0.0 as spent
 from turns where at >= :since and (:team = '' or team = :team) group by moment, name
@@ -161,6 +163,7 @@ where name is not null group by moment, name
 """
 _FIGURES = (
     "requests", "tokens_raw", "tokens_forwarded", "tokens_would_be", "tokens_read", "tokens_cached", "tokens_written",
+    "tokens_read_placed", "tokens_cached_placed",
     "priced", "paid", "plain", "blocks", "spent",
 )  # fmt: skip
 
@@ -230,4 +233,9 @@ def _describe(figures: Counter[str]) -> Json:
         "cost": cost,
         "saved": figures["plain"] - cost,
         "cached_share": _divide(figures["tokens_cached"], figures["tokens_read"]),
+        "cached_share_placed": _divide(figures["tokens_cached_placed"], figures["tokens_read_placed"]),
+        "cached_share_as_sent": _divide(
+            figures["tokens_cached"] - figures["tokens_cached_placed"],
+            figures["tokens_read"] - figures["tokens_read_placed"],
+        ),
     }

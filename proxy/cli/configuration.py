@@ -24,6 +24,7 @@ from proxy.config import (
 from proxy.config.defaults import as_json_schema, as_yaml
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.windows import is_known_model, resolve_window
+from proxy.path.placement import list_options
 from proxy.server import config_watch
 from proxy.shorten.economics import compute_relative_prices
 from proxy.wire.redaction import redaction
@@ -157,11 +158,19 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
     for name in policies:
         for path, value, origin in find_origins(loaded_config, name):
             yield f"policy {name}.{'.'.join(path)}", value, origin
+        yield _placement_row(config, name, upstream)
     for group in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
         yield from _block_rows(loaded_config, getattr(config, group), (group,))
     if occasion.model:
         for name in policies:
             yield from _clearing_rows(config, name, occasion.model)
+
+
+def _placement_row(config: Config, name: str, upstream: Upstream) -> Row:
+    """Placement is the one exception to bytes that leave as they came."""
+    added = list_options(config.policy(name), upstream)
+    path = f"added to requests under {name}, if the client sets none"
+    return path, ", ".join(added) or "nothing", "all other bytes are the client's, but for shortened messages"
 
 
 def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:

@@ -235,7 +235,7 @@ class RequestDriver:
         placed: tuple[AddedOption, ...] = ()
         if self._may_place and not forwarding.is_untouched_retry and forwarding.refused_option is None:
             body, placed = await self._place(body, decision)
-        self.performer.sent_body = body
+        self.performer.sent_body, self.performer.placed = body, placed
         call = self._call
         if body is not self.request.source:
             call = replace(self._call, body=body)

@@ -70,6 +70,8 @@ class ActionPerformer:
         self.kept: SubmittedHistory | None = None
         self.sent_body: bytes = request.source
         """The body of the request as it was sent last."""
+        self.placed: Sequence[AddedOption] = ()
+        """What was added to it for the provider's cache."""
         self.has_left = False
         """If so, a thread that works for the client stops."""
         self.policy = policy
@@ -87,7 +89,7 @@ class ActionPerformer:
         return choose_placement(
             self._call,
             self._request,
-            policy=self.policy,
+            policy=self.policy.settings,
             options=self._options,
             upstream=self._client.settings,
             refused_options=self._services.refused_options,
@@ -364,6 +366,7 @@ class ActionPerformer:
                 would_be_dollars=turn.dollars_would_be,
                 user=self._redact_name(self._request.user),
                 session=self._redact_name(find_session(self._call.headers, self._options, self._request.session)),
+                placed=", ".join(self.placed),
                 request_id=self._call.request_id,
             )
         )

@@ -9,18 +9,18 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from proxy.config import Upstream
+from proxy.config import Policy, Upstream
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.path.actions import AddedOption
-from proxy.path.request_context import CompiledPolicy, RefusedOptions, RequestOptions, make_window_scope
+from proxy.path.request_context import RefusedOptions, RequestOptions, make_window_scope
 from proxy.upstream.client import Call
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.http_head import ApiPath
 
 PLACED_PATHS = frozenset({ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES})
-KEYED_HOSTS = ("api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
-"""Ends of the names of hosts that route by `prompt_cache_key`.
+KEYED_HOSTS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
+"""Domains, each with a dot before it, whose hosts route by `prompt_cache_key`.
 
 <https://platform.openai.com/docs/guides/prompt-caching>,
 <https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching>
@@ -62,28 +62,36 @@ class Placement(Struct, frozen=True):
 NOTHING = Placement()
 
 
+def list_options(policy: Policy, upstream: Upstream) -> list[AddedOption]:
+    """Return what a policy adds to requests to this upstream, if their API takes it."""
+    options: list[AddedOption] = []
+    if policy.mode not in ("auto", "lossless"):
+        return options
+    if policy.cache_marks != "off":
+        options.append("cache-marks")
+    if policy.cache_key == "on" or (policy.cache_key == "auto" and routes_by_key(upstream.base_url)):
+        options.append("cache-key")
+    return options
+
+
 def choose_placement(
     call: Call,
     request: Request,
     *,
-    policy: CompiledPolicy,
+    policy: Policy,
     options: RequestOptions,
     upstream: Upstream,
     refused_options: RefusedOptions,
 ) -> Placement:
-    settings = policy.settings
-    if settings.mode not in ("auto", "lossless") or options.mode not in ("auto", "force") or call.caller.halted:
-        return NOTHING
-    if call.path not in PLACED_PATHS:
+    may_add = options.mode in ("auto", "force") and not call.caller.halted
+    if call.path not in PLACED_PATHS or not may_add:
         return NOTHING
     scope = make_window_scope(upstream, request.model, call)
-    is_keyed = settings.cache_key == "on" or (settings.cache_key == "auto" and routes_by_key(upstream.base_url))
+    added = [option for option in list_options(policy, upstream) if not refused_options.has(scope, option)]
     return Placement(
-        may_mark=settings.cache_marks != "off" and not refused_options.has(scope, "cache-marks"),
-        marks_always=settings.cache_marks == "on",
-        may_key=is_keyed and not refused_options.has(scope, "cache-key"),
+        may_mark="cache-marks" in added, marks_always=policy.cache_marks == "on", may_key="cache-key" in added
     )
 
 
 def routes_by_key(url: str) -> bool:
-    return (urlsplit(url).hostname or "").endswith(KEYED_HOSTS)
+    return f".{urlsplit(url).hostname or ''}".endswith(KEYED_HOSTS)

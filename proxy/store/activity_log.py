@@ -36,7 +36,7 @@ READ_REST_SECONDS = 2.0
 MINUTE_SECONDS = 60
 DAY_SECONDS = 24 * 3600.0
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _SCHEMA = """
 create table if not exists turns (
     id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
@@ -45,7 +45,7 @@ create table if not exists turns (
     messages integer not null, tokens_before integer not null, tokens_after integer not null,
     prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
     paid_dollars real, plain_dollars real, tokens_would_be integer, would_be_dollars real,
-    user text not null default '', session text not null default '');
+    user text not null default '', session text not null default '', placed text not null default '');
 create index if not exists turns_by_conversation on turns (conversation, at);
 create index if not exists turns_by_time on turns (at);
 create table if not exists requests (

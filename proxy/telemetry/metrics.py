@@ -253,6 +253,9 @@ class Metrics(Collector):
             for prompts, label in ((self.prompts, team), (self.model_prompts, model)):
                 prompts.add(label, "read", by=event.prompt_tokens)
                 prompts.add(label, "cached", by=event.cached_tokens)
+                if event.placed:
+                    prompts.add(label, "placed-read", by=event.prompt_tokens)
+                    prompts.add(label, "placed-cached", by=event.cached_tokens)
         if event.paid_dollars is not None and event.plain_dollars is not None:
             would_be = event.would_be_dollars
             if would_be is None:

@@ -140,7 +140,7 @@ OPTION_NAMES: Mapping[AddedOption, Sequence[bytes]] = {
     "cache-marks": (b"cache_control",),
     "cache-key": (b"prompt_cache_key",),
 }
-"""Names in errors of servers that refuse what the proxy adds: tests/support/refused_options.py has some."""
+"""Names in errors of servers that refuse what the proxy adds. Each has an example in `REFUSED_OPTIONS` of the tests."""
 RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", *OPTION_NAMES})
 
 

@@ -84,6 +84,16 @@ async def test_usage_agrees_with_the_overview(admin, key):
     assert usage["spent"] == pytest.approx(totals["spent"], rel=1e-3)
 
 
+async def test_the_share_from_the_cache_is_told_with_and_without_what_the_proxy_added(admin):
+    data = await admin.read("/usage?by=team&hours=48")
+    for figures in (data["total"], *data["groups"]):
+        added, read = figures["tokens_read_placed"], figures["tokens_read"]
+        assert 0 < added < read
+        with_added, without = figures["cached_share_placed"], figures["cached_share_as_sent"]
+        share = (with_added * added + without * (read - added)) / read
+        assert share == pytest.approx(figures["cached_share"], abs=2e-4)
+
+
 async def test_each_request_is_of_exactly_one_kind(admin):
     data = await admin.read("/traffic?hours=48")
     kinds = ("ok", "refused", "upstream-errors", "failed", "client-left")

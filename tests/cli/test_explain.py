@@ -80,6 +80,17 @@ def test_settings_missing_in_the_file_are_defaults_also_in_an_upstream_and_a_tea
     assert set(unset.values()) == {"default"}
 
 
+@pytest.mark.parametrize(
+    ("policy", "added"),
+    [("default", "cache-marks, cache-key"), ("lossless", "cache-marks, cache-key"), ("off", "nothing")],
+)
+def test_what_is_added_to_a_request_for_the_cache_has_its_line(explain, policy, added):
+    _, rows = explain("--policy", policy, text="upstreams: [{name: a, base_url: 'https://api.openai.com/v1'}]\n")
+    value, origin = rows[f"added to requests under {policy}, if the client sets none"]
+    assert value == added
+    assert origin == "all other bytes are the client's, but for shortened messages"
+
+
 def test_what_a_policy_says_of_steps_and_tools_has_its_line(explain):
     text = "policies:\n  mine:\n    steps: {clear_results: {over: 9}}\n    tools:\n      git: {dedup: true}\n"
     _, rows = explain("--policy", "mine", "--changed", text=text)

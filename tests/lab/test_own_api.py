@@ -71,6 +71,17 @@ def test_only_a_client_of_messages_is_billed_by_its_marks(name, marked):
     assert ReplayCase(case.history, UpstreamModel(habit=BREAKPOINTS)).habit is BREAKPOINTS
 
 
+def test_the_end_of_the_shortened_part_is_marked_as_in_the_running_proxy():
+    case = ReplayCase(ReplayHistory(conversations("claude-code/session.jsonl")[0]), UpstreamModel())
+    request = case.turns[-1].request
+    first = next(number for number, message in enumerate(request.messages) if message.is_result)
+    short = request.messages[first].with_text("[short]", "clear_results")
+    view = (*request.messages[:first], short, *request.messages[first + 1 :])
+    marked = [piece for piece in case.history.render(request, view, request.tools).pieces if isinstance(piece, Marked)]
+    assert len(marked) == 2
+    assert b"[short]" in marked[0]
+
+
 def test_a_mark_finds_what_was_marked_within_twenty_blocks():
     head, blocks = b"h" * 2_000, [b"%03d" % number for number in range(60)]
     for added, cached in ((19, 2_000), (20, 0)):

@@ -105,6 +105,15 @@ def write_without_end(area, texts):
         area.write(text)
 
 
+def test_prompts_to_which_something_was_added_are_counted_apart():
+    metrics = Metrics(is_listed_team=lambda team: team == "red")
+    metrics(turn())
+    metrics(turn(placed="cache-marks", prompt_tokens=50, cached_tokens=40))
+    counted = read_samples(metrics)
+    kinds = ("read", "cached", "placed-read", "placed-cached")
+    assert [counted["prompt_tokens_total", kind, "red"] for kind in kinds] == [150, 130, 50, 40]
+
+
 def test_cached_tokens_and_cost_are_counted_by_teams_of_the_configuration():
     metrics = Metrics({"red"}.__contains__)
     unknown = {"cached_tokens": None, "paid_dollars": None, "plain_dollars": None}

@@ -12,6 +12,7 @@ from proxy.wire.refusals import BODY_MAX_BYTES, begins_as_error, classify, may_b
 from proxy.wire.token_counts import says_truncated
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
+from tests.support.refused_options import REFUSED_OPTIONS
 
 KINDS = {"tpm": "tpm-hard", "silent": None}
 STATUS = {"tpm-hard": 429}
@@ -159,6 +160,11 @@ def test_a_servers_quotation_of_the_request_is_not_its_own_message():
         "detail": [{"type": "list_type", "loc": ["body", "stop"], "msg": "Input should be a list", "input": quoted}]
     }
     assert classify(422, (), json.dumps(body).encode()) is None
+
+
+@pytest.mark.parametrize(("option", "status", "body"), REFUSED_OPTIONS)
+def test_a_server_that_refuses_what_was_added_names_it(option, status, body):
+    assert classify(status, (), json.dumps(body).encode()) == Refusal(option)
 
 
 def test_a_good_answer_is_no_refusal_whatever_it_talks_about():

@@ -91,13 +91,19 @@ function rows(told, at, { of, line, written }) {
   });
 }
 
-const HEAD = ["Requests", "Tokens in", "Forwarded", "Less", "Cached", "Rewrites", "Spent", "Without proxy", "Saved", ""];
+const HEAD = [
+  "Requests", "Tokens in", "Forwarded", "Less", "Cached", "Cached as sent", "Cached with marks or key", "Rewrites", "Spent",
+  "Without proxy", "Saved", "",
+];
+
+const shareOf = (share) => (share === null ? "–" : percent(share));
 
 function groups(told, at) {
   const head = [at.by[0].toUpperCase() + at.by.slice(1), ...HEAD.map(figure)];
   const cells = (each) => [
     exact(each.requests), many(each.tokens_raw), many(each.tokens_forwarded),
-    less(each.tokens_raw, each.tokens_forwarded), each.cached_share === null ? "–" : percent(each.cached_share),
+    less(each.tokens_raw, each.tokens_forwarded), shareOf(each.cached_share), shareOf(each.cached_share_as_sent),
+    shareOf(each.cached_share_placed),
     exact(each.blocks), each.priced ? cents(each.cost) : "–", each.priced ? cents(each.plain) : "–",
     each.priced ? cents(each.saved) : "–", each.plain ? percent(each.saved / each.plain) : "–",
   ].map(figure);

@@ -199,14 +199,21 @@ class ReplayHistory:
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None) -> "Forwarded":
         if self.conversation.own is None:
             return Forwarded(split_chat(view, tools), tuple(view))
-        return self.read(self.format.render(request, view, tools))
+        return self.read(self._mark_fold(self.format.render(request, view, tools), request, view))
 
     def ask(self, request: Request, put: Try, max_tokens: int) -> Sequence[bytes]:
         """Return a question for a summary, in pieces."""
         if self.conversation.own is None:
             return split_chat(put.messages, put.tools)
         bounds = dict.fromkeys(self.format.find_bounds(request.source), max_tokens)
-        return self.read(self.format.render_question(request, put, bounds)).pieces
+        body = self.format.render_question(request, put, bounds)
+        if put.aligned:
+            body = self._mark_fold(body, request, put.messages)
+        return self.read(body).pieces
+
+    def _mark_fold(self, body: bytes, request: Request, view: Sequence[Message]) -> bytes:
+        """Mark the end of the shortened part of *body*, as the running proxy does."""
+        return self.format.place_marks(body, request, self.format.find_fold_ends(request, view, 0), always=False)
 
     def read(self, body: bytes) -> "Forwarded":
         """Read a request of the agent's own API."""
