@@ -27,6 +27,7 @@ LAYERS = (
     {"shorten"},
     {"designs"},
     {"shorten.block"},
+    {"shorten.back_off"},
     {"shorten.marked_history"},
     {"shorten.state"},
     {"shorten.attempts"},

@@ -30,6 +30,7 @@ calls         changes of the calls inside a message, and of the tools that a req
 grouping      calls and their results, groups and turns: where a history may be cut, and the repair of flaws
 pins          passages that must survive verbatim
 observations  output of an environment in the role of a user, `/compact`, and questions about the conversation itself
+fetches       results that bring again what an earlier one had brought
 rereads       second reads that a harness refuses: the text comes again once it was shortened
 columns       values computed message by message, continued from one request to the next
 request       a request: its head and body, with their bytes

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from proxy.history.fetches import Result, find_results
 from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message
 from proxy.history.rereads import FileResult, find_file_uses
@@ -170,6 +171,11 @@ class Columns:
         """The file that each result is about, and the earlier result that it says is in the context."""
         return self._extend("file uses", len(messages), partial(find_file_uses, messages, self.callers(messages)))
 
+    def results(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """What each result brings, and the earlier result that it brings again."""
+        compute = partial(find_results, messages, self.callers(messages), self.file_uses(messages))
+        return self._extend("results", len(messages), compute)
+
     def documents(self, length: int, compute: Compute[V]) -> Sequence[V]:
         """Whether each message is a document in force, see `shorten/documents.py`."""
         return self._extend("documents", length, compute)
@@ -188,6 +194,10 @@ class Columns:
     def after_rereads(self, key: Hashable, length: int, compute: Compute[Message]) -> Sequence[Message]:
         """The messages after a block with their claims about earlier results corrected."""
         return self._extend(("after rereads", key), length, compute)
+
+    def after_fetches(self, key: Hashable, length: int, compute: Compute[V]) -> Sequence[V]:
+        """The messages after a block, with the fetches among them."""
+        return self._extend(("after fetches", key), length, compute)
 
     def write_messages(self, length: int, compute: Compute[V]) -> Sequence[V]:
         """Of a view: the bytes in another API than Chat Completions."""

@@ -20,7 +20,8 @@ from proxy.history.messages import Message
 from proxy.history.observations import is_aside
 from proxy.shorten import economics
 from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
-from proxy.shorten.block import Block
+from proxy.shorten.back_off import NOTHING_FETCHED, FetchedAgain
+from proxy.shorten.block import Block, Fetch
 from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, bound_saving, run
@@ -55,6 +56,15 @@ class Plan(Struct, frozen=True):
     """Numbered from 1; no block before covered them."""
     threshold_tokens: int = 0
     """0 if it has another cause than a stride."""
+    fetches: tuple[Fetch, ...] = ()
+    fetched_again: FetchedAgain = NOTHING_FETCHED
+
+    @property
+    def tokens_unshortened(self) -> int:
+        """The request as it would have been without this proxy; 0 if nobody would have made it."""
+        if self.fetched_again.is_whole_step:
+            return 0
+        return max(0, self.tokens_before - self.fetched_again.tokens)
 
 
 class NeedSummary(Struct, frozen=True):
@@ -346,6 +356,8 @@ def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
         tokens_without_block=before,
         link=stored_state.link if is_opening else b"",
         view_id=stored_state.view_id,
+        fetches=state.fetches,
+        fetched_again=state.fetched_again,
     )
 
 
@@ -365,6 +377,8 @@ def _use_block(state: ConversationState, attempt: Attempt) -> Plan:
         reports=attempt.reports,
         tokens_without_block=state.size,
         turns=_find_covered_turns(state, new_state.block.covers),
+        fetches=state.fetches,
+        fetched_again=state.fetched_again,
     )
 
 

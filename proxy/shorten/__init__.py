@@ -16,6 +16,7 @@ summary         the fold by a model: transcript, settings, check of the answer
 reasons         why a block is made, and why a history stays as it is
 rules           `Rules` (a compiled policy) and `Facts` (about a request)
 block           steps by name, `Block`, and the other values that a store keeps
+back_off        what was shortened and fetched again: it stays whole, and others of its kind come with it
 marked_history  a client's history as a policy reads it, and the messages behind a block
 state           a history with a block in place; how a draft becomes a block
 attempts        ways to bring a full view down to its target, without a model

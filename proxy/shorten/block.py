@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import starmap
 from typing import Any, Literal, Protocol, TypeVar
 
-from msgspec import Struct, convert
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict, replace
 
 from proxy.designs.one_liners import OneLiners
@@ -67,6 +67,9 @@ class StoredFormat(IntEnum):
     SUMMARY_CANDIDATE = 1
 
 
+_BACK_OFF = ("made_at", "fetches", "carry_tokens")
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     start: int
@@ -74,6 +77,15 @@ class Part:
     literal: bytes = b""
     made: str = ""
     message: Message | None = field(default=None, compare=False, repr=False)
+
+
+class Fetch(Struct, frozen=True, array_like=True):
+    """A result that brings an earlier one again, which was shortened in the view that the model had read."""
+
+    place: int
+    earlier: int
+    carried: tuple[int, ...] = ()
+    """Other shortened results that are shown again behind it."""
 
 
 class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is computed once
@@ -96,6 +108,12 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
     is_reasoning_refused: bool = False
     """By the upstream, though the model is not known to bind it."""
     nominal_tokens: int | None = None
+    made_at: int = 0
+    """The number of messages of its request: the model had read earlier views when it asked for these."""
+    fetches: tuple[Fetch, ...] = ()
+    """Those before `made_at`."""
+    carry_tokens: int = 0
+    """The size of a view up to which shortened results are shown again; see `back_off.py`."""
 
     def to_bytes(self) -> bytes:
         value = {"format": StoredFormat.BLOCK, **asdict(self)}
@@ -103,7 +121,16 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         value["always"] = list(map(step_to_json, self.always))
         if self.summary is not None:
             value["summary"] = [self.summary.covers, self.summary.text]
-        for name in ("text_style", "head", "focus", "reasoning_until", "is_reasoning_refused", "nominal_tokens"):
+        value["fetches"] = to_builtins(self.fetches)
+        for name in (
+            "text_style",
+            "head",
+            "focus",
+            "reasoning_until",
+            "is_reasoning_refused",
+            "nominal_tokens",
+            *_BACK_OFF,
+        ):
             if not value[name]:
                 del value[name]
         try:
@@ -139,6 +166,11 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         convert([*places, self.reasoning_until], list[int])
         convert([self.window, self.nominal_tokens], list[int | None])
         convert([self.text_style, self.is_reasoning_refused], list[bool])
+        convert([self.made_at, self.carry_tokens], list[int])
+        for fetch in self.fetches:
+            sources = fetch.earlier, *fetch.carried
+            if not (min(sources) >= 0 and max(sources) < fetch.place < self.made_at):
+                raise ValueError("a fetch that does not follow what it brings again")
         if min(places) < 0 or max(places) > self.covers:
             raise ValueError("a place outside of the block")
 
@@ -148,6 +180,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
         members["parts"] = tuple(starmap(_read_part, value["parts"]))
         members["always"] = tuple(starmap(step_from_json, value["always"]))
         members["pruned"] = tuple(value["pruned"])
+        members["fetches"] = convert(value.get("fetches", ()), tuple[Fetch, ...])
         if value["summary"] is not None:
             members["summary"] = Summary(*value["summary"])
         return cls(**members)

@@ -1,10 +1,10 @@
 """A client's history as a policy reads it, and the messages behind a block as they are forwarded."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from math import inf
-from operator import is_
+from operator import attrgetter, is_
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
 from proxy.history.rereads import RESTORED, correct_claims, leave_out_promise
 from proxy.recall.tool import RECALL, offer_tool
+from proxy.shorten.back_off import History, Tail, TailMessage, extend_tail
 from proxy.shorten.block import Block
 from proxy.shorten.documents import Reading, find_documents
 from proxy.shorten.economics import Calibration
@@ -43,6 +44,11 @@ class MarkedHistory(Struct, frozen=True, dict=True):  # with a dict: its columns
         if self.is_unmarked:
             return self.request.columns
         return Columns()
+
+    @property
+    def history(self) -> History:
+        body, columns = self.body, self.body_columns
+        return History(body, columns.callers(body), columns.results(body))
 
     @property
     def pinned_passages(self) -> tuple[str, ...]:
@@ -134,11 +140,15 @@ def count_all(columns: Columns, messages: Sequence[Message], estimate: Count) ->
     return columns.token_sums(messages, estimate)[-1]
 
 
-def build_tail(history: MarkedHistory, block: Block, block_view: tuple[Message, ...]) -> tuple[Message, ...]:
+def build_tail(history: MarkedHistory, block: Block, block_view: tuple[Message, ...]) -> Tail:
     tail = _apply_always_steps(history, block, block_view)
-    if not block.covers or not history.is_unmarked:
-        return tail
-    return _correct_rereads(history, block, block_view, tail)
+    if not history.is_unmarked:
+        return Tail(tail)
+    if block.covers:
+        tail = _correct_rereads(history, block, block_view, tail)
+    if all(map(is_, block_view, history.body)) and all(map(is_, tail, history.body[block.covers :])):
+        return Tail(tail)
+    return _find_fetches(history, block, block_view, tail)
 
 
 def _find_whole_starts(view: Iterable[Message]) -> set[int]:
@@ -230,3 +240,20 @@ def _correct_rereads(
 
     key = block.digest, covers, block.always, block.window, history.recalls
     return tuple(history.body_columns.after_rereads(key, len(body), correct_new)[covers:])
+
+
+def _find_fetches(
+    history: MarkedHistory, block: Block, block_view: tuple[Message, ...], tail: tuple[Message, ...]
+) -> Tail:
+    covers = block.covers
+
+    def extend(known: Sequence[TailMessage]) -> Iterator[TailMessage]:
+        yield from map(TailMessage, history.body[len(known) : covers])
+        yield from extend_tail(history.history, block, block_view, tail, known[covers:])
+
+    shown = block.made_at, block.fetches, block.carry_tokens
+    key = block.digest, covers, block.always, block.window, history.recalls, shown
+    messages = history.body_columns.after_fetches(key, len(history.body), extend)[covers:]
+    tail_fetches = filter(None, map(attrgetter("fetch"), messages))
+    covered_fetches = [fetch for fetch in block.fetches if fetch.place < covers]
+    return Tail(tuple(map(attrgetter("message"), messages)), (*covered_fetches, *tail_fetches))

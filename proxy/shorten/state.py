@@ -29,14 +29,15 @@ from proxy.history.observations import is_text_style
 from proxy.history.request import Request
 from proxy.models.names import find_binding
 from proxy.recall.tool import RECALL, offer_tool
-from proxy.shorten.block import Block, Part, close
+from proxy.shorten.back_off import FetchedAgain, account_fetches
+from proxy.shorten.block import Block, Fetch, Part, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import find_speaker, make_notes
 from proxy.shorten.marked_history import MarkedHistory, build_tail, count_all, leave_out_false_promises, mark_body
 from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth
 from proxy.shorten.reasons import BlockReason
-from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
+from proxy.shorten.rules import ENOUGH_SHARE, NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.shorten.summary import Summary
 
 
@@ -48,6 +49,8 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
     tail: tuple[Message, ...] = ()
     view: tuple[Message, ...] = ()
     columns: Columns = field(default_factory=Columns)
+    fetches: tuple[Fetch, ...] = ()
+    """What shortening made the model fetch again, from the first message on."""
 
     @classmethod
     def of(
@@ -82,7 +85,8 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
                 lasting_block = block
         if block_view is None:
             block_view = block.apply(self.body)
-        tail = build_tail(self, block, block_view)
+        whole_tail = build_tail(self, block, block_view)
+        tail = whole_tail.messages
         # Under an opening block messages were forwarded unrepaired before it was stored.
         if has_block and self.rules.repair and block.reason != "opening":
             callers = block_view[-1:]
@@ -95,7 +99,14 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         view = block_view + tail
         columns = self.request.columns.continue_view(view, len(self.body), lasting_block, len(block_view))
         return replace(
-            self, block=block, has_block=has_block, covered=block_view, tail=tail, view=view, columns=columns
+            self,
+            block=block,
+            has_block=has_block,
+            covered=block_view,
+            tail=tail,
+            view=view,
+            columns=columns,
+            fetches=whole_tail.fetches,
         )
 
     def without_block(self) -> "ConversationState":
@@ -140,6 +151,10 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
     @property
     def is_untouched(self) -> bool:
         return len(self.view) == len(self.body) and all(map(is_, self.view, self.body))
+
+    @property
+    def fetched_again(self) -> FetchedAgain:
+        return account_fetches(self.body, self.fetches, self.count)
 
     @property
     def link(self) -> bytes:
@@ -342,8 +357,18 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             text_style=self.block.text_style or is_text_style(self.body),
             reasoning_until=self._find_bound_reasoning(is_refused=is_refused),
             is_reasoning_refused=is_refused,
+            made_at=len(self.body),
+            fetches=self.fetches,
+            carry_tokens=self._carry_tokens(),
         )
         return self.with_block(block, has_block=True)
+
+    def _carry_tokens(self) -> int:
+        """Up to here results are carried: below the limit, or they would bring the next fold nearer."""
+        limits = self.rules.limits(self.facts)
+        if not limits:
+            return 0
+        return int(limits[0][0] * ENOUGH_SHARE)
 
     def _close_draft(self, draft: Draft) -> tuple[tuple[Message, ...], int]:
         # The longest block of a history is found, so this one covers all that the one before it does, and also what

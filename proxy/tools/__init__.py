@@ -25,4 +25,5 @@ program_table     all three
 requests          statements of SQL and requests of HTTP: whether they only look
 effects           whether a call acts on the world, only reads, or explains its exit code
 file_uses         the files that a call reads or changes
+read_range        the file, and the lines of it, that a call reads if it does nothing else
 """

@@ -60,6 +60,8 @@ SHAPES = {
         "promises about one file",
         "promises about many files",
     ],
+    "results": ["files read twice", "one file read and changed", "reads of one file"],
+    "after_fetches": ["files read twice"],
     "documents": ["documents", "reads of one document", "names that the user gives"],
     "pinned_passages": ["messages with pins"],
     "compact_requests": ["words about compaction"],

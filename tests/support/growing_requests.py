@@ -177,6 +177,16 @@ SHAPES = {
         n, lambda k: call("Read", path="/a", offset=3 * k, limit=1, out=f"{k} {LINE}")
     ),
     "reads of many files": lambda n: _each(n, lambda k: call("Read", path=f"/{k}.py", out=f"{k} {LINE}")),
+    "files read twice": lambda n: _each(
+        n,
+        lambda k: call("Read", path=f"/{k}.py", out=f"{k} {BULK}"),
+        lambda k: call("Bash", command=f"cat /{k}.py", out=f"{k} {BULK}"),
+    ),
+    "one file read and changed": lambda n: _each(
+        n,
+        lambda k: call("Read", path="/a.py", out=f"{k} {BULK}"),
+        lambda k: call("Edit", path="/a.py", old_string=f"x{k}", new_string=f"x{k + 1}", out="ok"),
+    ),
     "changes of one file": lambda n: _each(
         n, lambda k: call("Edit", path="/a.py", old_string=f"x{k}", new_string=f"x{k + 1}", out="ok")
     ),

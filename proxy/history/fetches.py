@@ -1,0 +1,129 @@
+"""Results that bring again what an earlier result of the same history had brought.
+
+    Read(a.py)                  -> r1
+    Bash(sed -n '1,80p' a.py)   -> r2    brings r1 again: the same file, and lines that r1 holds
+    Edit(a.py)
+    Read(a.py)                  -> r3    brings nothing again: the file was changed
+    Grep(retry)                 -> r4
+    Grep(retry)                 -> r5    brings r4 again, if both texts are the same
+
+The next lines of a file bring nothing again, and neither does a command whose output has changed.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import chain
+from operator import attrgetter
+
+from msgspec import Struct
+
+from proxy.history.messages import Message, remove_reminders
+from proxy.history.rereads import FileResult
+from proxy.tools.file_uses import list_changed_paths
+from proxy.tools.read_range import Lines, find_read_range
+from proxy.tools.tool_call import ToolCall
+
+REPEATED_MIN_BYTES = 500
+"""A shorter result is never shortened, so nobody has to fetch it again."""
+COMPARED_READS_MAX = 32
+"""A file may be read a thousand times, a part at a time."""
+
+
+class Result(Struct, frozen=True):
+    """What a message brings, and which earlier result brought it before."""
+
+    changed_paths: tuple[str, ...] = ()
+    text: bytes = b""
+    """A digest of the call and of the text of its result; empty for messages that are no result, and short ones."""
+    path: str = ""
+    """Of a file that was only read."""
+    changes_before: int = 0
+    """How often that file had been changed."""
+    file: str = ""
+    """Path and number of changes: the file as it was."""
+    lines: Lines = None
+    earlier: int = -1
+    """The place of the newest earlier result that it brings again; -1 if there is none."""
+    same_file: int = -1
+    """The newest earlier one of the same file, whichever lines it holds."""
+
+    def is_current(self, changes: Mapping[str, int]) -> bool:
+        return self.changes_before == changes.get(self.path, 0)
+
+
+NO_RESULT = Result()
+
+
+def find_results(
+    messages: Sequence[Message],
+    callers: Sequence[ToolCall | None],
+    uses: Sequence[FileResult | None],
+    known: Sequence[Result],
+) -> Iterator[Result]:
+    results = [*known]
+    newest_texts = dict(zip(map(attrgetter("text"), known), range(len(known)), strict=True))
+    newest_files = dict(zip(map(attrgetter("file"), known), range(len(known)), strict=True))
+    for place in range(len(known), len(messages)):
+        message, call, use, result = messages[place], callers[place], uses[place], NO_RESULT
+        if call is not None:
+            is_pointer = use is not None and use.act == "point"
+            is_long = message.is_result and len(message.content) >= REPEATED_MIN_BYTES
+            if not message.reports_error and (is_pointer or is_long):
+                result = _read_result(message, call, results, newest_texts, newest_files)
+                newest_texts[result.text] = newest_files[result.file] = place
+            else:
+                changed_paths = list_changed_paths(call)
+                if changed_paths:
+                    result = Result(tuple(changed_paths))
+        results.append(result)
+        yield result
+
+
+def _read_result(
+    message: Message,
+    call: ToolCall,
+    results: Sequence[Result],
+    newest_texts: Mapping[bytes, int],
+    newest_files: Mapping[str, int],
+) -> Result:
+    changed_paths, text = tuple(list_changed_paths(call)), _digest(message, call)
+    earlier = newest_texts.get(text, -1)
+    read_range = find_read_range(call)
+    if read_range is None:
+        return Result(changed_paths, text, earlier=earlier)
+    path, lines = read_range.path, read_range.lines
+    changes_before = sum(map(path.__eq__, chain.from_iterable(map(attrgetter("changed_paths"), results))))
+    file = f"{changes_before} {path}"
+    same_file = newest_files.get(file, -1)
+    earlier = max(earlier, _find_overlapping(results, lines, same_file))
+    return Result(changed_paths, text, path, changes_before, file, lines, earlier, same_file)
+
+
+def _digest(message: Message, call: ToolCall) -> bytes:
+    arguments = call.arguments
+    if call.value is not None:
+        arguments = json.dumps(call.value, sort_keys=True)
+    digest = blake2b(digest_size=12)
+    for text in (call.name, arguments, remove_reminders(message.text).strip()):
+        digest.update(text.encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    return digest.digest()
+
+
+def _find_overlapping(results: Sequence[Result], lines: Lines, place: int) -> int:
+    for _ in range(COMPARED_READS_MAX):
+        if place < 0 or _holds(lines, results[place].lines) or _holds(results[place].lines, lines):
+            return place
+        place = results[place].same_file
+    return -1
+
+
+def _holds(lines: Lines, inner_lines: Lines) -> bool:
+    if lines is None:
+        return True
+    if inner_lines is None:
+        return False
+    first, last = lines
+    inner_first, inner_last = inner_lines
+    return first <= inner_first and (last == 0 or 0 < inner_last <= last)

@@ -1,0 +1,210 @@
+"""Backing off: what an agent fetches again stays whole, and others of its kind come with it.
+
+    view under a block   [r1 r2 r3 r4 shortened] r5 r6 | calls made by a model that reads this
+    fetch 1, 2           Read(r2) -> r2                   in use: the next fold leaves it whole
+    fetch 3              Read(r4) -> r4 + r3, r1          the nearest of its kind behind it: no step for each of them
+
+1. A *fetch* is a result that brings an earlier one again (`history/fetches.py`) which was shortened when the model
+   asked for it. The view that the model had read follows from the block; a new block keeps the fetches before it.
+2. From the third fetch under a block on, results that the block shortens are *carried* behind the fetched one, in the
+   same message. Nothing before it changes, so the upstream's cache stays valid.
+3. A fold leaves whole what is in use: the newest copy of everything that was fetched, and what it carries. It leaves
+   as many of the newest messages whole as fetches reached back, and comes later: at twice the size of all that.
+
+Everything follows from the history and its block, without a clock, prices or counts of an upstream: any worker forwards
+the same bytes.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
+
+from msgspec import Struct
+
+from proxy.history.fetches import Result
+from proxy.history.messages import Message, find_last_assistant
+from proxy.history.rereads import RESTORED
+from proxy.shorten.block import Block, Fetch
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count
+from proxy.shorten.placeholder import name_result
+from proxy.tools.tool_call import ToolCall
+
+CARRIED = "carry_results"
+FETCHES_BEFORE_CARRYING = 2
+CARRIED_MAX = 3
+"""Carried results cost a write to the cache whether the model needs them or not: a few at a time."""
+OPENING = (
+    "[From the context proxy, no part of the result above: earlier results of the conversation, shown whole again.]"
+)
+CLOSING = "[End of the earlier results.]"
+
+
+class TailMessage(Struct, frozen=True):
+    message: Message
+    fetch: Fetch | None = None
+
+
+class Tail(Struct, frozen=True):
+    """The messages after a block as they are forwarded."""
+
+    messages: tuple[Message, ...]
+    fetches: tuple[Fetch, ...] = ()
+    """Also those among the messages that the block covers."""
+
+
+class History(Struct, frozen=True):
+    """A history, with the columns that are asked about fetches."""
+
+    body: Sequence[Message]
+    callers: Sequence[ToolCall | None]
+    results: Sequence[Result]
+
+    def count_changes(self, stop: int) -> Counter[str]:
+        """How often each file was changed before *stop*."""
+        return Counter(chain.from_iterable(map(attrgetter("changed_paths"), self.results[:stop])))
+
+
+def is_whole(message: Message) -> bool:
+    return message.made in ("", RESTORED, CARRIED)
+
+
+def extend_tail(
+    history: History, block: Block, block_view: Sequence[Message], tail: Sequence[Message], known: Sequence[TailMessage]
+) -> Iterator[TailMessage]:
+    """Find the fetches among the messages after a block, and write behind them what they carry.
+
+    *known*: those of an earlier request, of which the tail is a continuation.
+    """
+    stored_fetches = {fetch.place: fetch for fetch in block.fetches}
+    new_messages = tail[len(known) :]
+    if not stored_fetches and all(history.results[message.start].earlier < 0 for message in new_messages):
+        yield from map(TailMessage, new_messages)
+        return
+    earlier_messages = [*block_view, *(known_message.message for known_message in known)]
+    fetches = [fetch for fetch in block.fetches if fetch.place < block.covers]
+    fetches += [known_message.fetch for known_message in known if known_message.fetch is not None]
+    reading = _Reading(history, block, earlier_messages, fetches)
+    for message in new_messages:
+        fetch = stored_fetches.get(message.start)
+        if message.start >= block.made_at:
+            fetch = reading.find_fetch(message)
+        new_message = message
+        if fetch is not None and fetch.carried:
+            new_message = show_behind(message, history, fetch.carried)
+        reading.add(new_message, fetch)
+        yield TailMessage(new_message, fetch)
+
+
+class _Reading:
+    """What a model can read of the results so far, while a tail is gone through once."""
+
+    def __init__(self, history: History, block: Block, messages: Sequence[Message], fetches: Sequence[Fetch]) -> None:
+        self._history, self._block = history, block
+        self._standing = set[int]()
+        self._size_bytes = self._fetches_under_block = 0
+        for message in messages:
+            self.add(message, None)
+        for fetch in fetches:
+            self._add_fetch(fetch)
+
+    def add(self, message: Message, fetch: Fetch | None) -> None:
+        self._size_bytes += len(message.raw)
+        if is_whole(message):
+            self._standing.update(range(message.start, message.stop))
+        if fetch is not None:
+            self._add_fetch(fetch)
+
+    def _add_fetch(self, fetch: Fetch) -> None:
+        self._standing.update((fetch.earlier, *fetch.carried))
+        self._fetches_under_block += fetch.place >= self._block.made_at
+
+    def find_fetch(self, message: Message) -> Fetch | None:
+        earlier = self._history.results[message.start].earlier
+        if earlier < 0 or earlier in self._standing:
+            return None
+        fetch = Fetch(message.start, earlier)
+        if self._fetches_under_block < FETCHES_BEFORE_CARRYING or message.attached:
+            return fetch
+        return Fetch(message.start, earlier, self._choose_carried(fetch, len(message.raw)))
+
+    def _choose_carried(self, fetch: Fetch, fetched_bytes: int) -> tuple[int, ...]:
+        """The nearest results of the same kind that the model cannot read any more and that still hold."""
+        room = self._block.carry_tokens * BYTES_PER_TOKEN - self._size_bytes - fetched_bytes
+        candidates = self._list_shortened(fetch)
+        candidates.sort(key=lambda place: abs(place - fetch.earlier))
+        carried = []
+        for place in candidates[:CARRIED_MAX]:
+            room -= len(self._history.body[place].raw)
+            if room < 0:
+                break
+            carried.append(place)
+        return tuple(carried)
+
+    def _list_shortened(self, fetch: Fetch) -> list[int]:
+        body, results, callers = self._history.body, self._history.results, self._history.callers
+        changes = self._history.count_changes(fetch.place)
+        fetched_result, fetched_call = results[fetch.earlier], callers[fetch.earlier]
+        newer_texts, newer_files = {results[fetch.place].text}, {results[fetch.place].file}
+        places = []
+        for place in reversed(range(self._block.covers)):
+            result, call = results[place], callers[place]
+            if not result.text or call is None or fetched_call is None or body[place].attached:
+                continue
+            is_same_kind = bool(result.file) and bool(fetched_result.file)
+            if not result.file and not fetched_result.file:
+                is_same_kind = call.name == fetched_call.name
+            is_repeated = result.text in newer_texts or (result.file != "" and result.file in newer_files)
+            newer_texts.add(result.text)
+            newer_files.add(result.file)
+            if is_same_kind and not is_repeated and place not in self._standing and result.is_current(changes):
+                places.append(place)
+        return places
+
+
+def show_behind(message: Message, history: History, places: Iterable[int]) -> Message:
+    shown_again = [f"{name_result(history.callers[place])}:\n{history.body[place].text}" for place in places]
+    return message.with_text("\n\n".join([message.text, OPENING, *shown_again, CLOSING]), CARRIED)
+
+
+def find_in_use(fetches: Sequence[Fetch], history: History) -> list[int]:
+    """The places of the newest copies of all that was fetched and has not changed since, the newest first."""
+    changes = history.count_changes(len(history.results))
+    superseded = {fetch.earlier for fetch in fetches}
+    return [
+        fetch.place
+        for fetch in reversed(fetches)
+        if fetch.place not in superseded and history.results[fetch.place].is_current(changes)
+    ]
+
+
+class FetchedAgain(Struct, frozen=True):
+    """What the history would not hold if nothing had been shortened."""
+
+    results: int = 0
+    """Among those that the model has not answered yet."""
+    tokens: int = 0
+    """Of all fetched results since the conversation began, and of the calls that asked for nothing else."""
+    is_whole_step: bool = False
+    """The request brings nothing else: without shortening it would not have been made."""
+
+
+NOTHING_FETCHED = FetchedAgain()
+
+
+def account_fetches(body: Sequence[Message], fetches: Sequence[Fetch], count: Count) -> FetchedAgain:
+    if not fetches:
+        return NOTHING_FETCHED
+    fetched_places = {fetch.place for fetch in fetches}
+    tokens, last_answer = 0, find_last_assistant(body) or 0
+    for place in fetched_places:
+        tokens += count(body[place].raw)
+        asking = find_last_assistant(body, place)
+        if asking is not None and fetched_places.issuperset(range(asking + 1, place + 1)):
+            # Its other results may follow: the call is counted with the last of those that belong together.
+            is_last = place + 1 == len(body) or not body[place + 1].is_result
+            if is_last:
+                tokens += count(body[asking].raw)
+    new_places = range(last_answer + 1, len(body))
+    results = len(fetched_places.intersection(new_places))
+    return FetchedAgain(results, tokens, is_whole_step=results > 0 and results == len(new_places))

@@ -1,0 +1,77 @@
+"""Which results bring again what an earlier result had brought."""
+
+import pytest
+
+from tests.support.messages import call, request, user
+
+TEXT = "\n".join(f"line {number} of the file" for number in range(100))
+OTHER = "\n".join(f"line {number} of another file" for number in range(100))
+CHANGED = TEXT.replace("line 7 ", "line seven ")
+PATCH = "apply_patch <<'X'\n*** Begin Patch\n*** Update File: a.py\n@@\n-line 7\n+line seven\n*** End Patch\nX"
+
+
+def find_earlier(*pieces):
+    """The place of the earlier result, for the last message."""
+    parsed_request = request(user("Go."), *pieces)
+    return parsed_request.columns.results(parsed_request.body)[-1].earlier
+
+
+def read(path="a.py", out=TEXT, **more):
+    return call("Read", file_path=path, out=out, **more)
+
+
+def bash(command, out=TEXT):
+    return call("Bash", command=command, out=out)
+
+
+FIRST_RESULT = 2
+EDIT = call("Edit", file_path="a.py", old_string="x", new_string="y", out="ok")
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        read(),
+        read(path="./a.py"),
+        bash("cat a.py"),
+        read(offset=10, limit=5),
+        bash("sed -n '5,9p' a.py"),
+        read(out="The same file, read by another hand: other bytes.\n" * 20),
+    ],
+)
+def test_a_second_read_of_a_file_brings_the_first_again(again):
+    assert find_earlier(read(), again) == FIRST_RESULT
+
+
+def test_a_file_brings_its_part_again():
+    assert find_earlier(read(offset=10, limit=50), read()) == FIRST_RESULT
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (read(path="b.py", out=OTHER), read()),
+        (read(), EDIT, read(out=CHANGED)),
+        (read(), bash(PATCH, out="Done"), read(out=CHANGED)),
+        (read(offset=1, limit=50), read(offset=51, limit=50)),
+        (bash("sed -n 1,50p a.py"), bash("sed -n 51,100p a.py")),
+        (bash("git status", out=TEXT), bash("git status", out=OTHER)),
+        (bash("make", out=TEXT), bash("make check", out=TEXT)),
+        (read(out="short"), read(out="short")),
+    ],
+)
+def test_what_is_new_brings_nothing_again(pieces):
+    assert find_earlier(*pieces) == -1
+
+
+def test_the_same_query_brings_the_same_text_again():
+    assert find_earlier(bash("rg -n retry src"), EDIT, bash("rg -n retry src")) == FIRST_RESULT
+
+
+def test_the_newest_earlier_result_is_named():
+    assert find_earlier(read(), read(), read()) == FIRST_RESULT + 2
+    assert find_earlier(read(), read(path="b.py", out=OTHER), read(offset=1, limit=9), read(offset=3, limit=2)) == 6
+
+
+def test_a_file_that_an_edit_did_not_change_is_brought_again():
+    assert find_earlier(read(), EDIT, read()) == FIRST_RESULT

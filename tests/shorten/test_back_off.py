@@ -1,0 +1,157 @@
+"""What was shortened and is fetched again is seen, carries others of its kind, and is kept by the next block."""
+
+import json
+
+import pytest
+
+from proxy.shorten.back_off import CARRIED, CARRIED_MAX, CLOSING, OPENING
+from proxy.shorten.block import Block, Fetch, Part
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.summary import SummaryRules
+from tests.support.compaction_worker import Worker
+from tests.support.messages import assistant, call, calls, history, user
+
+RULES = Rules(
+    keep=Keep(tokens=2_000, groups=1),
+    trigger_tokens=40_000,
+    min_groups=0,
+    summary=SummaryRules(enabled=False),
+)
+FILES = 16
+
+
+def text(name):
+    return f"# {name}\n" + "\n".join(f"def {name}_{number}(): return {number}" for number in range(450))
+
+
+def read(name):
+    return call("Read", file_path=f"{name}.py", out=text(name))
+
+
+class Session:
+    """A conversation that grows by one call a request; each is sent by two workers, of which one remembers nothing."""
+
+    def __init__(self, rules=RULES):
+        self.worker = Worker(rules, Facts(usable_tokens=100_000))
+        self.pieces = []
+        self.sent = None
+
+    def go_on(self, piece):
+        before, self.pieces = self.sent, [*self.pieces, piece]
+        messages = history(user("Work through the files."), *self.pieces)
+        self.sent = self.worker.send(messages)
+        other = Worker(self.worker.rules, self.worker.facts, store=self.worker.store)
+        assert other.decides(messages).left == self.sent.left
+        if before is not None and self.sent.plan.action != "created":
+            assert [message.raw for message in self.sent.plan.view][: len(before.plan.view)] == [
+                message.raw for message in before.plan.view
+            ]
+        return self.sent
+
+    @property
+    def last_text(self):
+        return self.sent.plan.view[-1].text
+
+    @property
+    def fetches(self):
+        return [(fetch.place, fetch.earlier, len(fetch.carried)) for fetch in self.sent.plan.fetches]
+
+
+@pytest.fixture
+def session():
+    """A fold has taken the first files."""
+    session = Session()
+    for number in range(FILES):
+        session.go_on(read(f"part{number}"))
+    assert "def part1_449" not in b"".join(message.raw for message in session.sent.plan.view).decode()
+    return session
+
+
+def test_a_result_that_was_shortened_and_is_fetched_again_is_counted(session):
+    session.go_on(read("part1"))
+    assert session.fetches == [(34, 4, 0)]
+    session.go_on(read("new"))
+    assert session.fetches == [(34, 4, 0)]
+    assert session.sent.plan.fetched_again.results == 0, "the request before counted it"
+
+
+def test_what_stands_in_view_is_not_fetched_again(session):
+    session.go_on(read(f"part{FILES - 1}"))
+    assert session.fetches == []
+
+
+def test_a_fetched_file_that_is_read_again_is_not_counted_again(session):
+    session.go_on(read("part1"))
+    session.go_on(read("part1"))
+    assert len(session.fetches) == 1
+
+
+def test_the_third_fetch_carries_the_nearest_files_behind_it(session):
+    for name in ("part3", "part4", "part5"):
+        session.go_on(read(name))
+    assert [carried for _, _, carried in session.fetches] == [0, 0, CARRIED_MAX]
+    assert session.last_text.startswith(text("part5"))
+    assert session.last_text.endswith(CLOSING)
+    _, _, behind = session.last_text.partition(OPENING)
+    carried = [number for number in range(FILES) if text(f"part{number}") in behind]
+    assert carried == [6, 7, 8]
+    session.go_on(assistant("Now I have them."))
+    assert [message.made for message in session.sent.plan.view].count(CARRIED) == 1
+
+
+def test_a_carried_file_is_not_carried_again_and_its_read_is_no_fetch(session):
+    for name in ("part3", "part4", "part5", "part6"):
+        session.go_on(read(name))
+    assert len(session.fetches) == 3
+
+
+def test_a_file_that_was_changed_is_not_carried(session):
+    session.go_on(call("Edit", file_path="part6.py", old_string="a", new_string="b", out="ok"))
+    for name in ("part3", "part4", "part5"):
+        session.go_on(read(name))
+    assert text("part6") not in session.last_text
+
+
+def test_no_more_is_carried_than_there_is_room_for():
+    rules = Rules(keep=Keep(tokens=2_000, groups=1), trigger_tokens=15_000, min_groups=0, summary=RULES.summary)
+    session = Session(rules)
+    for number in range(FILES):
+        session.go_on(read(f"part{number}"))
+    for name in ("part0", "part1", "part2", "part0", "part1", "part2"):
+        session.go_on(read(name))
+        assert session.sent.plan.tokens_after < 100_000
+
+
+def test_a_block_keeps_the_fetches_before_it(session):
+    for name in ("part3", "part4", "part5"):
+        session.go_on(read(name))
+    fetches = session.fetches
+    for number in range(20, 40):
+        session.go_on(read(f"part{number}"))
+        assert session.fetches[: len(fetches)] == fetches
+
+
+def test_a_stored_block_holds_its_fetches():
+    block = Block(4, (Part(0, 4),), made_at=9, fetches=(Fetch(5, 2), Fetch(8, 3, (1, 2))), carry_tokens=900)
+    assert Block.from_bytes(block.to_bytes()) == block
+
+
+@pytest.mark.parametrize("fetches", [[[2, 5]], [[9, 2]], [[5, -1]], [[5, 2, ["x"]]], [[5]], "x", [[5, 2, [7]]]])
+def test_a_damaged_fetch_makes_a_block_unreadable(fetches):
+    value = json.loads(Block(4, (Part(0, 4),), made_at=9).to_bytes())
+    assert Block.from_bytes(json.dumps({**value, "fetches": fetches}).encode()) is None
+
+
+def test_what_a_request_would_have_been_leaves_out_what_was_fetched(session):
+    before = session.sent.plan
+    session.go_on(read("part1"))
+    assert session.sent.plan.fetched_again.is_whole_step
+    assert session.sent.plan.tokens_unshortened == 0
+    session.go_on(read("new"))
+    assert session.sent.plan.tokens_unshortened == pytest.approx(before.tokens_before * 17 / 16, rel=0.01)
+
+
+def test_a_step_that_also_brings_something_new_is_no_whole_step(session):
+    session.go_on(calls(("Read", {"file_path": "part1.py"}, text("part1")), ("Read", {"file_path": "n.py"}, text("n"))))
+    assert session.sent.plan.fetched_again.results == 1
+    assert not session.sent.plan.fetched_again.is_whole_step
