@@ -35,6 +35,7 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
     tokens_before: int = 0
     tokens_after: int = 0  # of the forwarded history
     tokens_would_be: int = 0  # the same if no policy only observed
+    refetches: int = 0  # results that bring again what had been shortened
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: float = 0.0
@@ -108,11 +109,13 @@ class TurnEnded(Event, frozen=True):
     tokens_before: int
     tokens_after: int
     tokens_would_be: int
+    tokens_unshortened: int  # without this proxy; 0 if nobody would have made the request
+    refetches: int  # results that bring again what had been shortened
     prompt_tokens: int  # as the upstream counted it; 0: not reported
     cached_tokens: int | None
     output_tokens: int
     paid_dollars: float | None  # for the prompt as the upstream read it
-    plain_dollars: float | None  # for the history as the client sent it
+    plain_dollars: float | None  # without this proxy; less than 0 if it caused the request
     would_be_dollars: float | None  # if no policy only observed
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body

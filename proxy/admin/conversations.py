@@ -31,12 +31,14 @@ TURNS_LIMIT = 2_000
 # Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
 _LIST = """
 select conversation, tenant, team, user, session, key, model, upstream, tag,
-       policy || '@' || policy_version as policy, last, requests, tokens_raw, tokens_forwarded, tokens_would_be, blocks,
+       policy || '@' || policy_version as policy, last, requests, tokens_raw, tokens_unshortened, tokens_forwarded,
+       tokens_would_be, refetches, blocks,
        spent, would_save, paid, plain - paid - spent as saved,
        round(tokens_cached * 1.0 / nullif(tokens_read, 0), 4) as cached_share
 from (select conversation, tenant, team, user, session, key, model, upstream, tag, policy, policy_version,
              max(at) as last, count(*) as requests,
              sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded,
+             sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
              sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
              sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,
              sum(cached_tokens) as tokens_cached, sum(action = 'created') as blocks, sum(paid_dollars) as paid,
@@ -57,7 +59,7 @@ select conversation, tenant, team, at, link, messages, action, reason, policy ||
        upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
        plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
-       paid_dollars - would_be_dollars as would_save, user, session, key
+       paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key
 from (select * from turns where conversation = :conversation and (:team = '' or team = :team)
       order by at desc limit :limit) order by at
 """

@@ -80,7 +80,8 @@ def _read_moments(log: ActivityLog, since: float, now: float, step: float, team:
     query = """
         select cast(minute / :step as integer) as moment, name, sum(many) as many from minute_counts
         where minute >= :since and (:team = '' or team = :team)
-              and name in ('requests', 'raw', 'forwarded', 'observed', 'plain', 'paid', 'spent')
+              and name in ('requests', 'raw', 'unshortened', 'refetches', 'forwarded', 'observed', 'plain', 'paid',
+                           'spent')
         group by moment, name
     """
     for row in log.query(query, {"step": step, "since": since, "team": team}):
@@ -93,6 +94,8 @@ def _read_moments(log: ActivityLog, since: float, now: float, step: float, team:
                 "at": moment * step,
                 "requests": counts["requests"],
                 "tokens_raw": counts["raw"],
+                "tokens_unshortened": counts["unshortened"],
+                "refetches": counts["refetches"],
                 "tokens_forwarded": counts["forwarded"],
                 "tokens_would_be": counts["forwarded"] - counts["observed"],
                 "saved": _saved_dollars(counts),
@@ -108,6 +111,8 @@ def _summarize(counts: Counter[str]) -> Json:
         "failed": counts["failed"] + counts["broke"],
         "left": counts["left"],
         "tokens_raw": counts["raw"],
+        "tokens_unshortened": counts["unshortened"],  # without the proxy: less what shortening made agents fetch again
+        "refetches": counts["refetches"],
         "tokens_forwarded": counts["forwarded"],
         "tokens_would_be": counts["forwarded"] - counts["observed"],  # if no policy only observed
         "tokens_read": counts["prompt"],  # as the upstreams counted them
@@ -143,6 +148,7 @@ GROUPS_LISTED_MAX = 200
 """A list shows this many groups: there may be as many sessions as turns."""
 _TURNS = """
 select cast(at / :step as integer) as moment, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
+       sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
        sum(tokens_after) as tokens_forwarded, sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
        sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,
        sum(coalesce(cached_tokens, 0)) as tokens_cached, sum(output_tokens) as tokens_written,
@@ -162,8 +168,8 @@ select moment, name, sum(dollars) as spent from (
 where name is not null group by moment, name
 """
 _FIGURES = (
-    "requests", "tokens_raw", "tokens_forwarded", "tokens_would_be", "tokens_read", "tokens_cached", "tokens_written",
-    "tokens_read_placed", "tokens_cached_placed",
+    "requests", "tokens_raw", "tokens_unshortened", "tokens_forwarded", "tokens_would_be", "tokens_read",
+    "tokens_cached", "tokens_written", "tokens_read_placed", "tokens_cached_placed", "refetches",
     "priced", "paid", "plain", "blocks", "spent",
 )  # fmt: skip
 

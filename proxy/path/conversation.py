@@ -112,6 +112,20 @@ class Decision(Struct, frozen=True):
         return self.tokens_would_be
 
     @property
+    def tokens_unshortened(self) -> int:
+        """As the request would have been without this proxy."""
+        if self.plan is None or self.outcome == "observed":
+            return self.tokens_before
+        return self.plan.tokens_unshortened
+
+    @property
+    def refetches(self) -> int:
+        """The results of this request that bring again what had been shortened."""
+        if self.plan is None or self.outcome == "observed":
+            return 0
+        return self.plan.fetched_again.results
+
+    @property
     def tokens_would_be(self) -> int:
         if self.plan is None:
             return 0

@@ -492,6 +492,8 @@ def render_decision(decision: Decision | None, request_id: str, placed: Sequence
         ]
         if decision.outcome == "observed":
             pairs.append(("x-compaction-tokens-would-be", str(decision.tokens_would_be)))
+        if decision.refetches:
+            pairs.append(("x-compaction-refetches", str(decision.refetches)))
     if decision.reason:
         pairs.append(("x-compaction-reason", decision.reason))
     if placed:

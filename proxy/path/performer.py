@@ -358,6 +358,8 @@ class ActionPerformer:
                 tokens_before=decision.tokens_before,
                 tokens_after=decision.tokens_after,
                 tokens_would_be=decision.tokens_would_be,
+                tokens_unshortened=decision.tokens_unshortened,
+                refetches=decision.refetches,
                 prompt_tokens=turn.usage.prompt,
                 cached_tokens=turn.usage.cached,
                 output_tokens=turn.usage.written,
@@ -390,4 +392,4 @@ def note_decision(decision: Decision | None, record: RequestFinished) -> None:
     record.reason = decision.reason or None
     if decision.plan is not None:
         record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
-        record.tokens_would_be = decision.tokens_would_be
+        record.tokens_would_be, record.refetches = decision.tokens_would_be, decision.refetches

@@ -58,7 +58,15 @@ from proxy.shorten.block import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.shorten.economics import LEARNED_SECONDS, Usage, Window, encode_window, is_plausible, price_prompt
+from proxy.shorten.economics import (
+    LEARNED_SECONDS,
+    Usage,
+    Window,
+    encode_window,
+    is_plausible,
+    price_answer,
+    price_prompt,
+)
 from proxy.shorten.marked_history import count_all
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
 
@@ -394,10 +402,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
             conversation.window, usage.prompt, usage.cached
         )
         if decision.tokens_after != decision.tokens_before:
-            cached_tokens = 0
-            if usage.cached or plan.action == "created":
-                cached_tokens = _count_cached_unchanged(conversation, plan, now)
-            dollars_unchanged = price_prompt(conversation.window, plan.tokens_before, cached_tokens)
+            dollars_unchanged = _price_unchanged(conversation, plan, usage, now)
         if decision.tokens_after != decision.tokens_would_be:
             dollars_would_be = _price_observed(conversation, plan, usage, now)
     return TurnReport(
@@ -410,6 +415,23 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         dollars_unchanged=dollars_unchanged,
         dollars_would_be=dollars_would_be,
     )
+
+
+def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
+    """What the request would have cost without this proxy.
+
+    A request that shortening has caused would not have been made, and its answer not been written. One that would not
+    have fit would have been refused: it saves nothing.
+    """
+    window, fetched_tokens = conversation.window, plan.fetched_again.tokens
+    if plan.fetched_again.is_whole_step:
+        return price_answer(window, plan.tokens_after, -usage.written)
+    if window.tokens is not None and plan.tokens_unshortened > window.tokens:
+        return price_prompt(window, usage.prompt, usage.cached or 0)
+    cached_tokens = 0
+    if usage.cached or plan.action == "created":
+        cached_tokens = _count_cached_unchanged(conversation, plan, now) - fetched_tokens
+    return price_prompt(window, plan.tokens_unshortened, cached_tokens)
 
 
 def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:

@@ -200,6 +200,14 @@ def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
     return (warm * prices.cached + (tokens - warm) * prices.fresh) / 1_000_000
 
 
+def price_answer(window: Window, prompt_tokens: int, tokens: int) -> float | None:
+    """None if the prices are not known."""
+    prices = window.prices_at(prompt_tokens)
+    if prices is None:
+        return None
+    return tokens * (prices.output or 0.0) / 1_000_000
+
+
 class Calibration(Struct, frozen=True):
     ratio: float = 1.0
     observations: int = 0

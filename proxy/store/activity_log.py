@@ -45,6 +45,7 @@ create table if not exists turns (
     messages integer not null, tokens_before integer not null, tokens_after integer not null,
     prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
     paid_dollars real, plain_dollars real, tokens_would_be integer, would_be_dollars real,
+    tokens_unshortened integer not null, refetches integer not null,
     user text not null default '', session text not null default '', placed text not null default '');
 create index if not exists turns_by_conversation on turns (conversation, at);
 create index if not exists turns_by_time on turns (at);
@@ -52,7 +53,8 @@ create table if not exists requests (
     id integer primary key, at real not null, request_id text not null, method text not null, route text not null,
     status integer not null, outcome text not null, team text not null, upstream text, model text not null,
     conversation text not null, reason text, compaction text, tokens_before integer not null,
-    tokens_after integer not null, tokens_would_be integer not null, bytes_in integer not null,
+    tokens_after integer not null, tokens_would_be integer not null, refetches integer not null,
+    bytes_in integer not null,
     bytes_out integer not null, seconds real not null, first_byte_seconds real, overhead_seconds real);
 create index if not exists requests_by_time on requests (at);
 create index if not exists requests_by_request_id on requests (request_id);

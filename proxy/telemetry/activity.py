@@ -73,6 +73,7 @@ def _count_request(event: events.RequestFinished) -> dict[str, int]:
 
 def _count_turn(turn: events.TurnEnded) -> dict[str, int]:
     counts = {"turns": 1, "raw": turn.tokens_before, "forwarded": turn.tokens_after}
+    counts |= {"unshortened": turn.tokens_unshortened, "refetches": turn.refetches}
     counts["observed"] = turn.tokens_after - turn.tokens_would_be
     counts["blocks"] = int(turn.action == "created")
     if turn.cached_tokens is not None:

@@ -89,6 +89,8 @@ def _request(event: events.RequestFinished) -> Line:
         fields["compaction"] = event.compaction
     if event.tokens_before:
         fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
+    if event.refetches:
+        fields["refetches"] = event.refetches
     if event.tokens_would_be != event.tokens_after:
         fields["tokens_would_be"] = event.tokens_would_be
     if event.outcome in FAILED_OUTCOMES:

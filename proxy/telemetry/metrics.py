@@ -150,6 +150,9 @@ class Metrics(Collector):
             "model_prompt_dollars_total", "Prompts by model, at list prices.", ("model", "kind")
         )
         self.dollars = Series("prompt_dollars_total", "Prompts, at list prices.", ("team", "kind"))
+        self.refetches = Series(
+            "refetches_total", "Results that bring again what had been shortened.", ("team", "policy", "model")
+        )
         self.overhead = Series("overhead_seconds", "Time in the proxy before a byte.", ("route",), _SHORT_SECONDS)
         self.first_byte = Series("time_to_first_byte_seconds", "Arrival to first byte.", ("route",), _LONG_SECONDS)
         self.duration = Series("request_seconds", "Arrival to last byte.", ("route",), _LONG_SECONDS)
@@ -249,6 +252,8 @@ class Metrics(Collector):
         # A gateway may send any name of a team; only those of the configuration become a label.
         team = event.team if self._is_listed_team(event.team) else ""
         model = self._label_model(event.model)
+        if event.action in ("applied", "created"):
+            self.refetches.add(team, event.policy, model, by=event.refetches)
         if event.cached_tokens is not None:
             for prompts, label in ((self.prompts, team), (self.model_prompts, model)):
                 prompts.add(label, "read", by=event.prompt_tokens)

@@ -101,6 +101,7 @@ def _write(log, dice, number):
             tokens_before=raw,
             tokens_after=sent,
             tokens_would_be=sent,
+            tokens_unshortened=raw,
             prompt_tokens=sent,
             cached_tokens=int(sent * (0.3 if created else 0.93)),
             output_tokens=int(100 + 900 * dice.random()),

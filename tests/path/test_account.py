@@ -9,6 +9,7 @@ from proxy.path.conversation import Context, Conversation
 from proxy.path.planning import USELESS_BLOCKS_MAX
 from proxy.path.remedies import plan_untouched
 from proxy.path.remember import account, is_silently_cut
+from proxy.shorten.back_off import FetchedAgain
 from proxy.shorten.block import Block, LastRequest, Memory
 from proxy.shorten.economics import NOT_REPORTED, Calibration, PriceCliff, TokenPrices, Usage, Window
 from proxy.shorten.rules import Anchor, Rules
@@ -74,6 +75,24 @@ def test_as_it_came_all_but_the_new_messages_would_have_been_cached(plan, usage,
     report, _, _ = account_for(plan, usage, last)
     assert report.dollars_paid == report.dollars_would_be == price(usage.prompt, usage.cached)
     assert report.dollars_unchanged == price(BEFORE, cached)
+
+
+def test_a_request_that_only_fetches_again_would_not_have_been_made():
+    plan = replace(SHORTER, fetched_again=FetchedAgain(results=1, tokens=700, is_whole_step=True))
+    report, _, _ = account_for(plan, Usage(1_000, 600, written=50), LATER)
+    assert report.dollars_paid == price(1_000, 600)
+    assert report.dollars_unchanged == pytest.approx(-50 * PRICES.output / 1_000_000)
+
+
+def test_what_was_fetched_again_would_not_have_been_in_the_history():
+    plan = replace(SHORTER, fetched_again=FetchedAgain(tokens=700))
+    report, _, _ = account_for(plan, Usage(1_000, 600), LATER)
+    assert report.dollars_unchanged == price(BEFORE - 700, BEFORE - NEWEST - 700)
+
+
+def test_a_request_that_would_have_been_refused_saves_nothing():
+    report, _, _ = account_for(replace(SHORTER, tokens_before=WINDOW.total + 1), Usage(1_000, 600), LATER)
+    assert report.dollars_unchanged == report.dollars_paid
 
 
 @pytest.mark.parametrize(("cached", "last", "would_be"), [(600, LATER, 1_000 - NEWEST), (0, LATER, 0), (600, COLD, 0)])

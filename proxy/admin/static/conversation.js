@@ -74,7 +74,7 @@ function page(told, at, { path, choose, note, session, message }) {
 function facts(told) {
   const sum = (of) => told.turns.reduce((total, each) => total + (of(each) ?? 0), 0);
   const raw = sum((each) => each.tokens_raw), sent = sum((each) => each.tokens_forwarded);
-  const would = sum((each) => each.tokens_would_be);
+  const would = sum((each) => each.tokens_would_be), refetches = sum((each) => each.refetches);
   const priced = told.turns.some((each) => each.saved !== null);
   const fact = (words, bold, ...rest) => h("span", null, words, h("b", null, bold), rest);
   return h("p", { class: "facts" },
@@ -84,7 +84,9 @@ function facts(told) {
     told.key ? fact("key ", told.key) : null,
     fact("model ", told.model),
     fact("", exact(told.turns.length), told.turns.length === 1 ? " request" : " requests"),
-    fact(`${many(raw)} tokens sent, `, many(sent), ` forwarded (${less(raw, sent)} less)`),
+    fact(`${many(raw)} tokens sent, `, many(sent),
+      ` forwarded (${less(sum((each) => each.tokens_unshortened), sent)} less than without the proxy)`),
+    refetches ? fact("", counted(refetches, "result"), " fetched again") : null,
     would < sent ? fact("would be ", many(would), ` (${less(raw, would)} less)`,
       priced ? `, ${dollars(sum((each) => each.would_save))} saved` : null) : null,
     priced ? fact("", dollars(sum((each) => each.saved) - told.spent), " saved") : null,
@@ -147,13 +149,14 @@ function turn(each) {
     ["Policy", toPolicy(each.policy.split("@")[0], h("code", null, each.policy))],
     ["Tokens", `${exact(each.tokens_raw)} in, ${exact(each.tokens_forwarded)} forwarded`
       + (observes(each) ? `, would be ${exact(each.tokens_would_be)}` : "")],
+    each.refetches ? ["Fetched again", `${counted(each.refetches, "result")} that had been shortened`] : null,
     ["Upstream", each.tokens_read ? usage : "reported no usage"],
     ["Prompt", each.paid === null ? "price not known" : `${dollars(each.paid)}, saved ${dollars(each.saved)}`
       + (observes(each) ? `, would save ${dollars(each.would_save)}` : "")],
     ["When", moment(each.at)],
   ];
   return h("dl", { class: "turn asked" },
-    rows.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+    rows.filter(Boolean).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 
 function messages(told, asked, { path, note: remember, wanted }) {

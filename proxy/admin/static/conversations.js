@@ -61,7 +61,7 @@ const address = (each) => `#/conversations/${encodeURIComponent(each.conversatio
   + (each.session ? `?${new URLSearchParams({ session: each.session })}` : "");
 
 const HEAD = ["Conversation", "Team, user", "Model, policy", figure("Requests"), "Tokens: sent → forwarded", figure("Cached"),
-  figure("Rewrites"), figure("Spent"), figure("Saved"), "Last"];
+  figure("Rewrites"), figure("Fetched again"), figure("Spent"), figure("Saved"), "Last"];
 
 const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).map((each) => [
   h("a", { class: "titled", href: address(each) },
@@ -73,13 +73,14 @@ const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).
   tokens(each),
   figure(each.cached_share === null ? "–" : percent(each.cached_share)),
   figure(exact(each.blocks)),
+  figure(exact(each.refetches)),
   figure(each.paid === null ? "–" : cents(each.paid + each.spent)),
   figure(cents(each.saved)),
   h("span", { class: "when", title: moment(each.last) }, each.open ? badge("live", "live") : ago(each.last)),
 ]), "Conversations", true);
 
-function tokens({ tokens_raw: raw, tokens_forwarded: sent, tokens_would_be: would }) {
-  const told = `${less(raw, sent)} less${would < sent ? `; would be ${many(would)}, ${less(raw, would)} less` : ""}`;
+function tokens({ tokens_raw: raw, tokens_unshortened: plain, tokens_forwarded: sent, tokens_would_be: would }) {
+  const told = `${less(plain, sent)} less${would < sent ? `; would be ${many(would)}, ${less(raw, would)} less` : ""}`;
   return h("span", { class: "flow" }, h("span", null, `${many(raw)} → ${many(sent)}`, h("small", null, told)),
     meter(`${many(raw)} tokens in, ${many(sent)} forwarded: ${told}`, [["raw", 1], ["sent", raw ? sent / raw : 0]]));
 }

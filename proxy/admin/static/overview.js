@@ -46,7 +46,8 @@ const picture = (told, hours, events) => [
       (each) => (observes(each) ? each.tokens_would_be : undefined)),
       { told: "Tokens as sent and as forwarded, over time", written: many })),
   told.all.priced ? part("Money saved",
-    note("Cost of the same histories without the proxy, less what prompts and summaries did cost."),
+    note("Cost of the same work without the proxy, less what prompts and summaries did cost. Steps in which an agent ",
+      "fetched again what had been shortened count as a loss."),
     bars(rows(told, hours, (each) => [[each.saved < 0 ? "loss" : "gain", each.saved]], (each) => dollars(each.saved)),
       { height: 130, told: "Money saved, over time", written: dollars })) : null,
   events ? part("Latest warnings", warnings(events)) : null,
@@ -67,7 +68,7 @@ function tiles(day, open) {
     day.priced
       ? tile("Saved in 24 h", dollars(day.saved), money)
       : tile("Saved in 24 h", "–", "prices or usage are not known"),
-    tile("Tokens not sent", less(day.tokens_raw, day.tokens_forwarded), tokens(day),
+    tile("Tokens not sent", less(day.tokens_unshortened, day.tokens_forwarded), tokens(day),
       meter("Share that was forwarded", [["raw", 1], ["sent", sent]])),
     observes(day)
       ? tile("Not sent if nothing only observed", less(day.tokens_raw, day.tokens_would_be),
@@ -94,6 +95,7 @@ const COLUMNS = [
   ["Forwarded", (p) => many(p.tokens_forwarded)],
   ["Cached", (p) => (p.cached_share === null ? "–" : percent(p.cached_share))],
   ["Rewrites", (p) => exact(p.blocks)],
+  ["Fetched again", (p) => exact(p.refetches)],
   ["Summaries", (p) => exact(p.summaries)],
   ["Spent", (p) => (p.priced ? cents(p.paid + p.spent) : "–")],
   ["Saved", (p) => (p.priced ? cents(p.saved) : "–")],
@@ -106,6 +108,7 @@ const MEANINGS = {
   "Eligible": "as long as clear_at_least of its policy; all others pass untouched",
   Cached: "share of the forwarded tokens that the upstream read from its cache",
   Rewrites: "times a history was shortened: old results cleared, or a summary in their place",
+  "Fetched again": "results that bring again what had been shortened; the steps for them are charged to what is saved",
   Spent: "for prompts and summaries, if prices and usage are known",
   "Too long": "refused by an upstream for its size; helped: accepted when sent again, shorter",
   Breakers: "conversations that shortening did not help, so that it stopped for them",

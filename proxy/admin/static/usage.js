@@ -10,7 +10,7 @@ import { toPolicy } from "./links.js";
 const BY = ["team", "model", "policy", "key", "upstream", "tag", "user", "session"];
 const MEASURES = {
   cost: { name: "Spend", of: (each) => each.cost, line: (each) => each.plain, written: dollars,
-    told: "Spend on prompts and summaries", lined: "the same histories without the proxy" },
+    told: "Spend on prompts and summaries", lined: "the same work without the proxy" },
   saved: { name: "Savings", of: (each) => each.saved, written: dollars, told: "Saved, summaries paid" },
   tokens: { name: "Tokens", of: (each) => each.tokens_forwarded, line: (each) => each.tokens_raw, written: many,
     told: "Tokens forwarded", lined: "as clients sent them" },
@@ -92,8 +92,8 @@ function rows(told, at, { of, line, written }) {
 }
 
 const HEAD = [
-  "Requests", "Tokens in", "Forwarded", "Less", "Cached", "Cached as sent", "Cached with marks or key", "Rewrites", "Spent",
-  "Without proxy", "Saved", "",
+  "Requests", "Tokens in", "Forwarded", "Less", "Cached", "Cached as sent", "Cached with marks or key", "Rewrites",
+  "Fetched again", "Spent", "Without proxy", "Saved", "",
 ];
 
 const shareOf = (share) => (share === null ? "–" : percent(share));
@@ -102,9 +102,9 @@ function groups(told, at) {
   const head = [at.by[0].toUpperCase() + at.by.slice(1), ...HEAD.map(figure)];
   const cells = (each) => [
     exact(each.requests), many(each.tokens_raw), many(each.tokens_forwarded),
-    less(each.tokens_raw, each.tokens_forwarded), shareOf(each.cached_share), shareOf(each.cached_share_as_sent),
-    shareOf(each.cached_share_placed),
-    exact(each.blocks), each.priced ? cents(each.cost) : "–", each.priced ? cents(each.plain) : "–",
+    less(each.tokens_unshortened, each.tokens_forwarded), shareOf(each.cached_share), shareOf(each.cached_share_as_sent),
+    shareOf(each.cached_share_placed), exact(each.blocks), exact(each.refetches),
+    each.priced ? cents(each.cost) : "–", each.priced ? cents(each.plain) : "–",
     each.priced ? cents(each.saved) : "–", each.plain ? percent(each.saved / each.plain) : "–",
   ].map(figure);
   const first = ({ name }, place) => h("span", { class: "word" },
