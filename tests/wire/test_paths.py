@@ -127,11 +127,10 @@ def test_a_listed_glob_does_not_reach_past_itself():
     assert not is_inference("GET", "/files/%2e%2e%2forganization", ("/files/*",))
 
 
-@given(PATHS)
-def test_no_spelling_reaches_a_refused_path(path):
+@given(st.lists(PIECES, max_size=6))
+def test_no_spelling_reaches_a_refused_path(pieces):
     """Whatever passes as a look at the models still is one for an upstream that decodes and resolves it."""
-    normal = normalize_path(path + "/models/x")
-    below = below_v1(normal) if normal else None
+    below = below_v1(normalize_path("/v1/models/x" + "".join(pieces)) or "")
     if below is not None and is_inference("GET", below, ()):
         resolved = normpath(unquote(below))
         assert resolved == "/models" or resolved.startswith("/models/")
