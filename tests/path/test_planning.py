@@ -424,3 +424,10 @@ def test_a_block_that_frees_less_than_a_tenth_is_made_only_if_it_makes_the_reque
 def test_a_little_that_may_go_goes_only_if_it_makes_the_request_fit(words, outcome):
     lasting = [*assistant("How?"), *system("word " * words), *assistant("I see."), *user("Go on.")]
     assert done([*work(1), *lasting], DEEP) == outcome
+
+
+def test_a_fold_takes_no_more_than_it_must_although_its_notes_take_room_as_well():
+    reads = [call("Read", path=f"{step}.py", out=f"{step}\n{BIG}"[: (400, 2_000)[step % 2]]) for step in range(36)]
+    rules = replace(DEEP, when_full=(), target=0.7, keep=Keep(tokens=300, groups=2))
+    plan = Worker(rules, WINDOW).send(history(user("Mend the tests."), *reads)).plan
+    assert 0.75 * rules.find_goal(LIMIT) < plan.tokens_after <= rules.find_goal(LIMIT)
