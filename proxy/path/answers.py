@@ -10,11 +10,13 @@ from msgspec import Struct
 
 from proxy.errors import BadRequest
 from proxy.history.request import Request
+from proxy.history.splice import remove_members
 from proxy.path.conversation import Decision
 from proxy.path.planning import Plan
 from proxy.wire.api_format import AnswerFormat, RequestFormat
-from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.http_head import Headers
+from proxy.wire.formats import REQUEST_FORMATS, find_api
+from proxy.wire.http_head import ApiPath, Headers
+from proxy.wire.json_body import find_raw, find_values
 
 JSON: Headers = (("content-type", "application/json"),)
 
@@ -69,23 +71,29 @@ def report_compaction(decision: Decision, focus: str) -> str:
     return text
 
 
-def read_compact_request(body: bytes) -> tuple[Request, str]:
+def read_compact_request(body: bytes) -> tuple[Request, ApiPath, str]:
+    """Return the request, the path that it is for, and the focus, which no API knows."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
-    request = CHAT_FORMAT.parse(body)
-    if request is None or not isinstance(value, dict):
+    request, path = None, ApiPath.CHAT
+    if isinstance(value, dict):
+        path = find_api(value)
+        request = REQUEST_FORMATS[path].parse(remove_members(body, {"focus"}))
+    if request is None:
         raise BadRequest(
-            "the body needs `messages`, a list of at least one chat message: {model, messages, tools?, focus?}"
+            "the body needs `messages` (or `input` of the Responses API), a list of at least one message: "
+            "{model, messages, tools?, focus?}"
         )
     focus = value.get("focus", "")
     if not isinstance(focus, str):
         raise BadRequest("`focus` is a text: what should be remembered above all")
-    return request, focus
+    return request, path, focus
 
 
-def render_compacted(decision: Decision) -> LocalAnswer:
+def render_compacted(decision: Decision, request: Request, requests: RequestFormat) -> LocalAnswer:
+    """Return the messages, in the list of this API that holds them, and a report."""
     plan = _plan(decision)
     block = plan.block
     report: dict[str, Any] = {
@@ -97,11 +105,12 @@ def render_compacted(decision: Decision) -> LocalAnswer:
         "steps": [{"step": step.step, "messages": step.messages, "saved": step.saved} for step in plan.reports],
         "summary": block.summary.text if block is not None and block.summary is not None else None,
     }
-    messages = b", ".join(message.raw for message in plan.view)
+    rendered = requests.render(request, plan.view, plan.tools)
+    messages = find_raw(rendered, find_values(rendered), requests.LIST)
     report_json = json.dumps(report, ensure_ascii=False).encode(
         "utf-8", "replace"
     )  # a model may write half a surrogate pair
-    content = b'{"messages": [' + messages + b'], "report": ' + report_json + b"}"
+    content = b'{"%b": %b, "report": %b}' % (requests.LIST.encode(), messages, report_json)
     return LocalAnswer(JSON, content)
 
 

@@ -59,13 +59,16 @@ class Compactor:
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """Nothing is sent, and nothing is stored."""
         is_known = self._services.accepted.knows(call.caller, compute_fingerprint(call))
-        request, focus = await run_apart(estimate_work(body), partial(read_compact_request, body), is_known=is_known)
+        read = partial(read_compact_request, body)
+        request, path, focus = await run_apart(estimate_work(body), read, is_known=is_known)
         policy = choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
-        outgoing = OutgoingRequest(replace(call, path=ApiPath.CHAT), None, options)
+        outgoing = OutgoingRequest(replace(call, path=path), None, options)
         driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client)
         decision = await driver.compact(store=False)
-        return OutgoingRequest(call, decision, options, answer=render_compacted(decision))
+        return OutgoingRequest(
+            call, decision, options, answer=render_compacted(decision, request, REQUEST_FORMATS[path])
+        )
 
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         request, prefix, policy = None, None, choice.policies[0][1]

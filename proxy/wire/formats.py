@@ -1,10 +1,12 @@
 """The APIs whose requests are compacted."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.http_head import ApiPath
+from proxy.wire.json_body import as_object
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 
@@ -17,3 +19,23 @@ REQUEST_FORMATS: Mapping[str, RequestFormat] = {
     ApiPath.RESPONSES_COMPACT: RESPONSES_FORMAT,
     ApiPath.INPUT_TOKENS: RESPONSES_FORMAT,
 }
+
+PATHS: Mapping[str, ApiPath] = {
+    REQUEST_FORMATS[path].NAME: path for path in (ApiPath.CHAT, ApiPath.MESSAGES, ApiPath.RESPONSES)
+}
+"""The path for requests with a history, by `Request.wire`."""
+
+
+def find_api(body: Mapping[str, Any]) -> ApiPath:
+    """Return the path that a saved request was made for. One that two APIs take alike is of the chat API."""
+    if "input" in body and "messages" not in body:
+        return ApiPath.RESPONSES
+    if "system" in body:
+        return ApiPath.MESSAGES
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        content = as_object(message).get("content")
+        for block in content if isinstance(content, list) else ():
+            if as_object(block).get("type") in ("tool_use", "tool_result", "thinking"):
+                return ApiPath.MESSAGES
+    return ApiPath.CHAT

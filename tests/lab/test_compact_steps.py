@@ -13,6 +13,7 @@ from tests.support.commands import run_command
 from tests.support.completions import text_turn
 from tests.support.messages import assistant, call, chat, tool, user
 from tests.support.scripted_upstream import Upstream
+from tests.support.scripted_upstream import answer as scripted_answer
 
 LONG = "one line of output\n" * 400
 READS = [call("fs_read_file", out=f"{place}\n{LONG}", path="a.py") for place in range(12)]
@@ -37,12 +38,38 @@ async def up():
         yield upstream
 
 
-@pytest.mark.parametrize(("api", "write"), [("Messages", messages_api.request), ("Responses", responses_api.request)])
-async def test_a_request_of_another_api_is_refused_by_name(tmp_path, api, write):
-    (tmp_path / "work.json").write_bytes(write(reading(3)))
-    ended = await run_command("compact", "work.json", place=tmp_path)
-    assert ended.code != 0
-    assert f"a request of the {api} API: only chat conversations are read here" in ended.complaint
+@pytest.mark.parametrize("api", [messages_api, responses_api], ids=["Messages", "Responses"])
+async def test_a_request_of_each_api_is_compacted_as_that_api_has_it(tmp_path, api):
+    (tmp_path / "work.json").write_bytes(api.request(reading(30)))
+    steps = await run_command("compact", "work.json", "--step", "clear_results", "--apply", place=tmp_path)
+    policy = await run_command("compact", "work.json", "--policy", "j-cli", "--json", place=tmp_path)
+    shorter, before = json.loads(steps.out), json.loads(api.request(reading(30)))
+    report = json.loads(policy.out)
+    assert api.find_faults(steps.out.encode()) == []
+    assert len(steps.out) < len(json.dumps(before)) / 2
+    assert {key: shorter[key] for key in shorter if key not in ("messages", "input")} == {
+        key: before[key] for key in before if key not in ("messages", "input")
+    }
+    assert report["tokens_after"] < report["tokens_before"] / 2
+
+
+@pytest.mark.parametrize(
+    ("api", "answer"),
+    [(messages_api, messages_api.answer_text), (responses_api, responses_api.answer_whole)],
+    ids=["Messages", "Responses"],
+)
+async def test_a_summary_of_a_request_is_asked_of_its_own_api(tmp_path, api, answer):
+    whole = scripted_answer(answer(structured_summary("The parser is mended.")))
+    async with Upstream(lambda _: whole) as up:
+        work = [*reading(30), *assistant("Done."), *user("And now?")]
+        (tmp_path / "work.json").write_bytes(api.request(work))
+        environment = {"OPENAI_UPSTREAM": up.url}
+        ended = await run_command(
+            "compact", "work.json", "--step", "summarize", "--apply", place=tmp_path, **environment
+        )
+    assert ended.code == 0, ended.complaint
+    assert "The parser is mended." in ended.out
+    assert api.find_faults(ended.out.encode()) == []
 
 
 async def test_row_21_a_summary_is_asked_of_a_model(run, up):

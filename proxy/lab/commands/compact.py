@@ -47,7 +47,7 @@ from proxy.shorten.summary import Summarize
 from proxy.store.transcripts.archive import role_and_text
 from proxy.summary.question import build_question
 from proxy.tools.tool_kinds import EXEMPT
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.formats import PATHS, REQUEST_FORMATS
 
 SUMMARY, AUTO, JP = "summary", "auto", "jp"
 TANGENTS = "classify-tangents"
@@ -286,9 +286,10 @@ def _find_fault(args: argparse.Namespace, config: Config) -> str:
 
 def _read(args: argparse.Namespace) -> Request:
     text = args.file.read_text("utf-8", "surrogateescape")
-    request = CHAT_FORMAT.parse(session_files.request_of(text, args.model or DEFAULT_MODEL))
+    source, path = session_files.request_of(text, args.model or DEFAULT_MODEL)
+    request = REQUEST_FORMATS[path].parse(source)
     if request is None:
-        raise session_files.UnreadableError("no chat request that can be understood; the proxy would relay it as it is")
+        raise session_files.UnreadableError("no request that can be understood; the proxy would relay it as it is")
     return request
 
 
@@ -381,7 +382,8 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
         obstacles := [f"{report.step} cannot go: {report.refused}" for report in outcome.reports if report.refused]
     ):
         return print_error("\n".join([*obstacles, "nothing was dropped"]))
-    sys.stdout.buffer.write(CHAT_FORMAT.render(outcome.request, outcome.view, outcome.tools) + b"\n")
+    requests = REQUEST_FORMATS[PATHS[outcome.request.wire]]
+    sys.stdout.buffer.write(requests.render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0
 
 

@@ -34,6 +34,7 @@ from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
 from proxy.wire.answer_assembly import Answer
+from proxy.wire.formats import PATHS
 
 TASK = "it sets the task"
 NEWEST = "it is among the newest turns, which are kept"
@@ -286,7 +287,7 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
         call = SummaryCall(
             question=question,
             request=request,
-            call=Call("POST", "/chat/completions", "", (*list_client_headers(settings), _JSON), b""),
+            call=Call("POST", PATHS[request.wire], "", (*list_client_headers(settings), _JSON), b""),
             client=client,
             count=asking.count,
             redaction=build_redaction(asking.config),

@@ -13,36 +13,26 @@ from typing import Any
 
 from msgspec import Struct
 
+from proxy.wire.formats import find_api
+from proxy.wire.http_head import ApiPath
+
 
 class UnreadableError(ValueError):
     """No conversation in any known form."""
 
 
-def request_of(text: str, model: str) -> bytes:
-    """A request body keeps its bytes; other forms are encoded."""
+def request_of(text: str, model: str) -> tuple[bytes, ApiPath]:
+    """Return the request and the path that it is for. A request keeps its bytes; messages alone become a request."""
     value = _whole(text)
-    if isinstance(value, dict) and (api := _find_other_api(value)):
-        raise UnreadableError(f"a request of the {api} API: only chat conversations are read here")
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
-        return text.encode("utf-8", "surrogatepass")
+        return text.encode("utf-8", "surrogatepass"), find_api(value)
+    if isinstance(value, dict) and find_api(value) == ApiPath.RESPONSES:
+        return text.encode("utf-8", "surrogatepass"), ApiPath.RESPONSES
     messages = value if isinstance(value, list) else _lines(text)
     if not messages or not all(isinstance(message, dict) and "role" in message for message in messages):
         raise UnreadableError("neither a request, nor a list of messages, nor one message a line")
     body = {"model": model, "messages": messages}
-    return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def _find_other_api(request: dict[str, Any]) -> str:
-    """Return the name of an API that is not chat completions."""
-    if "input" in request and "messages" not in request:
-        return "Responses"
-    messages = request.get("messages")
-    for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, dict) else None
-        for block in content if isinstance(content, list) else ():
-            if isinstance(block, dict) and block.get("type") in ("tool_use", "tool_result"):
-                return "Messages"
-    return "Messages" if "system" in request else ""
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"), find_api(body)
 
 
 def _whole(text: str) -> Any:  # noqa: ANN401 (any JSON)
