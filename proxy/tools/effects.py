@@ -14,8 +14,8 @@ from typing import Literal
 
 from proxy.tools.command_line import Command, find_command_line
 from proxy.tools.program_table import find_program
-from proxy.tools.programs import Effect, Program, has_option, list_operands
-from proxy.tools.requests import find_request_effect
+from proxy.tools.programs import Program, has_option, list_operands
+from proxy.tools.requests import is_acting_request
 from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import find_kind, is_acting_tool, matches_any
 from proxy.tools.verbs import is_acting_task, is_acting_verb
@@ -31,31 +31,31 @@ _REMOTE = re.compile(r"[\w.@-]{2,}:")
 def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call.name, call.named) != "run":
         return is_acting_tool(call)
-    return any(find_effect(command) == "acts" for command in list_commands(find_command_line(call.named)))
+    return any(map(is_act, list_commands(find_command_line(call.named))))
 
 
-def find_effect(command: Command) -> Effect:
+def is_act(command: Command) -> bool:
     program = find_program(command.words[0])
     operands = _list_operands(program, command.words)
     if _is_harmless(command.words, operands):
-        return "looks"
+        return False
     if program is None:
-        return _judge_unknown(command.words[0], operands)
-    if has_option(command.words, program.looks_with):
-        return "looks"
+        return _is_act_by_name(command.words[0], operands)
     verb = program.find_verb(operands)
-    effect = program.verbs.get(verb)
-    if (verb in program.copies.split() or (program.copies == "*" and effect is None)) and operands:
-        effect = "writes"
-        if _REMOTE.match(operands[-1]):
-            effect = "acts"
-    elif effect is None and program.language:
-        effect = find_request_effect(program, command, operands)
-    elif effect is None and (
-        has_option(command.words, program.acts_with) or (program.runs_tasks and any(map(_is_acting_task, operands)))
-    ):
-        effect = "acts"
-    return effect or program.effect
+    if has_option(command.words, program.harmless_with) or verb in program.harmless.split():
+        return False
+    return verb in program.acts.split() or _is_act_by_words(program, command, operands, verb)
+
+
+def _is_act_by_words(program: Program, command: Command, operands: Sequence[str], verb: str) -> bool:
+    """Judge a command whose verb is not said to act, by its other words."""
+    if operands and (program.copies == "*" or verb in program.copies.split()):
+        return _REMOTE.match(operands[-1]) is not None
+    if program.language:
+        return is_acting_request(program, command, operands)
+    if program.runs_tasks and any(map(_is_acting_task, operands)):
+        return True
+    return program.acts_always or has_option(command.words, program.acts_with)
 
 
 def _list_operands(program: Program | None, words: Sequence[str]) -> list[str]:
@@ -74,18 +74,13 @@ def _is_harmless(words: Sequence[str], operands: Sequence[str]) -> bool:
 
 
 def _is_acting_task(word: str) -> bool:
-    return "=" not in word and is_acting_task(posixpath.basename(word))
+    return "=" not in word and is_acting_task(posixpath.basename(word)) is True
 
 
-def _judge_unknown(word: str, operands: Sequence[str]) -> Effect:
+def _is_act_by_name(program_name: str, operands: Sequence[str]) -> bool:
     """Judge a program that nobody lists by its name, and by the first two words behind it."""
-    if _is_acting_task(word):
-        return "acts"
-    for operand in operands[:2]:
-        is_acting = is_acting_verb(operand)
-        if is_acting is not None:
-            return "acts" if is_acting else "looks"
-    return "runs"
+    answers = [is_acting_task(posixpath.basename(program_name)), *map(is_acting_verb, operands[:2])]
+    return next((answer for answer in answers if answer is not None), False)
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
@@ -110,7 +105,7 @@ def _list_outer_commands(call: ToolCall) -> list[Command]:
 
 def _is_quoting(command: Command) -> bool:
     program = find_program(command.words[0])
-    if program is None or find_effect(command) == "acts":
+    if program is None or is_act(command):
         return False
     return _names(program.quotes, program, command)
 

@@ -15,10 +15,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-Effect = Literal["looks", "writes", "runs", "acts"]
-"""A command only looks, changes files, may do anything within its project (a test, a build), or acts on the world: on a
-service, on the history of a repository, on other people. What acted must not be done again only to see its output.
-"""
 Weight = Literal["aftermath", "sign", "cause", "summary", "case"]
 """How much a line explains of a failure: an aftermath says only that something has failed, a sign or a cause may have
 been expected by a test, a summary is that of a test run, and a case is a failed test or a place in a file.
@@ -38,24 +34,27 @@ class FileRule(Struct, frozen=True):
 
 
 class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sorted once
-    """What a program does with a verb, and without a known one (*effect*).
+    """What a program does, by the verb in its words.
 
-    A verb stands first among the words that are no options, or behind nouns. `stash/pop` is a verb of one noun only.
+    A command *acts* if it would do something again to the world: to a service, the history of a repository, or other
+    people. Others only look, compute, or change files. A verb stands first among the words that are no options, or
+    behind nouns; `stash/pop` is a verb of one noun only.
     """
 
     names: str
-    examples: Mapping[str, Effect]
-    """Command lines, each with its effect."""
-    effect: Effect = "runs"
-    looks: str = ""
-    writes: str = ""
+    examples: Mapping[str, bool]
+    """Command lines, and whether they act."""
     acts: str = ""
+    acts_always: bool = False
+    """It acts by verbs that are unknown, or without one, too."""
+    harmless: str = ""
+    """Verbs that do not act, if others might be taken for one, or if it acts by unknown ones."""
     nouns: str = ""
     """`*` if any word is one. Then `terminate` in `terminate-instances` is a verb as well."""
     valued: str = ""
     """Options with a value that may stand before a verb."""
-    looks_with: str = ""
-    """With one of these options it only looks."""
+    harmless_with: str = ""
+    """With one of these options it does not act."""
     acts_with: str = ""
     """With one of these options it acts."""
     runs_tasks: bool = False
@@ -63,7 +62,7 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     copies: str = ""
     """Verbs that copy to the last word, or `*`: they act if that is on another machine."""
     language: Literal["", "sql", "mongo", "http", "http words"] = ""
-    """Its statement or request tells whether it looks."""
+    """Its statement or request tells whether it acts."""
     statements: str = ""
     """Options whose values are statements."""
     quotes: str = ""
@@ -80,12 +79,9 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     """Forms of lines by which it tells that it failed, each with such a line."""
 
     @cached_property
-    def verbs(self) -> dict[str, Effect]:
-        verbs = dict[str, Effect](dict.fromkeys(self.copies.replace("*", "").split(), "writes"))
-        effects: tuple[tuple[Effect, str], ...] = (("looks", self.looks), ("writes", self.writes), ("acts", self.acts))
-        for effect, words in effects:
-            verbs |= dict.fromkeys(words.split(), effect)
-        return verbs
+    def _verbs(self) -> frozenset[str]:
+        texts = (self.acts, self.harmless, self.copies, self.quotes, self.answers)
+        return frozenset(" ".join(texts).split())
 
     @cached_property
     def _nouns(self) -> frozenset[str]:
@@ -100,10 +96,10 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
             if self.nouns == "*":
                 names += [word.partition("-")[0], word.rpartition(":")[2]]
             for name in names:
-                if name in self.verbs:
+                if name in self._verbs:
                     verb = name
                     break
-            if word not in self._nouns and not (self.nouns == "*" and verb not in self.verbs):
+            if word not in self._nouns and not (self.nouns == "*" and verb not in self._verbs):
                 break
             noun = word
         return verb

@@ -3,38 +3,36 @@
 from proxy.tools.programs import Program
 
 PROJECT_PROGRAMS = (
-    # Tasks of a project.
     Program(
         "make gmake just task rake invoke ninja ant earthly mage doit",
         {
-            "make deploy": "acts",
-            "make -C app test": "runs",
-            "make release-notes": "runs",
-            "just publish": "acts",
-            "rake db:migrate": "acts",
+            "make deploy": True,
+            "make -C app test": False,
+            "make release-notes": False,
+            "just publish": True,
+            "rake db:migrate": True,
         },
-        runs_tasks=True,
         valued="-C -f -j -t -d --justfile --taskfile --directory",
+        runs_tasks=True,
         failed={
             "aftermath": {
                 r"make(?:\[\d+\])?: \*\*\* (?![^\n]*\(ignored\))": "make: *** [Makefile:3: all] Error 1",
-                r"error: Recipe ": "error: Recipe `test` failed on line 3 with exit code 1",
+                "error: Recipe ": "error: Recipe `test` failed on line 3 with exit code 1",
             }
         },
     ),
     Program(
         "mise asdf",
-        {"mise run deploy": "acts", "mise ls": "looks", "mise install": "writes"},
-        looks="ls list current which doctor env settings tasks",
-        writes="install use trust upgrade uninstall",
+        {"mise run deploy": True, "mise ls": False, "mise install": False},
+        harmless="ls list current which doctor env settings tasks install use trust upgrade uninstall",
         runs_tasks=True,
         failed={"aftermath": {"ERROR task failed": "[test] ERROR task failed"}},
     ),
     Program(
         "mvn mvnw gradle gradlew sbt bazel pants",
-        {"mvn deploy": "acts", "./gradlew :app:publish": "acts", "mvn -q test": "runs"},
-        runs_tasks=True,
+        {"mvn deploy": True, "./gradlew :app:publish": True, "mvn -q test": False},
         valued="-p -f --project-dir",
+        runs_tasks=True,
         worked={r"(?:\[info\] )?build success(?:ful)?\b": "[INFO] BUILD SUCCESS"},
         failed={
             "aftermath": {r"(?:\[ERROR\] )?BUILD FAIL(?:ED|URE)\b": "[ERROR] BUILD FAILURE"},
@@ -44,42 +42,41 @@ PROJECT_PROGRAMS = (
     Program(
         "rails bin/rails manage.py django-admin artisan flask mix",
         {
-            "rails db:migrate": "acts",
-            "poetry run python manage.py migrate": "acts",
-            "python manage.py showmigrations": "looks",
-            "rails db:migrate:status": "runs",
-            "php artisan migrate --force": "acts",
+            "rails db:migrate": True,
+            "poetry run python manage.py migrate": True,
+            "python manage.py showmigrations": False,
+            "rails db:migrate:status": False,
+            "php artisan migrate --force": True,
         },
-        looks="showmigrations routes check sqlmigrate about diffsettings",
-        writes="makemigrations generate g new startapp startproject collectstatic compilemessages deps.get",
         acts="migrate flush loaddata sendtestemail createsuperuser db:drop db:seed db:reset db:wipe clearsessions "
         "changepassword runscript hex.publish ecto.migrate queue:flush",
+        harmless="showmigrations routes check sqlmigrate about diffsettings makemigrations generate g new startapp "
+        "startproject collectstatic compilemessages deps.get",
+        harmless_with="--plan --pretend --list",
         runs_tasks=True,
-        looks_with="--plan --pretend --list",
     ),
-    # Packages.
     Program(
         "npm yarn pnpm deno",
         {
-            "npm publish --access public": "acts",
-            "npm run deploy": "acts",
-            "npm run build": "runs",
-            "npm install deploy-tools": "writes",
-            "npm view react versions": "looks",
-            "pnpm --filter web run deploy": "acts",
+            "npm publish --access public": True,
+            "npm run deploy": True,
+            "npm run build": False,
+            "npm install deploy-tools": False,
+            "npm view react versions": False,
+            "pnpm --filter web run deploy": True,
         },
-        looks="ls list view info show outdated audit why explain search whoami ping root bin",
-        writes="install i ci add remove uninstall un rm update upgrade up init pack link dedupe prune rebuild login "
-        "version config set cache approve-builds patch fetch audit/fix",
         acts="publish unpublish deprecate dist-tag/add dist-tag/rm owner/add owner/rm access/grant token/create "
         "token/revoke npm/publish",
+        harmless="ls list view info show outdated audit why explain search whoami ping root bin install i ci add "
+        "remove uninstall un rm update upgrade up init pack link dedupe prune rebuild login version config set "
+        "cache approve-builds patch fetch audit/fix",
         nouns="audit dist-tag owner access token npm",
         valued="--prefix --filter -F -w --workspace -C --dir --cwd",
         runs_tasks=True,
         worked={r"(?:added|removed|changed) \d+ packages?|up to date": "added 12 packages in 3s"},
         failed={
             "aftermath": {
-                r"npm (?:ERR!|error) ": "npm ERR! code ERESOLVE",
+                "npm (?:ERR!|error) ": "npm ERR! code ERESOLVE",
                 r"error:? (?:script|Command) [^\n]*code": 'error: script "lint" exited with code 1',
                 r"husky - \S+ (?:script|hook) (?:failed|exited)": "husky - pre-commit script failed (code 1)",
             }
@@ -87,45 +84,45 @@ PROJECT_PROGRAMS = (
     ),
     Program(
         "bun",
-        {"bun test": "runs", "bun run deploy": "acts", "bun publish": "acts", "bun pm ls": "looks"},
-        looks="pm outdated why",
-        writes="install i add remove update link init create upgrade",
+        {"bun test": False, "bun run deploy": True, "bun publish": True, "bun pm ls": False},
         acts="publish",
-        runs_tasks=True,
+        harmless="pm outdated why install i add remove update link init create upgrade",
         valued="--cwd --filter",
-        worked={r"0 fail$": " 0 fail"},
+        runs_tasks=True,
+        worked={"0 fail$": " 0 fail"},
         failed={"case": {r"\(fail\) ": "(fail) tide > adds [1.02ms]"}},
     ),
     Program(
         "pip pipx uv poetry pdm pipenv hatch rye conda mamba flit setup.py brew apt apt-get dnf yum apk pacman snap "
         "choco winget gem composer bundle pod nvm pyenv rbenv rustup sdk go-install port nix",
         {
-            "pip install -r requirements.txt": "writes",
-            "uv publish": "acts",
-            "pip list --outdated": "looks",
-            "apt-cache policy nginx": "runs",
-            "gem push shop.gem": "acts",
-            "poetry show": "looks",
+            "pip install -r requirements.txt": False,
+            "uv publish": True,
+            "pip list --outdated": False,
+            "apt-cache policy nginx": False,
+            "gem push shop.gem": True,
+            "poetry show": False,
         },
-        "writes",
-        looks="list show freeze check search info config tree outdated licenses env ls versions deps doctor cat",
         acts="publish upload push yank owner",
         worked={
-            r"successfully (?:installed|built|uninstalled) ": "Successfully installed httpx-0.28.1",
+            "successfully (?:installed|built|uninstalled) ": "Successfully installed httpx-0.28.1",
             r"installed \d+ packages?": "Installed 12 packages in 31ms",
         },
     ),
-    Program("twine", {"twine upload dist/*": "acts", "python -m twine check dist/*": "looks"}, "acts", looks="check"),
+    Program(
+        "twine",
+        {"twine upload dist/*": True, "python -m twine check dist/*": False},
+        acts_always=True,
+        harmless="check",
+    ),
     Program(
         "cargo",
-        {"cargo publish": "acts", "cargo test -p shop": "runs", "cargo metadata": "looks"},
-        looks="tree metadata search version locate-project",
-        writes="add remove update fmt fix new init clean fetch vendor install uninstall generate-lockfile",
+        {"cargo publish": True, "cargo test -p shop": False, "cargo metadata": False},
         acts="publish yank owner release",
         worked={r"test result: ok\.": "test result: ok. 12 passed; 0 failed; 0 ignored"},
         failed={
             "aftermath": {
-                r"error: could not compile ": "error: could not compile `tides` (lib) due to 2 previous errors"
+                "error: could not compile ": "error: could not compile `tides` (lib) due to 2 previous errors"
             },
             "summary": {r"test result: FAILED\.": "test result: FAILED. 1 passed; 1 failed"},
             "case": {r"test \S+ \.\.\. FAILED\b": "test berth::tide ... FAILED"},
@@ -134,39 +131,32 @@ PROJECT_PROGRAMS = (
     ),
     Program(
         "lerna changeset goreleaser nx turbo",
-        {"lerna publish": "acts", "goreleaser check": "looks", "turbo run build": "runs"},
-        "runs",
-        looks="check status list ls diff changed healthcheck graph show",
+        {"lerna publish": True, "goreleaser check": False, "turbo run build": False},
         acts="publish release changeset/publish",
-        runs_tasks=True,
+        harmless="check status list ls diff changed healthcheck graph show",
         nouns="changeset",
+        runs_tasks=True,
     ),
-    Program("semantic-release release-it np", {"npx semantic-release": "acts"}, "acts"),
-    # Builds, tests and linters.
+    Program("semantic-release release-it np", {"npx semantic-release": True}, acts_always=True),
     Program(
         "go",
-        {"go test ./...": "runs", "go mod tidy": "writes", "go list -m all": "looks"},
-        looks="list doc version env help mod/graph mod/why",
-        writes="get install fmt mod generate clean work",
+        {"go test ./...": False, "go mod tidy": False, "go list -m all": False},
+        harmless="mod/graph mod/why",
         nouns="mod",
         worked={r"ok  \t\S+\t": "ok  \ttides/berth\t0.31s"},
         failed={
             "aftermath": {r"\S+: too many errors": "berth/tide.go:227:40: too many errors"},
-            "summary": {r"FAIL$": "FAIL", r"FAIL\t\S+(?:\t[\d.]+s| \[\w+ failed\])$": "FAIL\ttides/b [build failed]"},
-            "case": {r"--- FAIL: ": "--- FAIL: TestTide (0.00s)"},
+            "summary": {"FAIL$": "FAIL", r"FAIL\t\S+(?:\t[\d.]+s| \[\w+ failed\])$": "FAIL\ttides/b [build failed]"},
+            "case": {"--- FAIL: ": "--- FAIL: TestTide (0.00s)"},
         },
     ),
     Program(
         "pytest py.test tox nox",
-        {
-            "pytest tests/test_deploy.py -k refund": "runs",
-            "python -m pytest -q": "runs",
-            "pytest --collect-only": "looks",
-        },
-        looks_with="--collect-only --fixtures --markers",
+        {"pytest tests/test_deploy.py -k refund": False, "python -m pytest -q": False, "pytest --collect-only": False},
+        harmless_with="--collect-only --fixtures --markers",
         worked={
             r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}"
-            r"\d+ pass(?:ed|ing)?\b": ("===== 12 passed, 1 skipped in 0.31s =====")
+            r"\d+ pass(?:ed|ing)?\b": "===== 12 passed, 1 skipped in 0.31s ====="
         },
         failed={
             "summary": {
@@ -177,14 +167,14 @@ PROJECT_PROGRAMS = (
                 r"\S+::\S+ FAILED\b": "tests/test_pool.py::test_57 FAILED",
             },
             "sign": {
-                r"E {3,}[A-Za-z]": "E   KeyError: 'a'",
+                "E {3,}[A-Za-z]": "E   KeyError: 'a'",
                 r"[^\s:]+:\d+: [A-Z]\w*(?:Error|Exception)$": "tests/test_clearance.py:57: AssertionError",
             },
         },
     ),
     Program(
         "unittest",
-        {"python -m unittest discover": "runs"},
+        {"python -m unittest discover": False},
         worked={r"ran \d+ tests? in [\d.]+s$": "Ran 12 tests in 0.01s"},
         failed={
             "summary": {r"FAILED \((?:failures|errors)=": "FAILED (failures=1)"},
@@ -193,7 +183,7 @@ PROJECT_PROGRAMS = (
     ),
     Program(
         "jest vitest mocha ava playwright cypress karma react-scripts",
-        {"npx jest src/deploy.test.ts": "runs", "vitest run": "runs"},
+        {"npx jest src/deploy.test.ts": False, "vitest run": False},
         failed={
             "summary": {
                 r"Tests:? +(?:\d+ \w+[, |]+)*[1-9]\d* failed": "      Tests  1 failed | 12 passed (13)",
@@ -207,13 +197,13 @@ PROJECT_PROGRAMS = (
     ),
     Program(
         "rspec",
-        {"bundle exec rspec spec/deploy_spec.rb": "runs"},
+        {"bundle exec rspec spec/deploy_spec.rb": False},
         worked={r"\d+ examples?, 0 failures": "12 examples, 0 failures"},
         failed={"summary": {r"\d+ examples?, [1-9]\d* failures?": "2 examples, 1 failure"}},
     ),
     Program(
         "phpunit pest",
-        {"vendor/bin/phpunit tests/DeployTest.php": "runs"},
+        {"vendor/bin/phpunit tests/DeployTest.php": False},
         worked={r"ok \(\d+ tests?, \d+ assertions?\)": "OK (3 tests, 3 assertions)"},
         failed={
             "summary": {
@@ -223,43 +213,42 @@ PROJECT_PROGRAMS = (
     ),
     Program(
         "ctest",
-        {"ctest --output-on-failure": "runs"},
-        worked={r"100% tests passed": "100% tests passed, 0 tests failed out of 3"},
+        {"ctest --output-on-failure": False},
+        worked={"100% tests passed": "100% tests passed, 0 tests failed out of 3"},
         failed={"summary": {r"\d+% tests passed, [1-9]\d* tests failed": "67% tests passed, 1 tests failed out of 3"}},
     ),
     Program(
         "dotnet",
-        {"dotnet test": "runs", "dotnet nuget push shop.nupkg": "acts", "dotnet new console": "writes"},
-        looks="list --info nuget/list",
-        writes="new add remove restore format sln",
+        {"dotnet test": False, "dotnet nuget push shop.nupkg": True, "dotnet new console": False},
         acts="nuget/push nuget/delete",
+        harmless="nuget/list",
         nouns="nuget ef database",
-        worked={r"passed! +- failed: +0, ": "Passed!  - Failed:     0, Passed:    42, Skipped:     0"},
+        worked={"passed! +- failed: +0, ": "Passed!  - Failed:     0, Passed:    42, Skipped:     0"},
         failed={
             "aftermath": {r"Build FAILED\b": "Build FAILED."},
-            "summary": {r"Failed! +- Failed: ": "Failed!  - Failed:     1, Passed:    41, Skipped:     0"},
+            "summary": {"Failed! +- Failed: ": "Failed!  - Failed:     1, Passed:    41, Skipped:     0"},
         },
     ),
     Program(
         "tap prove node-tap bats",
-        {"prove -v t/": "runs"},
+        {"prove -v t/": False},
         failed={"case": {r"not ok \d(?![^\n]*# (?:TODO|SKIP))": "not ok 57 - pool releases its connection"}},
     ),
     Program(
         "golangci-lint staticcheck govulncheck",
-        {"golangci-lint run ./...": "runs"},
+        {"golangci-lint run ./...": False},
         worked={r"0 issues\.": "0 issues."},
         failed={"aftermath": {r"[1-9]\d* issues?:$": "3 issues:"}},
     ),
-    Program("ruff flake8 pylint", {"ruff check .": "runs"}, worked={r"all checks passed!": "All checks passed!"}),
+    Program("ruff flake8 pylint", {"ruff check .": False}, worked={"all checks passed!": "All checks passed!"}),
     Program(
         "mypy pyright ty pyre",
-        {"mypy --strict proxy": "runs"},
-        worked={r"success: no issues found": "Success: no issues found in 194 source files"},
+        {"mypy --strict proxy": False},
+        worked={"success: no issues found": "Success: no issues found in 194 source files"},
     ),
     Program(
         "eslint tsc stylelint oxlint",
-        {"npx tsc --noEmit": "runs"},
+        {"npx tsc --noEmit": False},
         failed={
             "aftermath": {
                 r"(?:Found|✖) [1-9]\d* (?:errors?|problems?)\b(?! \(0 errors)": "✖ 2 problems (1 error, 1 warning)"
@@ -269,7 +258,7 @@ PROJECT_PROGRAMS = (
     ),
     Program(
         "biome",
-        {"npx biome check src": "runs"},
+        {"npx biome check src": False},
         worked={r"checked \d+ files? in": "Checked 22 files in 4ms."},
         failed={
             "aftermath": {
@@ -278,5 +267,4 @@ PROJECT_PROGRAMS = (
             "case": {r"\S+ (?:lint/\S+|format|parse)\b[^\n]* ━{5}": "a.ts:1044:25 lint/style/useConst ━━━━━━━━━━"},
         },
     ),
-    Program("kill pkill killall", {"kill %1": "runs"}),
 )

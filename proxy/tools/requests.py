@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from proxy.tools.command_line import Command
-from proxy.tools.programs import Effect, Program, has_option
+from proxy.tools.programs import Program, has_option
 
 _CLUSTER = re.compile(r"-[sSfLkgivqNIOJ]*([XdFT])(.*)", re.DOTALL)
 """Short options of curl in one word: `-sXPOST`, `-sd`."""
@@ -33,18 +33,17 @@ _MONGO_CHANGE = re.compile(
 )
 
 
-def find_request_effect(program: Program, command: Command, operands: Sequence[str]) -> Effect:
+def is_acting_request(program: Program, command: Command, operands: Sequence[str]) -> bool:
     match program.language:
         case "http":
-            acts = _acts_by_http(program, command, operands)
+            return _acts_by_http(program, command, operands)
         case "http words":
-            acts = _acts_by_words(operands)
+            return _acts_by_words(operands)
         case "mongo":
-            acts = any(map(_MONGO_CHANGE.search, _list_statements(program, command, operands)))
-        case _:
-            is_from_file = bool(command.input_files) or has_option(command.words, program.acts_with)
-            acts = is_from_file or any(map(_acts_by_sql, _list_statements(program, command, operands)))
-    return "acts" if acts else "looks"
+            return any(map(_MONGO_CHANGE.search, _list_statements(program, command, operands)))
+    if command.input_files or has_option(command.words, program.acts_with):
+        return True
+    return any(map(_acts_by_sql, _list_statements(program, command, operands)))
 
 
 def _acts_by_http(program: Program, command: Command, operands: Sequence[str]) -> bool:

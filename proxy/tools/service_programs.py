@@ -2,43 +2,99 @@
 
 from proxy.tools.programs import Program
 
+_ACTS = (
+    "create delete rm mb rb put set unset update deploy redeploy undeploy launch start stop restart reboot "
+    "terminate kill destroy invoke send post publish pub submit modify attach detach associate disassociate add "
+    "remove apply import enable disable cancel promote failover restore rollback execute call register deregister "
+    "allocate release revoke authorize tag untag purge purge_queue resize scale up down upload copy reset rotate "
+    "sign approve reject grant assign activate deactivate trigger sync patch suspend resume pause unpause write "
+    "move comment edit transition capture confirm refund pay void close reopen resolve ack run-instances run-task "
+    "backfill clear seed control"
+)
+"""Verbs of services, whose commands are PROGRAM NOUN VERB, with one noun or several."""
+_LOOKS = (
+    "describe list get show read ls tail logs status info view search query filter lookup check test scan select "
+    "help wait head-object batch-get get-credentials update-kubeconfig configure login logout auth config"
+)
 SERVICE_PROGRAMS = (
-    # Infrastructure.
+    Program(
+        "aws gcloud az doctl hcloud oci ibmcloud aliyun",
+        {
+            "aws s3 ls": False,
+            "aws s3 rm s3://x --recursive": True,
+            "aws s3 cp report.csv s3://shop/report.csv": True,
+            "aws s3 cp s3://shop/report.csv .": False,
+            "aws --profile prod ec2 terminate-instances --instance-ids i-1": True,
+            "aws ec2 describe-instances": False,
+            "gcloud run services list": False,
+            "gcloud run deploy x": True,
+            "gcloud container clusters get-credentials shop": False,
+            "az vm delete -n web1": True,
+        },
+        acts=_ACTS,
+        harmless=_LOOKS,
+        nouns="*",
+        valued="--profile --region --output --project --zone --query --format --subscription -g --resource-group",
+        copies="cp sync mv upload-batch rsync",
+    ),
+    Program(
+        "heroku fly flyctl railway render cf eb firebase wrangler serverless sls amplify sst supabase eas sam "
+        "argocd flux istioctl skaffold nomad consul vault etcdctl nats rabbitmqctl rabbitmqadmin temporal airflow "
+        "dagster prefect stripe twilio slack sendgrid linear jira trello notion pagerduty opsgenie sentry-cli okta "
+        "auth0",
+        {
+            "heroku logs --tail": False,
+            "heroku ps:restart web": True,
+            "flyctl deploy": True,
+            "firebase deploy --only hosting": True,
+            "wrangler dev": False,
+            "wrangler secret put TOKEN": True,
+            "vault kv get secret/shop": False,
+            "argocd app sync checkout": True,
+            "rabbitmqctl purge_queue mail": True,
+            "airflow dags trigger daily": True,
+            "stripe charges create --amount 5": True,
+            "stripe charges list": False,
+            "jira issue move SHOP-12 Done": True,
+            "sendgrid send": True,
+        },
+        acts=_ACTS,
+        harmless=_LOOKS,
+        nouns="*",
+        valued="-a --app -c --config -p --project -P --stage --env",
+        quotes="logs",
+    ),
     Program(
         "terraform tofu terragrunt pulumi cdk cdktf",
         {
-            "terraform apply -auto-approve": "acts",
-            "terraform -chdir=infra plan -out p": "looks",
-            "terraform state rm aws_sqs_queue.q": "acts",
-            "terraform state list": "looks",
-            "terraform output": "looks",
-            "terraform init -upgrade": "writes",
-            "pulumi up --yes": "acts",
-            "cdk diff": "looks",
+            "terraform apply -auto-approve": True,
+            "terraform -chdir=infra plan -out p": False,
+            "terraform state rm aws_sqs_queue.q": True,
+            "terraform state list": False,
+            "terraform output": False,
+            "terraform init -upgrade": False,
+            "pulumi up --yes": True,
+            "cdk diff": False,
         },
-        "writes",
-        looks="plan show output validate graph providers version state/list state/show state/pull preview stack "
-        "logs diff ls list synth workspace/list workspace/show whoami about",
         acts="apply destroy import taint untaint force-unlock state/rm state/mv state/push up down refresh cancel "
         "deploy bootstrap run-all rollback config/set stack/rm",
+        harmless="state/list state/show state/pull workspace/list workspace/show",
         nouns="state workspace stack config",
         valued="-s --stack --cwd -C",
-        worked={r"(?:apply|destroy) complete! ": "Apply complete! Resources: 1 added, 0 changed, 0 destroyed."},
+        worked={"(?:apply|destroy) complete! ": "Apply complete! Resources: 1 added, 0 changed, 0 destroyed."},
     ),
     Program(
         "kubectl oc k",
         {
-            "kubectl rollout undo deployment/checkout": "acts",
-            "kubectl rollout status deployment/checkout": "looks",
-            "kubectl -n prod delete pod x": "acts",
-            "kubectl auth can-i create pods": "looks",
-            "kubectl describe rollout x": "looks",
-            "kubectl logs deploy/scale": "looks",
-            "kubectl apply --dry-run=client -f a.yaml": "looks",
-            "kubectl cp web-0:/var/log/a.log ./a.log": "writes",
+            "kubectl rollout undo deployment/checkout": True,
+            "kubectl rollout status deployment/checkout": False,
+            "kubectl -n prod delete pod x": True,
+            "kubectl auth can-i create pods": False,
+            "kubectl describe rollout x": False,
+            "kubectl logs deploy/scale": False,
+            "kubectl apply --dry-run=client -f a.yaml": False,
+            "kubectl cp web-0:/var/log/a.log ./a.log": False,
         },
-        "looks",
-        writes="config completion port-forward proxy",
         acts="apply create delete patch replace scale autoscale set edit annotate label taint drain cordon uncordon "
         "run expose rollout/undo rollout/restart rollout/pause rollout/resume new-app start-build adm evict debug "
         "certificate/approve certificate/deny auth/reconcile",
@@ -58,46 +114,30 @@ SERVICE_PROGRAMS = (
     Program(
         "helm helmfile",
         {
-            "helm upgrade checkout ./chart": "acts",
-            "helm upgrade --dry-run x ./chart": "looks",
-            "helm get values checkout": "looks",
-            "helm repo add acme https://charts.example.com": "writes",
+            "helm upgrade checkout ./chart": True,
+            "helm upgrade --dry-run x ./chart": False,
+            "helm get values checkout": False,
+            "helm repo add acme https://charts.example.com": False,
         },
-        "looks",
-        writes="repo dependency package pull create plugin",
         acts="install upgrade rollback uninstall delete push sync apply destroy",
         valued="-n --namespace --kube-context -f --values -e --environment",
     ),
     Program(
-        "argocd flux istioctl kustomize skaffold nomad consul vault",
-        {
-            "argocd app sync checkout": "acts",
-            "vault kv get secret/shop": "looks",
-            "vault kv put secret/shop a=1": "acts",
-        },
-        "looks",
-        acts="sync set create delete rollback patch terminate-op reconcile suspend resume install uninstall run "
-        "deploy stop put write destroy rm import enable disable revoke rotate promote dev apply",
-        nouns="*",
-    ),
-    Program(
         "docker podman docker-compose nerdctl",
         {
-            "docker push registry/checkout:v42": "acts",
-            "docker compose up -d": "acts",
-            "docker compose -f dev.yml ps": "looks",
-            "docker build -t shop .": "runs",
-            "docker run --rm shop make test": "runs",
-            "docker run -d shop": "acts",
-            "docker logs --tail 50 web": "looks",
-            "docker volume rm shop_data": "acts",
+            "docker push registry/checkout:v42": True,
+            "docker compose up -d": True,
+            "docker compose -f dev.yml ps": False,
+            "docker build -t shop .": False,
+            "docker run --rm shop make test": False,
+            "docker run -d shop": True,
+            "docker logs --tail 50 web": False,
+            "docker volume rm shop_data": True,
         },
-        "runs",
-        looks="ps images inspect logs top stats port version info events history search ls list df config diff "
-        "image/ls container/ls images/ls",
-        writes="pull cp save export load import tag login image/rm image/prune",
         acts="push up down start stop restart kill rm create prune update pause unpause rename commit deploy scale "
         "connect disconnect swarm service/create stack/rm",
+        harmless="ps images inspect logs top stats port version info events history search ls list df config diff "
+        "image/ls container/ls images/ls pull cp save export load import tag login image/rm image/prune",
         nouns="compose container image volume network system builder buildx service stack node context",
         valued="-f --file -p --project-name --env-file --profile --context -H --host -c",
         acts_with="-d --detach",
@@ -105,132 +145,36 @@ SERVICE_PROGRAMS = (
     ),
     Program(
         "ansible ansible-playbook",
-        {"ansible-playbook site.yml": "acts", "ansible-playbook --check site.yml": "looks"},
-        "acts",
-        looks_with="--check -C --syntax-check --list-hosts --list-tasks --list-tags",
+        {"ansible-playbook site.yml": True, "ansible-playbook --check site.yml": False},
+        acts_always=True,
+        harmless_with="--check -C --syntax-check --list-hosts --list-tasks --list-tags",
     ),
-    Program("packer", {"packer build web.pkr.hcl": "acts", "packer validate .": "looks"}, "looks", acts="build"),
-    # Clouds and platforms.
-    Program(
-        "aws gcloud az doctl linode-cli hcloud oci ibmcloud scw yc aliyun exo civo",
-        {
-            "aws s3 ls": "looks",
-            "aws s3 rm s3://x --recursive": "acts",
-            "aws s3 cp report.csv s3://shop/report.csv": "acts",
-            "aws s3 cp s3://shop/report.csv .": "writes",
-            "aws --profile prod ec2 terminate-instances --instance-ids i-1": "acts",
-            "aws ec2 describe-instances": "looks",
-            "gcloud run services list": "looks",
-            "gcloud run deploy x": "acts",
-            "gcloud logging read 'severity>=ERROR'": "looks",
-            "az vm delete -n web1": "acts",
-        },
-        "looks",
-        looks="describe list get show read ls tail filter wait help query lookup search check test view scan "
-        "batch-get select head-object",
-        writes="configure login logout config get-credentials update-kubeconfig install",
-        acts="create delete rm mb rb put update deploy start stop restart reboot terminate run-instances run-task "
-        "invoke send publish submit modify attach detach associate disassociate add remove set apply import enable "
-        "disable cancel promote failover restore rollback execute call register deregister allocate release revoke "
-        "authorize tag untag purge resize scale up down power-cycle upload transact batch-write change copy reset "
-        "rotate sign approve reject grant assume activate deactivate",
-        nouns="*",
-        valued="--profile --region --output --project --zone --query --format --subscription -g --resource-group "
-        "--account",
-        copies="cp sync mv upload-batch rsync",
-        looks_with="--no-execute-changeset",
-    ),
-    Program(
-        "heroku fly flyctl railway render dokku cf eb northflank",
-        {
-            "heroku logs --tail": "looks",
-            "heroku ps:restart web": "acts",
-            "heroku config:set A=1": "acts",
-            "flyctl deploy": "acts",
-            "fly status": "looks",
-        },
-        "looks",
-        writes="login auth link connect proxy console git",
-        acts="deploy launch restart scale destroy create delete set unset import apps/destroy promote rollback run "
-        "up down push enable disable add remove upgrade attach detach rotate suspend resume open-port redeploy stop "
-        "start swap terminate kill maintenance/on maintenance/off",
-        nouns="*",
-        valued="-a --app -r --remote -c --config",
-        quotes="logs",
-    ),
+    Program("packer", {"packer build web.pkr.hcl": True, "packer validate .": False}, acts="build"),
     Program(
         "vercel netlify now surge",
-        {"vercel --prod": "acts", "vercel logs shop": "looks", "netlify deploy --prod": "acts", "vercel dev": "writes"},
-        "acts",
-        looks="ls list logs inspect whoami env/ls status help open teams/ls projects/ls domains/ls api",
-        writes="link env/pull login logout switch init pull dev build",
+        {"vercel --prod": True, "vercel logs shop": False, "netlify deploy --prod": True, "vercel dev": False},
+        acts_always=True,
         acts="deploy rm remove alias promote rollback env/add env/rm domains/add env/set sites/create",
+        harmless="ls list logs inspect whoami env/ls status help open teams/ls projects/ls domains/ls api link "
+        "env/pull login logout switch init pull dev build",
         nouns="env teams projects domains sites",
     ),
     Program(
-        "firebase wrangler serverless sls amplify sst supabase gh-pages eas expo fastlane appcenter sam chalice "
-        "zappa nest-deploy cap kamal",
-        {
-            "firebase deploy --only hosting": "acts",
-            "wrangler secret put TOKEN": "acts",
-            "sls logs -f charge": "looks",
-            "wrangler dev": "runs",
-            "kamal deploy": "acts",
-        },
-        "runs",
-        looks="logs tail list ls info status whoami print diff validate functions:log",
-        acts="deploy publish remove rollback delete put secret/put secret/delete push update create submit setup "
-        "redeploy undeploy migrations/apply execute reset hosting:disable functions:delete release",
-        nouns="*",
-        valued="-c --config --project -P --stage --env",
-    ),
-    Program(
-        "stripe twilio slack sendgrid linear jira trello asana notion todoist pagerduty opsgenie sentry-cli "
-        "datadog-ci okta auth0",
-        {
-            "stripe charges create --amount 5": "acts",
-            "stripe charges list": "looks",
-            "jira issue view SHOP-12": "looks",
-            "jira issue move SHOP-12 Done": "acts",
-            "sendgrid send": "acts",
-        },
-        "looks",
-        acts="create delete update cancel capture confirm post send refund trigger void pay finalize close reopen "
-        "assign move comment add remove edit transition resolve ack link unlink clone set upload upload-sourcemaps "
-        "new deploys releases/finalize resend attach detach",
-        nouns="*",
-    ),
-    Program(
         "kafka-topics kafka-topics.sh kafka-configs kafka-configs.sh kafka-acls kafka-acls.sh",
-        {"kafka-topics.sh --list": "looks", "kafka-topics.sh --delete --topic orders": "acts"},
-        "looks",
+        {"kafka-topics.sh --list": False, "kafka-topics.sh --delete --topic orders": True},
         acts_with="--create --delete --alter --add --remove",
     ),
     Program(
         "kafka-console-producer kafka-console-producer.sh mosquitto_pub useradd usermod userdel passwd iptables ufw "
         "certbot",
-        {"mosquitto_pub -t berth/7 -m open": "acts", "ufw status": "looks"},
-        "acts",
-        looks="status certificates",
-        looks_with="-L --list -S",
-    ),
-    Program(
-        "nats rabbitmqctl rabbitmqadmin etcdctl consul-kv temporal airflow dagster prefect dbt celery",
-        {
-            "rabbitmqctl purge_queue mail": "acts",
-            "etcdctl get --prefix /": "looks",
-            "airflow dags trigger daily": "acts",
-        },
-        "looks",
-        acts="pub publish purge purge_queue delete_queue delete put del set trigger start run cancel terminate "
-        "signal backfill pause unpause stop_app reset seed deploy control upgrade migrate clear add create",
-        nouns="*",
+        {"mosquitto_pub -t berth/7 -m open": True, "ufw status": False},
+        acts_always=True,
+        harmless="status certificates",
+        harmless_with="-L --list -S",
     ),
     Program(
         "hg svn jj p4 fossil sl",
-        {"hg push": "acts", "svn commit -m Fix": "acts", "jj log": "looks"},
-        "writes",
-        looks="log diff status st show cat info annotate blame list ls summary branches bookmarks opened describe",
+        {"hg push": True, "svn commit -m Fix": True, "jj log": False},
         acts="push commit ci submit merge rebase backout import tag git/push",
         nouns="git",
     ),

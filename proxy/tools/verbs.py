@@ -55,7 +55,8 @@ COMMAND_WORDS: Mapping[str, str] = {
 _TASK_VERBS, _FIRST_TASK_VERBS, _NO_TASK_WORDS, _MORE_VERBS, _LOOKING_VERBS = map(
     frozenset, map(str.split, COMMAND_WORDS.values())
 )
-_VERBS = _TASK_VERBS | _FIRST_TASK_VERBS | _MORE_VERBS
+# Release is a noun as well: `decompile release`.
+_VERBS = (_TASK_VERBS | _FIRST_TASK_VERBS | _MORE_VERBS) - {"release"}
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -86,12 +87,17 @@ def acts_by_name(tool: str) -> bool:
     return False
 
 
-def is_acting_task(name: str) -> bool:
-    """Whether the name of a task or of a script says that it acts: `deploy-staging`, `send_invoices.py`."""
+def is_acting_task(name: str) -> bool | None:
+    """Whether the name of a task or a script says that it acts: `deploy-staging`, `send_invoices.py`, `test_deploy.py`.
+
+    None if it does not tell.
+    """
     words = list_name_words(name)
     if not _NO_TASK_WORDS.isdisjoint(words):
         return False
-    return not _TASK_VERBS.isdisjoint(words) or not _FIRST_TASK_VERBS.isdisjoint(words[:1])
+    if not _TASK_VERBS.isdisjoint(words) or not _FIRST_TASK_VERBS.isdisjoint(words[:1]):
+        return True
+    return None
 
 
 def is_acting_verb(word: str) -> bool | None:

@@ -39,7 +39,7 @@ _CONTAINER = "-e -u -w --env --user --workdir --env-file -f --file -p --project-
 WRAPPERS = (
     Wrapper("sudo, doas", "sudo -u app CC=gcc make", "make", "-u -g -h -p -C -U --user --group"),
     Wrapper("env", "env -u HOME CC=gcc make", "make", "-u -C --unset --chdir"),
-    Wrapper("time, nohup, setsid, chronic, unbuffer, rtk, stdbuf", "stdbuf -oL make", "make"),
+    Wrapper("time, nohup, setsid, chronic, unbuffer, rtk proxy, rtk, stdbuf", "stdbuf -oL make", "make"),
     Wrapper("command, exec, builtin", "command make -j4", "make -j4", "-v -V -a"),
     Wrapper("nice, ionice, watch, chrt", "nice -n 5 make", "make", "-n -c --interval"),
     Wrapper("timeout", "timeout -k 5 30s make", "make", "-k -s --kill-after --signal", operands=1),
