@@ -29,8 +29,9 @@ MACHINE_PROGRAMS = (
     Program("mkdir rmdir chmod chown ln", {"mkdir -p release": False}, quotes="*"),
     Program(
         "ps top df du free lsof netstat ss ping dig nslookup host whoami id uname hostname uptime printenv history "
-        "htop nproc lscpu tty locale kill pkill killall tar unzip zip gzip gunzip patch dd truncate split",
-        {"lsof -i :8080": False, "tar xf release.tgz": False},
+        "htop nproc lscpu tty locale kill pkill killall tar unzip zip gzip gunzip patch dd truncate split tmux "
+        "screen kind minikube k3d vagrant bazel",
+        {"lsof -i :8080": False, "tar xf release.tgz": False, "kind create cluster": False},
     ),
     Program(
         "journalctl dmesg",
@@ -89,7 +90,7 @@ MACHINE_PROGRAMS = (
         valued="-C -c --git-dir --work-tree --namespace",
         harmless_with="-l --list --contains --points-at --merged --no-merged",
         quotes="diff log show blame grep status branch ls-files ls-tree remote remote/show stash/list stash/show "
-        "cat-file shortlog reflog rev-parse rev-list",
+        "cat-file shortlog reflog rev-parse rev-list merge-base",
         speaks=("fatal: ", "error: "),
         answers="diff grep merge-base",
         files=(

@@ -123,6 +123,6 @@ def list_operands(words: Sequence[str], valued: Sequence[str] = ()) -> Iterator[
 
 
 def has_option(words: Sequence[str], options: str) -> bool:
-    """Whether a word is one of the options, also with its value: `--data=x`."""
+    """Whether a word is one of the options, also with its value: `--data=x`, but not `--push=false`."""
     names = options.split()
-    return any(word.partition("=")[0] in names for word in words)
+    return any(word.partition("=")[0] in names for word in words if not word.endswith("=false"))

@@ -12,6 +12,7 @@ PROJECT_PROGRAMS = (
             "just publish": True,
             "rake db:migrate": True,
         },
+        harmless_with="-n --just-print -q --question",
         valued="-C -f -j -t -d --justfile --taskfile --directory",
         runs_tasks=True,
         failed={
@@ -29,8 +30,8 @@ PROJECT_PROGRAMS = (
         failed={"aftermath": {"ERROR task failed": "[test] ERROR task failed"}},
     ),
     Program(
-        "mvn mvnw gradle gradlew sbt bazel pants",
-        {"mvn deploy": True, "./gradlew :app:publish": True, "mvn -q test": False},
+        "mvn mvnw gradle gradlew sbt",
+        {"mvn deploy": True, "gradle assembleRelease": False, "./gradlew :app:publish": True, "mvn -q test": False},
         valued="-p -f --project-dir",
         runs_tasks=True,
         worked={r"(?:\[info\] )?build success(?:ful)?\b": "[INFO] BUILD SUCCESS"},
@@ -49,7 +50,7 @@ PROJECT_PROGRAMS = (
             "php artisan migrate --force": True,
         },
         acts="migrate flush loaddata sendtestemail createsuperuser db:drop db:seed db:reset db:wipe clearsessions "
-        "changepassword runscript hex.publish ecto.migrate queue:flush",
+        "changepassword runscript hex.publish ecto.migrate queue:flush queue:restart",
         harmless="showmigrations routes check sqlmigrate about diffsettings makemigrations generate g new startapp "
         "startproject collectstatic compilemessages deps.get",
         harmless_with="--plan --pretend --list",

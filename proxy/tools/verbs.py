@@ -35,24 +35,26 @@ _FIRST_READING_WORDS, _READING_WORDS, _CHANGING_WORDS, _RUNNING_WORDS, _ACTING_W
 )
 COMMAND_WORDS: Mapping[str, str] = {
     "a task or a script acts": (
-        "deploy publish release migrate rollback rollout push promote provision destroy send ship upload charge refund "
-        "notify announce purge redeploy undeploy"
+        "deploy publish migrate rollback rollout push promote provision destroy send ship upload charge refund notify "
+        "announce purge redeploy undeploy"
     ),
     "a task or a script acts, if it is the first word": (
-        "apply cancel approve terminate revoke transfer pay submit withdraw payout"
+        "release apply cancel approve terminate revoke transfer pay submit withdraw payout"
     ),
     "a task or a script does not act, whatever the other words are": (
-        "test tests spec check lint build status list plan dry verify preview show validate docs doc dev mock local "
-        "notes history log logs report diff compare dump print get describe fetch view find search analyze stats "
-        "example examples simulate watch serve generate"
+        "test tests spec check lint build status list plan dry verify show validate dev mock local diff compare print "
+        "get describe fetch view find search analyze simulate watch serve generate help"
+    ),
+    "a task or a script does not act, unless the first word acts": (
+        "notes history log logs report docs doc stats dump example examples"
     ),
     "a program acts by such a verb": "create delete remove rm restart flush drop truncate update",
-    "a program looks by such a verb": (
+    "a program does not act by such a verb": (
         "help list ls show view get describe status diff log logs check validate search find info version print plan "
         "test"
     ),
 }
-_TASK_VERBS, _FIRST_TASK_VERBS, _NO_TASK_WORDS, _MORE_VERBS, _LOOKING_VERBS = map(
+_TASK_VERBS, _FIRST_TASK_VERBS, _NO_TASK_WORDS, _TASK_THINGS, _MORE_VERBS, _LOOKING_VERBS = map(
     frozenset, map(str.split, COMMAND_WORDS.values())
 )
 # Release is a noun as well: `decompile release`.
@@ -93,7 +95,8 @@ def is_acting_task(name: str) -> bool | None:
     None if it does not tell.
     """
     words = list_name_words(name)
-    if not _NO_TASK_WORDS.isdisjoint(words):
+    begins_with_verb = not _TASK_VERBS.isdisjoint(words[:1])
+    if not _NO_TASK_WORDS.isdisjoint(words) or not (begins_with_verb or _TASK_THINGS.isdisjoint(words)):
         return False
     if not _TASK_VERBS.isdisjoint(words) or not _FIRST_TASK_VERBS.isdisjoint(words[:1]):
         return True

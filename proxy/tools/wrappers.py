@@ -76,6 +76,8 @@ WRAPPERS = (
         "alembic upgrade head",
         "--with --package -p --directory --project --extra --group --python -C -e -f --filter --env-file",
     ),
+    Wrapper("heroku run", "heroku run -a shop rails db:migrate", "rails db:migrate", "-a", is_elsewhere=True),
+    Wrapper("railway run", "railway run npm test", "npm test", "-s -e"),
     Wrapper("conda run, direnv exec, aws-vault exec", "conda run -n shop pytest", "pytest", "-n -p --name"),
     Wrapper("python, python3, py", "python3 -m alembic upgrade head", "alembic upgrade head", "-W -X", code="-c -"),
     Wrapper(

@@ -533,3 +533,34 @@ def test_the_reason_of_a_failure_may_stand_within_a_member():
 def test_json_that_a_program_prints_is_no_word_of_its_harness():
     assert find_outcome('{"status": "failed", "error": "no berth"}', RUN).render() == ""
     assert find_outcome('{"is_error": true, "text": "no berth"}', RUN).render() == "failed: no berth"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "psql shop -c 'SELECT * FROM events'",
+        "curl -s https://a.example/page",
+        "ssh web1 'cat /srv/a.txt'",
+        "docker compose exec -T db sqlite3 shop.db 'SELECT * FROM events'",
+        "bash -lc 'git log -3'",
+        "git --no-pager -C shop show HEAD",
+    ],
+)
+def test_a_command_that_prints_what_others_wrote_quotes_also_inside_of_another(command):
+    bash = ToolCall("c", "Bash", json.dumps({"command": command}))
+    assert (find_outcome(QUOTES, bash).render(), find_outcome(QUOTES, bash).lines) == ("", ())
+    assert find_outcome(f"{QUOTES}\nexit code 0", bash).render() == "exit code 0"
+
+
+def test_a_client_of_a_database_tells_by_its_own_lines_why_it_failed():
+    bash = ToolCall("c", "Bash", json.dumps({"command": "psql shop -c 'SELECT * FROM berth'"}))
+    text = 'Exit code 1\nfailed\nERROR:  relation "berth" does not exist\nLINE 1'
+    assert find_outcome(text, bash).render() == 'exit code 1: ERROR:  relation "berth" does not exist'
+
+
+@pytest.mark.parametrize(
+    "command", ["pgrep shop", "test -f a.txt", "git merge-base --is-ancestor a b", "sudo grep x a", "ssh web1 grep x a"]
+)
+def test_exit_code_1_of_a_question_is_an_answer(command):
+    outcome = find_outcome("Exit code 1", ToolCall("c", "Bash", json.dumps({"command": command})))
+    assert (outcome.exit_code, outcome.has_failed) == (1, False)
