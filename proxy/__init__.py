@@ -6,6 +6,7 @@ Each part imports only parts above it (a room's modules may stand at different h
     lifetime       leases on shared resources, background tasks, threads that write, where faults end
     errors         the proxy's own answers: a status, a code, and the party at fault
     declaration    declares a setting of a policy, with its description and bounds, as a field of a struct
+    work           what the work for one request may cost: it ends if the client has left
     threads        lanes: threads of their own for each kind of work that would hold up the event loop
     tools/         what tools and programs are: tables of them, and questions about a call
     history/       the history that a client sends: its messages, groups and identity

@@ -74,6 +74,10 @@ class BodyTooLarge(ProxyError):
     status, code = 413, "body_too_large"
 
 
+class TooMuchWork(ProxyError):
+    status, code = 413, "too_much_work"
+
+
 class UnsupportedEncoding(ProxyError):
     status, code = 415, "unsupported_encoding"
 

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
@@ -93,7 +94,8 @@ class BackgroundTasks:
         if self._is_closed or len(self._tasks) >= self._limit:
             lease.release()
             return None
-        task = asyncio.get_running_loop().create_task(work())
+        # In a context of its own: it outlives its request, and is not stopped with it.
+        task = asyncio.get_running_loop().create_task(work(), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Not within `work`: a task may be cancelled before its first step.

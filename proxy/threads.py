@@ -7,16 +7,19 @@
     HUGE        huge ones, so that one of them holds up no large one
     UNKNOWN     large ones of callers that no upstream has accepted yet
 
-A store has a lane for itself. asyncio's default threads are left to look up the addresses of upstreams.
+What `Lane.run` does in a thread is done for the request that waits for it (`work.py`). A store has a lane for itself.
+asyncio's default threads are left to look up the addresses of upstreams.
 """
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import TypeVar, TypeVarTuple
 
 from proxy.errors import Overloaded
+from proxy.work import WORK, Work
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -32,8 +35,15 @@ class Lane:
         self._lock = Lock()
 
     async def run(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
-        """Overloaded: too much waits already."""
-        return await self.submit(act, *args)
+        """Call it in a thread, on account of the current request. Overloaded: too much waits already."""
+        work = WORK.get()
+        if work is None:
+            return await self.submit(act, *args)
+        try:
+            return await self.submit(_carry, work, partial(act, *args))
+        except asyncio.CancelledError:
+            work.has_left = True
+            raise
 
     def submit(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> asyncio.Future[Result]:
         if self._unfinished >= self._most_unfinished:
@@ -55,6 +65,14 @@ class Lane:
             self._unfinished += change
 
 
+def _carry(work: Work, act: Callable[[], Result]) -> Result:
+    token = WORK.set(work)
+    try:
+        return work.measure(act)
+    finally:
+        WORK.reset(token)
+
+
 CONTROL = Lane("control", threads=4)
 FILES = Lane("files", threads=4)
 COUNTING = Lane("counting", threads=2)
@@ -65,6 +83,8 @@ UNKNOWN = Lane("unknown-callers", threads=1)
 LARGE_WORK_BYTES = 256 * 1024
 """More is done in a thread: 250 kB of text, or a thousand short messages."""
 HUGE_WORK_BYTES = 8 * 1024 * 1024
+UNMEASURED_BYTES = 16 * 1024
+"""Less is not counted against a budget: most requests of a conversation bring less that is new."""
 
 
 def estimate_work(source: bytes) -> int:
@@ -76,14 +96,25 @@ def needs_thread(size: int) -> bool:
     return size > LARGE_WORK_BYTES
 
 
-def choose_lane(size: int, *, is_known: bool) -> Lane:
-    if not is_known:
+def is_of_stranger() -> bool:
+    """Whether the current request is of a caller that no upstream has accepted yet."""
+    work = WORK.get()
+    return work is not None and not work.is_accepted and not work.is_known()
+
+
+def choose_lane(size: int) -> Lane:
+    if is_of_stranger():
         return UNKNOWN
     return LARGE if size <= HUGE_WORK_BYTES else HUGE
 
 
-async def run_apart(size: int, act: Callable[[], Result], *, is_known: bool = True) -> Result:
+async def run_apart(size: int, act: Callable[[], Result]) -> Result:
     """Do small work at once, and large work in a lane."""
-    if not needs_thread(size):
+    if size <= UNMEASURED_BYTES:
         return act()
-    return await choose_lane(size, is_known=is_known).run(act)
+    if needs_thread(size):
+        return await choose_lane(size).run(act)
+    work = WORK.get()
+    if work is None:
+        return act()
+    return work.measure(act)

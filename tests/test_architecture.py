@@ -20,6 +20,7 @@ PACKAGE = ROOT / "proxy"
 
 LAYERS = (
     {"lru", "lifetime", "declaration", "errors", "models.names"},
+    {"work"},
     {"threads"},
     {"tools"},
     {"history"},

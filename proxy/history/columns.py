@@ -14,7 +14,7 @@ Only the end of each history is new. Values that follow from a message and those
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import compress, count
+from itertools import compress, count, islice
 from operator import attrgetter, is_, is_not
 from typing import Any, TypeVar
 
@@ -25,12 +25,15 @@ from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message
 from proxy.history.rereads import FileResult, find_file_uses
 from proxy.tools.tool_call import ToolCall
+from proxy.work import check_work
 
 T = TypeVar("T")
 V = TypeVar("V")
 Compute = Callable[[Sequence[V]], Iterable[V]]
 """It is given the known values of a column and returns those that follow."""
 CountTokens = Callable[[bytes], int]
+VALUES_PER_CHECK = 64
+"""After so many new values, look whether the work is to end. Few turns bring as many."""
 
 
 class Columns:
@@ -60,7 +63,13 @@ class Columns:
             values = self._earlier.get(column, ())[: self._shared]
             self._values[column] = values
         if len(values) < length:
-            values += tuple(compute(values))
+            computed = iter(compute(values))
+            new_values: list[V] = []
+            while batch := tuple(islice(computed, VALUES_PER_CHECK)):
+                new_values += batch
+                if len(batch) == VALUES_PER_CHECK:
+                    check_work()
+            values += tuple(new_values)
             self._values[column] = values
         return values
 

@@ -8,7 +8,6 @@ more than a little is counted in threads. The ranks of the encodings are shipped
 import json
 import lzma
 import re
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -20,8 +19,9 @@ from msgspec import Struct, field
 from proxy.history.calls import iterate_strings
 from proxy.lru import ByteBoundedCache
 from proxy.models.names import plain_name
-from proxy.threads import COUNTING
+from proxy.threads import COUNTING, UNKNOWN, is_of_stranger, needs_thread
 from proxy.wire.json_body import read_json
+from proxy.work import check_work
 
 MESSAGE_TOKENS = 3  # the markup around each message
 TOOL_CALL_TOKENS = 8  # the markup around each tool call
@@ -189,6 +189,7 @@ def count_tokens(text: str, name: EncodingName) -> int:
     encoding = build_encoding(name)
     tokens = 0
     for start in range(0, len(text), PIECE_CHARS):
+        check_work()
         piece = text[start : start + PIECE_CHARS]
         try:
             tokens += len(encoding.encode(piece, disallowed_special=()))
@@ -249,15 +250,16 @@ class Tokenizer:
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """Count these texts, so that `count` answers for each of them at once."""
-        if sum(map(len, messages)) + 400 * len(messages) > LOOK_UP_BYTES:
-            return await self._in_thread(messages)
+        size = sum(map(len, messages)) + 400 * len(messages)
+        if size > LOOK_UP_BYTES:
+            return await self._in_thread(messages, size)
         known_counts = [self._counts.get(hash(message) ^ self._owner) for message in messages]
         new_bytes = 0
         for message, count in zip(messages, known_counts, strict=True):
             if count is None:
                 new_bytes += len(message)
         if new_bytes > INLINE_BYTES:
-            return await self._in_thread(messages)
+            return await self._in_thread(messages, size)
         counts = []
         for message, count in zip(messages, known_counts, strict=True):
             counts.append(self.count(message) if count is None else count)
@@ -271,17 +273,17 @@ class Tokenizer:
             count = self._counts[key] = self._count(message)
         return count
 
-    async def _in_thread(self, messages: Sequence[bytes]) -> list[int]:
-        remaining = deque(messages)
-        try:
-            return await COUNTING.run(self._count_each, remaining)
-        finally:
-            remaining.clear()  # if the client has left, the thread ends after one message
+    async def _in_thread(self, messages: Sequence[bytes], size: int) -> list[int]:
+        lane = COUNTING
+        if needs_thread(size) and is_of_stranger():
+            lane = UNKNOWN
+        return await lane.run(self._count_each, messages)
 
-    def _count_each(self, remaining: deque[bytes]) -> list[int]:
+    def _count_each(self, messages: Sequence[bytes]) -> list[int]:
         counts = []
-        while remaining:
-            counts.append(self.count(remaining.popleft()))
+        for message in messages:
+            check_work()
+            counts.append(self.count(message))
         return counts
 
     def _count(self, message: bytes) -> int:

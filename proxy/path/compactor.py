@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from functools import partial
 
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ from proxy.threads import estimate_work, run_apart
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import offer_own_tool
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import COUNTING_PATHS, ApiPath, Headers
+from proxy.wire.http_head import COUNTING_PATHS, ApiPath, Caller, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 
@@ -42,6 +43,15 @@ class Compactor:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._loading: asyncio.Task[None] | None = None
+
+    def knows(self, caller: Caller, headers: Headers, query: str) -> bool:
+        """Return whether an upstream has accepted this caller, or its key is that of a team."""
+        call = Call("", "", query, headers, None, caller)
+        return self._services.accepted.knows(caller, compute_fingerprint(call))
+
+    def note_accepted(self, call: Call) -> None:
+        """For a request that has no driver to note it."""
+        self._services.accepted.add(compute_fingerprint(call))
 
     def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
         if len(body) < WORTHWHILE_BYTES:
@@ -53,14 +63,12 @@ class Compactor:
         if len(body) < WORTHWHILE_BYTES:
             return read()
         work = estimate_work(body if prefix is None else body[prefix.stop :])
-        is_known = self._services.accepted.knows(call.caller, compute_fingerprint(call))
-        return await run_apart(work, read, is_known=is_known)
+        return await run_apart(work, read)
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """Nothing is sent, and nothing is stored."""
-        is_known = self._services.accepted.knows(call.caller, compute_fingerprint(call))
         read = partial(read_compact_request, body)
-        request, path, focus = await run_apart(estimate_work(body), read, is_known=is_known)
+        request, path, focus = await run_apart(estimate_work(body), read)
         policy = choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
         outgoing = OutgoingRequest(replace(call, path=path), None, options)
@@ -107,7 +115,8 @@ class Compactor:
     def _begin_loading(self) -> None:
         """Agents begin small: the tokenizer is loaded before the first history is counted."""
         if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._services.tokenizers.load())
+            loading = self._services.tokenizers.load()
+            self._loading = asyncio.get_running_loop().create_task(loading, context=Context())  # for all requests
 
     def _leave_alone(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool

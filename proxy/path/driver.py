@@ -26,13 +26,14 @@ from proxy.path.request_context import CompiledPolicy, RequestOptions
 from proxy.path.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
 from proxy.path.services import Services
 from proxy.recall.tool import COMPACT, RECALL, offer_tool
-from proxy.threads import estimate_work, needs_thread, run_apart
+from proxy.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
 from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
+from proxy.work import WORK
 
 
 class OutgoingRequest(Struct, frozen=True):
@@ -97,7 +98,6 @@ class RequestDriver:
         self._forwarding: Forwarding | None = None
         self._sent_body: object = None
         self._instead: Forwarding | None = None
-        self._is_accepted = False
         self._step: Deliver | None = None
         """Set once the answer goes to the client: what is left is the account."""
         self._acceptance: asyncio.Task[Send | Deliver | Finished] | None = None
@@ -143,9 +143,11 @@ class RequestDriver:
         while True:
             is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
             driving = self._drive(self._life, opening, is_heavy=is_heavy)
-            self._is_accepted = opening is not None and opening.is_good
-            is_long = self._has_new_block or (self._new_work > 0 and needs_thread(self._new_work))
-            if self._is_accepted and is_long:
+            is_accepted = opening is not None and opening.is_good
+            work = WORK.get()
+            if is_accepted and work is not None:
+                work.is_accepted = True
+            if is_accepted and not self.is_small and (self._has_new_block or needs_thread(self._new_work)):
                 self._acceptance = asyncio.create_task(driving)
                 action = await asyncio.shield(self._acceptance)
             else:
@@ -208,8 +210,8 @@ class RequestDriver:
             work = self._new_work
             if is_heavy or isinstance(action, Rewrite):
                 work = estimate_work(self.request.source)
-            if work and needs_thread(work):
-                action = await self._advance_apart(work, life, result)
+            if work > UNMEASURED_BYTES:
+                action = await run_apart(work, partial(advance_actions, life, result))
             else:
                 # Without a turn of the event loop: the rest of a turn is written before the next one is read.
                 action = advance_actions(life, result)
@@ -217,21 +219,13 @@ class RequestDriver:
                 return action
             result = await self.performer.perform(action)
 
-    async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
-        try:
-            following: Action | Finished = await self._run_apart(work, partial(advance_actions, life, result))
-        except asyncio.CancelledError:
-            self.performer.has_left = not self._is_accepted  # the thread stops
-            raise
-        return following
-
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
         decision, asks_usage, body = forwarding.decision, False, self.request.source
         if decision.plan is not None:
             write = partial(_write_body, self._format, self.request, decision)
-            body, asks_usage = await self._run_apart(self._new_work, write)
+            body, asks_usage = await run_apart(self._new_work, write)
         if decision.removes_reasoning:
-            body = await self._run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
+            body = await run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
         placed: tuple[AddedOption, ...] = ()
         if self._may_place and not forwarding.is_untouched_retry and forwarding.refused_option is None:
             body, placed = await self._place(body, decision)
@@ -265,11 +259,7 @@ class RequestDriver:
         # Blocks have other numbers if reasoning was removed.
         if plan is not None and decision.rewrites and not decision.removes_reasoning:
             place = partial(place, view=plan.view, prefix_size=plan.shared)
-        placed: tuple[bytes, tuple[AddedOption, ...]] = await self._run_apart(estimate_work(body), place)
-        return placed
-
-    async def _run_apart(self, work: int, act: Any) -> Any:  # noqa: ANN401 (the result of the act)
-        return await run_apart(work, act, is_known=self.performer.is_known)
+        return await run_apart(estimate_work(body), place)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
         """That of the first round: the sum of them is no size of a request."""
@@ -333,7 +323,7 @@ class RequestDriver:
         block = decision.plan.block
         decision = replace(decision, max_answer_tokens=forwarding.decision.max_answer_tokens, asks_usage=asks_usage)
         write = partial(_write_body, self._format, self.request, decision)
-        body, _ = await self._run_apart(self._new_work, write)
+        body, _ = await run_apart(self._new_work, write)
         if self._may_place and forwarding.refused_option is None:
             body, _ = await self._place(body, decision)
         new_forwarding = replace(new_forwarding, decision=decision)

@@ -18,7 +18,16 @@ from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
 from proxy.config import Config, Listen, Occasion, Upstream
-from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpgradeRefused, UpstreamBroke, UpstreamTimeout, as_error
+from proxy.errors import (
+    NotFound,
+    PathNotAllowed,
+    ProxyError,
+    TooMuchWork,
+    UpgradeRefused,
+    UpstreamBroke,
+    UpstreamTimeout,
+    as_error,
+)
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import AddedOption, Deliver, Forwarding, Opening, Refusal, is_option
@@ -50,6 +59,7 @@ from proxy.wire.http_head import (
 from proxy.wire.json_body import find_model
 from proxy.wire.refusals import BODY_MAX_BYTES, RECOVERABLE_KINDS, begins_as_error, classify, may_begin_as_error
 from proxy.wire.token_counts import BodyRewriter, Rewriter, StreamRewriter, Tail, UsageView
+from proxy.work import WORK, Work
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -203,7 +213,7 @@ class Gateway:
     async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
         """ProxyError: the request is refused, and why."""
         # A reload while the body is read would close the connections of this gateway.
-        with self.lease():
+        with self._leases.take():
             path, query = request.split_target()
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
             # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
@@ -213,17 +223,25 @@ class Gateway:
                     "/v1/realtime, is reached at the API itself"
                 )
             admission = self._admit(request, query, record)
-            call = await self._read(request, path, query, admission, record)
-            exchange = self._route(call, record)
-            outgoing = await self._prepare(call, exchange)
-            if outgoing.answer is not None:
-                note_decision(outgoing.decision, record)
-                headers = render_decision(outgoing.decision, record.request_id)
-                return await request.deliver(RelayedAnswer(outgoing.answer, headers, None), self.config.listen, record)
-            # On exit: close the upstream's replies and start the note about the turn. Also if the client leaves.
-            with exchange.owned:
-                answer = await self._answer(outgoing, exchange)
-                return await request.deliver(answer, self.config.listen, record)
+            work = Work(partial(self._compactor.knows, admission.caller, admission.headers, query))
+            token = WORK.set(work)
+            try:
+                call = await self._read(request, path, query, admission, record)
+                if isinstance(call.body, bytes):
+                    work.body_bytes = len(call.body)
+                exchange = self._route(call, record)
+                outgoing = await self._prepare(call, exchange)
+                if outgoing.answer is not None:
+                    note_decision(outgoing.decision, record)
+                    headers = render_decision(outgoing.decision, record.request_id)
+                    answer = RelayedAnswer(outgoing.answer, headers, None)
+                    return await request.deliver(answer, self.config.listen, record)
+                # On exit: close the upstream's replies and start the note about the turn. Also if the client leaves.
+                with exchange.owned:
+                    answer = await self._answer(outgoing, exchange)
+                    return await request.deliver(answer, self.config.listen, record)
+            finally:
+                WORK.reset(token)  # the next request of the connection has the same context
 
     def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
         record.client = self._authenticator.find_client(request.headers, request.peer)
@@ -297,7 +315,10 @@ class Gateway:
             return await self._compactor.compact(call, call.body, client, choice)
         fallback = OutgoingRequest(call, Decision("failed-open"), keeps_originals=False)
         prepare = self._compactor.prepare(call, call.body, client, choice)
-        outgoing = await self._fail_open(prepare, fallback, record)
+        try:
+            outgoing = await self._fail_open(prepare, fallback, record)
+        except TooMuchWork:
+            outgoing = replace(fallback, decision=Decision("none", "too-much-work"))
         if outgoing.driver is not None:
             record.model = outgoing.driver.model
         # A body that is bypassed was not read; a count of tokens is no request of the model.
@@ -312,9 +333,8 @@ class Gateway:
         record.headers_at = perf_counter()
         if driver is not None:
             outgoing, reply, tap = await self._follow(driver, outgoing, reply, exchange)
-        elif not reply.is_good:
-            retry = self._retry_bypassed(outgoing, reply, exchange)
-            outgoing, reply = await self._fail_open(retry, (outgoing, reply), record)
+        else:
+            outgoing, reply = await self._settle(outgoing, reply, exchange)
         note_decision(outgoing.decision, record)
         own_tools = outgoing.own_tools
         if own_tools is not None:
@@ -385,6 +405,17 @@ class Gateway:
                 losing_reply.close()  # its answer may take minutes
         return outgoing, reply, tap
 
+    async def _settle(
+        self, outgoing: OutgoingRequest, reply: Reply, exchange: Exchange
+    ) -> tuple[OutgoingRequest, Reply]:
+        """Return the request and the reply that hold, if nothing is decided about the request."""
+        if not reply.is_good:
+            retry = self._retry_bypassed(outgoing, reply, exchange)
+            return await self._fail_open(retry, (outgoing, reply), exchange.record)
+        if outgoing.decision is not None and outgoing.decision.reason == "too-much-work":
+            self._compactor.note_accepted(outgoing.call)  # the next request of this caller may take its time
+        return outgoing, reply
+
     async def _retry_bypassed(
         self, outgoing: OutgoingRequest, reply: Reply, exchange: Exchange
     ) -> tuple[OutgoingRequest, Reply]:
@@ -396,7 +427,8 @@ class Gateway:
             return outgoing, reply
         has_helped, bare_call = False, outgoing.call
         if refusal.kind == "signature":
-            bare_call = await remove_reasoning_of(outgoing.call)
+            with suppress(TooMuchWork):
+                bare_call = await remove_reasoning_of(outgoing.call)
         if bare_call is not outgoing.call:
             with suppress(ProxyError):
                 retry = await exchange.send(bare_call)

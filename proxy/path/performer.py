@@ -51,10 +51,6 @@ def _locate_nothing(_identity: Identity) -> str:
     return ""
 
 
-class ClientLeftError(Exception):
-    """Nobody waits for the result of a thread."""
-
-
 class ActionPerformer:
     def __init__(
         self,
@@ -72,8 +68,6 @@ class ActionPerformer:
         """The body of the request as it was sent last."""
         self.placed: Sequence[AddedOption] = ()
         """What was added to it for the provider's cache."""
-        self.has_left = False
-        """If so, a thread that works for the client stops."""
         self.policy = policy
         self._services = services
         self._call = call
@@ -122,7 +116,6 @@ class ActionPerformer:
         rules = replace(
             self.policy.rules,
             redact=lambda raw: services.redaction.of_json(raw)[0],
-            go_on=self._check_client,
             recall_tool=recall_tool,
         )
         asks_provider = request.provider_compacts or self._call.path == ApiPath.RESPONSES_COMPACT
@@ -160,10 +153,6 @@ class ActionPerformer:
             summary_seconds=policy.summary.seconds,
             read_block=partial(services.blocks.read, self.scope.caller),
         )
-
-    def _check_client(self) -> None:
-        if self.has_left:
-            raise ClientLeftError
 
     async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
         services, store = self._services, self._services.store

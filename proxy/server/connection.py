@@ -31,7 +31,7 @@ from proxy.errors import (
 from proxy.events import RequestFinished
 from proxy.path.gateway import RelayedAnswer
 from proxy.store.contract import MEBIBYTE
-from proxy.threads import LARGE
+from proxy.threads import choose_lane
 from proxy.wire.encodings import CODINGS_MAX, DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.event_streams import StreamWatch
 from proxy.wire.http_head import (
@@ -251,7 +251,7 @@ class ClientRequest:
         if not encoding:
             return body
         try:
-            return await LARGE.run(decode_body, body, encoding, max_bytes)
+            return await choose_lane(len(body)).run(decode_body, body, encoding, max_bytes)
         except DecodedTooLarge:
             raise _make_too_large(max_bytes) from None
         except UndecodableBody:

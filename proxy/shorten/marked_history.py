@@ -186,7 +186,6 @@ def _apply_always_steps(history: MarkedHistory, block: Block, block_view: tuple[
             window=block.window,
             count=history.count,
             recalls=recalls,
-            go_on=history.rules.go_on,
         )
         return run(block.always, draft)[0].middle
 

@@ -16,6 +16,7 @@ from proxy.history.chain import remove_wrapping
 from proxy.history.grouping import count_flaws, find_callers
 from proxy.history.messages import NOTE, Message
 from proxy.tools.tool_call import ToolCall
+from proxy.work import check_work
 
 BYTES_PER_TOKEN = 4
 SMALL_VIEW_TOKENS = 8_000
@@ -24,14 +25,6 @@ Count = Callable[[bytes], int]
 
 def estimate_tokens(raw: bytes) -> int:
     return len(raw) // BYTES_PER_TOKEN
-
-
-GoOn = Callable[[], None]
-"""Called before each step; raises if the client has left."""
-
-
-def always_go_on() -> None:
-    """Never raise: no client can leave."""
 
 
 class Draft(Struct, frozen=True):
@@ -58,7 +51,6 @@ class Draft(Struct, frozen=True):
     recalls: bool = False
     count: Count = estimate_tokens
     calls: Sequence[ToolCall | None] | None = None
-    go_on: GoOn = always_go_on
 
     @property
     def view(self) -> tuple[Message, ...]:
@@ -188,7 +180,7 @@ class StepReport(Struct, frozen=True):
 def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, ...]]:
     reports = []
     for step in steps:
-        draft.go_on()
+        check_work()
         shorter = step(draft)
         if shorter is draft:
             reports.append(StepReport(step.name, 0, 0))

@@ -24,6 +24,7 @@ Reason = Literal[
     "originals-unwritable",
     "window-unknown",
     "not-understood",
+    "too-much-work",
     "provider-compacts",
     "client-rewrites",
     "history-elsewhere",

@@ -16,7 +16,7 @@ from proxy.history.pins import Pins, find_pin_fault
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices, find_share_worth_clearing
-from proxy.shorten.pipeline import GoOn, Step, always_go_on
+from proxy.shorten.pipeline import Step
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.summary import Summary, SummaryRules
 
@@ -119,7 +119,6 @@ class Rules(Struct, frozen=True):
     """The definition of the tool, in the API of the request; empty if there is none."""
     redact: Annotated[Callable[[bytes], bytes], INTERNAL] = bytes
     """Removes secrets from the text that is written into a block."""
-    go_on: Annotated[GoOn, INTERNAL] = always_go_on
 
     @property
     def label(self) -> str:

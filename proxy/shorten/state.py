@@ -297,7 +297,6 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             pointer=self.rules.summary.pointer,
             count=self.count,
             calls=self.columns.callers(view)[first:cut],
-            go_on=self.rules.go_on,
         )
 
     def _find_cut(self, keep: Keep) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import brotli
 
 from proxy.wire.http_head import list_codings
+from proxy.work import check_work
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -64,6 +65,7 @@ def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
     size = 0
     try:
         for piece in pieces:
+            check_work()
             size += len(piece)
             if size > limit:
                 raise DecodedTooLarge

@@ -328,7 +328,7 @@ async def test_with_compact_offered_a_history_is_looked_for_once_and_known_again
 
 
 async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compactor_under_test, monkeypatch):
-    monkeypatch.setattr(threads, "UNKNOWN", threads.Lane("full", threads=1, most_waiting=-1))
+    monkeypatch.setattr(threads, "LARGE", threads.Lane("full", threads=1, most_waiting=-1))
     large = user("x" * 400_000)
     sent = responses_api.request(large, previous_response_id="resp_1")
     prepared = await compactor_under_test.prepares(sent, path="/responses")

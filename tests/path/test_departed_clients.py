@@ -8,6 +8,7 @@ import pytest
 from proxy.events import RequestFinished
 from proxy.shorten import attempts
 from proxy.threads import HUGE_WORK_BYTES, LARGE, LARGE_WORK_BYTES, UNKNOWN, run_apart
+from proxy.work import WORK, Work
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess, Listening
@@ -137,7 +138,9 @@ async def test_large_histories_of_strangers_share_a_thread_of_their_own(up, tmp_
 
 @pytest.mark.parametrize("work", [LARGE_WORK_BYTES + 1, HUGE_WORK_BYTES + 1])
 async def test_work_of_unknown_callers_holds_up_none_of_known_ones(gate, work):
-    held = [asyncio.create_task(run_apart(work, gate.pass_through, is_known=False)) for _ in range(5)]
+    WORK.set(Work(lambda: False))
+    held = [asyncio.create_task(run_apart(work, gate.pass_through)) for _ in range(5)]
+    WORK.set(None)
     await until(gate.is_reached.is_set)
     async with asyncio.timeout(SECONDS):
         assert await run_apart(work, lambda: "done") == "done"
