@@ -211,10 +211,22 @@ def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
     """The starts of the documents before the newest part that this fold or an earlier one takes."""
     staying = [message for message in (*draft.list_staying(kept_ids), *draft.after) if is_whole(message)]
     whole_starts = set(map(attrgetter("start"), staying))
-    # Of one that was read twice, a copy may stay.
-    contents = {remove_wrapping(draft.origin[start].content) for start in whole_starts}
     lost_starts = draft.documents.difference(whole_starts, range(draft.stop, len(draft.origin)))
-    return frozenset(start for start in lost_starts if remove_wrapping(draft.origin[start].content) not in contents)
+    # Of one that was read twice, a copy may stay, or a part of it in a longer part.
+    contents = {remove_wrapping(draft.origin[start].content) for start in whole_starts}
+    present_lines = set[str]()
+    for start in draft.documents & whole_starts:
+        present_lines.update(_list_lines(draft, start))
+    absent_starts = set[int]()
+    for start in lost_starts:
+        is_copied = remove_wrapping(draft.origin[start].content) in contents
+        if not is_copied and not present_lines.issuperset(_list_lines(draft, start)):
+            absent_starts.add(start)
+    return frozenset(absent_starts)
+
+
+def _list_lines(draft: Draft, start: int) -> list[str]:
+    return draft.origin[start].text.split("\n")
 
 
 def is_whole(message: Message) -> bool:

@@ -7,8 +7,8 @@ from proxy.history.chain import compute_chain
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
 from proxy.shorten.documents import find_documents, is_instruction_path
-from proxy.shorten.fold import OPENING
-from proxy.shorten.pipeline import BYTES_PER_TOKEN
+from proxy.shorten.fold import OPENING, find_lost_documents
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import SummaryRules
@@ -156,6 +156,17 @@ def test_a_fold_that_must_take_them_names_them():
     assert not shows(plan, RULE)
     (note,) = notes
     assert "read them again before relying on them:\n- Read(AGENTS.md)\n" in note
+
+
+def test_a_copy_or_a_part_of_a_document_that_stays_is_not_lost():
+    lines = RULE.split("\n")
+    other = "\n".join([*lines[9:29], "151. Never skip step 151."])
+    reads = [call("Read", path="AGENTS.md", out=text) for text in (RULE, "\n".join(lines[9:29]), other, RULE)]
+    body = request(user("Deploy."), *reads).body
+    starts = [message.start for message in body if message.is_result]
+    draft = Draft((), body, documents=frozenset(starts), origin=body)
+    assert find_lost_documents(draft, {id(body[starts[-1]])}) == {starts[2]}
+    assert find_lost_documents(draft, set()) == set(starts)
 
 
 def test_a_document_that_fills_a_small_window_is_treated_as_output():
