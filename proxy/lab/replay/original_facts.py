@@ -280,6 +280,8 @@ def find_ending(message: Message, call: ToolCall | None, *, is_marked: bool) -> 
     codes = set(list_exit_codes(text)) if has_command else set()
     if _is_refused(message, is_looking=is_looking) or (not is_looking and _is_conflict(text)):
         return "failed"
+    if is_looking and codes == {1}:  # nothing was found, or there is a difference
+        return "unknown"
     if codes:
         return _read_codes(codes)
     if call is None or is_looking:
