@@ -499,8 +499,9 @@ def _judge_clipped(claim: Claim) -> Verdict:
             middle = text[len(head) : len(text) - len(tail)]
             if (middle.count("\n") + 1, len(middle)) != (_to_number(told[1]), _to_number(told[2])):
                 return _deny(f"{middle.count(chr(10)) + 1} lines, {len(middle):,} characters are left out")
-            quoted = claim.words.partition(":\n")[2].rpartition("\n")[0]
-            return TRUE if Original(middle).holds(quoted.replace("\n", " … ")) else _deny("it quotes other words")
+            lines = claim.words.partition(":\n")[2].split("\n")[:-1]
+            quoted = [line for line in lines if not _MORE_ERRORS.match(line)]
+            return TRUE if all(map(Original(middle).holds, quoted)) else _deny("it quotes other words")
     return _deny("its ends are not those of the original")
 
 
