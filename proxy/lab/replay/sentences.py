@@ -287,13 +287,16 @@ def _read_row(section: str, row: str, text: str, history: History, stop: int) ->
 
 
 def _find_path(path: str, history: History) -> tuple[int, ...]:
-    """The results of the calls that name this path, or its last part."""
-    indices = []
+    """The results of the calls that have this path as an argument, then of those that name it, or its last part."""
+    with_path = []
+    others = []
     name = path.rsplit("/", 1)[-1]
     for _, index, text in history.call_texts:
-        if path in text or name in text:
-            indices.append(index)
-    return tuple(indices)
+        if f": {path}, " in f"{text}, ":
+            with_path.append(index)
+        elif path in text or name in text:
+            others.append(index)
+    return (*with_path, *others)
 
 
 def _find_words(words: str, history: History, stop: int) -> tuple[int, ...]:
