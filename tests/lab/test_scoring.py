@@ -171,7 +171,12 @@ def test_recall_is_of_the_last_request():
     case = recorded_case(*PIECES)
     assert judge_views(case, AS_SENT, AS_SENT, AS_SENT).scores.recall["user messages"] == Recall(1, 1)
     lost = judge_views(case, AS_SENT, AS_SENT, history(user("Go on."))).scores.recall
-    assert lost == {"user messages": Recall(1, 0), "pins": Recall(0, 0), "failures told": Recall(0, 0)}
+    assert lost == {
+        "user messages": Recall(1, 0),
+        "pins": Recall(0, 0),
+        "acts told": Recall(0, 0),
+        "failures told": Recall(0, 0),
+    }
 
 
 RULES = "".join(f"{number}. Run the tests of quay {number} before each commit.\n" for number in range(40))

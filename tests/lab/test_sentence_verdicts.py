@@ -15,7 +15,7 @@ from proxy.lab.replay.original_facts import (
 )
 from proxy.lab.replay.replay_history import encode
 from proxy.lab.replay.replay_values import Judged, Recall
-from proxy.lab.replay.sentence_verdicts import SentenceJudge, judge_sentence
+from proxy.lab.replay.sentence_verdicts import SentenceJudge, judge_sentence, measure_acts_told
 from proxy.lab.replay.sentences import History, list_sentences
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, history, user
@@ -247,6 +247,13 @@ def test_a_sentence_counts_once_however_many_views_have_it():
 )
 def test_a_failure_is_told_by_the_verdict_or_by_the_lines_below(text, place, told):
     assert SentenceJudge().judge_view(body(), [write(text, place)])[1] == told
+
+
+def test_an_act_that_a_fold_has_taken_is_told_by_a_ledger():
+    assert measure_acts_told(body(), body()) == Recall()
+    assert measure_acts_told(body(), (body()[0],)) == Recall(2, 0)
+    told = write("Done already:\n- Bash(git push origin main) (2 times) => main -> main", None)
+    assert measure_acts_told(body(), (body()[0], told)) == Recall(2, 2)
 
 
 @pytest.mark.parametrize(

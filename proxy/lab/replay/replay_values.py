@@ -21,8 +21,8 @@ PICO_PER_DOLLAR = 10**12
 """A price per million tokens is a whole number of picodollars per token."""
 DIALECTS = ("openai", "alternating", "anthropic")
 """Rules by which a history may be refused."""
-RECALLED = ("user messages", "pins", "failures told")
-"""The first two are asked of the last view of each conversation, the third of all views."""
+RECALLED = ("user messages", "pins", "acts told", "failures told")
+"""The first three are asked of the last view of each conversation, the fourth of all views."""
 
 
 class RecordedUsage(Struct, frozen=True):

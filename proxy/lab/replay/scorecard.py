@@ -74,6 +74,7 @@ def _divide(parts: Sequence[tuple[float, float]]) -> float:
 RECALL_TITLES = {
     "user messages": "messages of people that stand in the last request word for word",
     "pins": "pins that stand in the last request word for word",
+    "acts told": "acts on the world that a fold has taken, and that a ledger of the last request names",
     "failures told": "calls that failed, and whose placeholder or line of a ledger says so",
 }
 Cell = Decimal | int | str

@@ -28,7 +28,7 @@ from proxy.lab.replay.replay_values import (
     Tokens,
     bill,
 )
-from proxy.lab.replay.sentence_verdicts import SentenceJudge
+from proxy.lab.replay.sentence_verdicts import SentenceJudge, measure_acts_told
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.spans import NeededSpans, Span, choose_requests
 from proxy.lab.replay.summarizers import SummaryRequest
@@ -238,7 +238,8 @@ class Judge:
             return {}
         last = self._case.turns[len(self._points) - 1]
         messages = self._case.history.messages[: last.place]
-        return measure_recall(messages, self._last.view, self._pins)
+        recall = measure_recall(messages, self._last.view, self._pins)
+        return {**recall, "acts told": measure_acts_told(messages, self._last_view)}
 
     def _judge_documents(self, turn: RequestTurn, view: Sequence[Message]) -> Documents:
         standings = Counter(find_standing(document, view) for document in self._case.find_documents(turn.place))

@@ -18,7 +18,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from proxy.history.calls import iterate_strings
-from proxy.history.messages import Message
+from proxy.history.messages import NOTE, WORDS_KEPT, Message
 from proxy.lab.replay.original_facts import (
     Effect,
     Ending,
@@ -76,6 +76,9 @@ def _deny(why: str) -> Verdict:
 
 def _pass(why: str) -> Verdict:
     return Verdict(is_true=None, why=why)
+
+
+NO_SENTENCE = Sentence("", "", "")
 
 
 class Claim(Struct, frozen=True, dict=True):  # with a dict: the original is read once
@@ -214,6 +217,24 @@ class SentenceJudge:
                 if same not in self._known:
                     self._known.add(same)
                     yield sentence, judge_sentence(sentence, history, view), history
+
+
+def measure_acts_told(messages: Sequence[Message], view: Sequence[Message]) -> Recall:
+    """Of the acts on the world whose calls a fold has taken, those that a ledger names."""
+    history = History(messages)
+    standing = {message.start for message in view if message.made != NOTE}
+    named: set[int] = set()
+    for message in view:
+        if message.made == NOTE:
+            for sentence in list_sentences(message, history):
+                named.update(sentence.places if sentence.kind == "acts" else ())
+    acts = []
+    for place, call in enumerate(history.callers):
+        if call is None or messages[place].start in standing or find_effect(call) != "acts":
+            continue
+        if Claim(NO_SENTENCE, history, view).ending(place) != "failed":
+            acts.append(place)
+    return Recall(len(acts), len(named.intersection(acts)))
 
 
 def _ask_for_failure(sentence: Sentence, history: History) -> Recall:
@@ -514,9 +535,7 @@ def _judge_restored(claim: Claim) -> Verdict:
 
 
 def _judge_words_lost(claim: Claim) -> Verdict:
-    whole = {
-        message.start for message in claim.view if message.role == "user" and message.made in ("", "strip_attachments")
-    }
+    whole = {message.start for message in claim.view if message.role == "user" and message.made in WORDS_KEPT}
     lost = [message for message in claim.history.messages if message.role == "user" and message.start not in whole]
     if _to_number(claim.sentence.name) <= len(lost):
         return TRUE
