@@ -160,7 +160,7 @@ def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> R
         lines, omitted_errors = _list_failures(output)
         return replace(outcome, lines=tuple(lines), omitted_errors=omitted_errors)
     if not outcome.has_failed:
-        return outcome
+        return replace(outcome, lines=tuple(output.lengths))
     error = outcome.error
     if own_lines:
         error = cut_line(own_lines[-1])

@@ -102,6 +102,8 @@ class _Frame(Struct):
     output_files: list[str] = field(default_factory=list)
     printed: str = ""
     """What the command before a `|` prints, if the line tells it."""
+    printed_files: list[str] = field(default_factory=list)
+    """Or the files that it prints."""
 
 
 class _Reader(Struct):
@@ -136,14 +138,16 @@ class _Reader(Struct):
             command = Command(
                 tuple(words),
                 frame.text or frame.printed,
-                tuple(frame.input_files),
+                (*frame.input_files, *frame.printed_files),
                 tuple(frame.output_files),
                 is_inner=frame.is_inner,
             )
             self.commands.append(command)
-        frame.printed = ""
+        frame.printed, frame.printed_files = "", []
         if end == "|" and words[:1] in (["echo"], ["printf"]):
             frame.printed = " ".join(words[1:])
+        elif end == "|" and words[:1] == ["cat"]:
+            frame.printed_files = [word for word in words[1:] if not word.startswith("-")]
         frame.words, frame.input_files, frame.output_files, frame.text = [], [], [], ""
 
     def read_heredocs(self, line: str, start: int) -> int:

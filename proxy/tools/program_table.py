@@ -15,4 +15,8 @@ ENDED_WELL = re.compile(rf"[ \t]*+(?:{_WORKED})(?![^\n]*[1-9]\d* (?:fail|error))
 
 
 def find_program(word: str) -> Program | None:
-    return _BY_NAME.get(name_program(word)) or _BY_NAME.get(word)
+    program = _BY_NAME.get(name_program(word)) or _BY_NAME.get(word)
+    # A script of a project may be named as a program of the machine: `python bin/test`.
+    if program is not None and program.quotes == "*" and "/" in word and not word.startswith("/"):
+        return None
+    return program

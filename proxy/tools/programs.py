@@ -92,14 +92,16 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
         verb = "".join(operands[:1])
         noun = ""
         for word in operands[:4]:
-            names = [f"{noun}/{word}", f"{noun}/*", word, word.lower()]
-            if self.nouns == "*":
-                names += [word.partition("-")[0], word.rpartition(":")[2]]
+            names = [f"{noun}/{word}", f"{noun}/*"]
+            if verb not in self._verbs or not noun:
+                names += [word, word.lower()]
+                if self.nouns == "*":
+                    names += [word.partition("-")[0], word.rpartition(":")[2]]
             for name in names:
                 if name in self._verbs:
                     verb = name
                     break
-            if word not in self._nouns and not (self.nouns == "*" and verb not in self._verbs):
+            if self.nouns != "*" and word not in self._nouns:
                 break
             noun = word
         return verb

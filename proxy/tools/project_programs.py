@@ -48,12 +48,14 @@ PROJECT_PROGRAMS = (
             "python manage.py showmigrations": False,
             "rails db:migrate:status": False,
             "php artisan migrate --force": True,
+            "flask db upgrade": True,
         },
-        acts="migrate flush loaddata sendtestemail createsuperuser db:drop db:seed db:reset db:wipe clearsessions "
-        "changepassword runscript hex.publish ecto.migrate queue:flush queue:restart",
+        acts="db/upgrade db/downgrade migrate flush loaddata sendtestemail createsuperuser db:drop db:seed db:reset "
+        "db:wipe clearsessions changepassword runscript hex.publish ecto.migrate queue:flush queue:restart",
         harmless="showmigrations routes check sqlmigrate about diffsettings makemigrations generate g new startapp "
         "startproject collectstatic compilemessages deps.get",
         harmless_with="--plan --pretend --list",
+        nouns="db",
         runs_tasks=True,
     ),
     Program(

@@ -564,3 +564,13 @@ def test_a_client_of_a_database_tells_by_its_own_lines_why_it_failed():
 def test_exit_code_1_of_a_question_is_an_answer(command):
     outcome = find_outcome("Exit code 1", ToolCall("c", "Bash", json.dumps({"command": command})))
     assert (outcome.exit_code, outcome.has_failed) == (1, False)
+
+
+def test_a_script_that_is_named_as_a_program_quotes_nothing_and_answers_nothing():
+    bash = ToolCall("c", "Bash", json.dumps({"command": "python bin/test shop/tests"}))
+    assert find_outcome("Exit code 1\nKeyError: 'a'", bash).render() == "exit code 1: KeyError: 'a'"
+
+
+def test_of_a_list_that_a_command_fetches_stays_how_long_it_is():
+    bash = ToolCall("c", "Bash", json.dumps({"command": "curl -s https://a.example/orders | jq ."}))
+    assert find_outcome(json.dumps({"orders": [{"id": 1}, {"id": 2}]}), bash).lines == ("orders: 2 entries",)
