@@ -10,11 +10,11 @@ from proxy.models.tokenizer import Tokenizers
 from proxy.path.compactor import Compactor
 from proxy.path.request_context import CompiledPolicy, PolicyChoice
 from proxy.path.services import Keeper, Services
-from proxy.shorten.rules import CLEAR_TOKENS
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream.client import Call, Client
 
+SHORTENED_SOON_TOKENS = 40_000
 ANY = Upstream(base_url="http://127.0.0.1:9/v1")
 
 
@@ -35,10 +35,10 @@ class Counting(SqliteStore):
 
 
 async def look_ups(place: Path) -> tuple[int, int]:
-    """For the last request of an agent below `clear_at_least`, and for its first one above."""
+    """For the last request of an agent that is looked up only once, and for its first one above."""
     policy, work = Policy(), Work(2, page=1_000)
     below = work.body()
-    while await tokens(work.grown()) < CLEAR_TOKENS:
+    while await tokens(work.grown()) < SHORTENED_SOON_TOKENS:
         below = work.body()
     return await _ask_compactor(place / "below", policy, below), await _ask_compactor(
         place / "above", policy, work.body()

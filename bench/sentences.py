@@ -58,8 +58,6 @@ def shorten_everything(rules: Rules) -> Rules:
         always=(),
         keep=Keep(tokens=0, groups=1),
         clear_at_least=1,
-        clear_cold_at_least=1,
-        horizon=1e9,
         trigger=0,
         min_groups=0,
         summary=replace(rules.summary, enabled=False),

@@ -159,7 +159,6 @@ class CompactionEnded(Event, frozen=True):
     is_observed: bool
     turns: tuple[int, int] | None = None  # the first and the last that no earlier block covers
     request_id: str = ""
-    threshold: str = ""  # of a stride: the setting of the tokens that must go, with its value
 
 
 class SummaryEnded(Event, frozen=True):

@@ -19,7 +19,7 @@ from proxy.config import Config
 from proxy.config.defaults import as_yaml
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.reasons import Reason
-from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
+from proxy.shorten.rules import AUTO_TRIGGER, AUTO_TRIGGER_TOKENS
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
 from proxy.wire.http_head import COMPACTED_PATHS, ApiPath
@@ -278,9 +278,10 @@ def test_the_readme_says_the_defaults_of_the_code():
     rules = policy.rules("default")
     clip = {name: value for step in policy.always for name, value in step.items()}["clip_output"]
     for claim in (
-        f"{rules.clear_tokens:,} tokens",
-        f"({rules.clear_cold_tokens:,} once the provider's cache has expired)",
-        f"Over {LARGE_TRIGGER:.0%} of the usable context window ({SMALL_TRIGGER:.0%} of small ones)".replace("%", " %"),
+        f"Over {AUTO_TRIGGER_TOKENS:,} tokens, or {AUTO_TRIGGER:.0%} of a smaller usable window".replace("%", " %"),
+        f"down to {rules.target:.0%} of that".replace("%", " %"),
+        f"the newest {rules.keep.tokens:,} tokens stay",
+        f"once {rules.fold_cold_at_least:,} tokens can be saved",
         f"{ClipOutput(**clip).over:,} bytes",
         f"{config.transcripts.days:.0f} days after the last message, {config.transcripts.mib // 1024} GiB in all",
         f"{config.state.days:.0f} days after the last use, {config.state.mib} MiB in all",

@@ -27,6 +27,8 @@ from proxy.models.windows import is_known_model, resolve_window
 from proxy.path.placement import list_options
 from proxy.server import config_watch
 from proxy.shorten.economics import compute_relative_prices
+from proxy.shorten.rules import Facts
+from proxy.shorten.schedule import find_smallest_due
 from proxy.wire.redaction import redaction
 
 
@@ -163,7 +165,7 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
         yield from _block_rows(loaded_config, getattr(config, group), (group,))
     if occasion.model:
         for name in policies:
-            yield from _clearing_rows(config, name, occasion.model)
+            yield from _schedule_rows(config, name, occasion.model)
 
 
 def _placement_row(config: Config, name: str, upstream: Upstream) -> Row:
@@ -194,20 +196,19 @@ def _find_choice_origin(loaded_config: Loaded, choice: RolloutChoice) -> str:
     return loaded_config.origin(*choice.place)
 
 
-def _clearing_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
-    rules, prices = config.policy(policy).rules(policy), compute_relative_prices(resolve_window(model))
-    tokens = rules.find_clearing(prices)
-    reason = cold_reason = "as set"
-    if rules.clear_at_least == "auto":
-        reason = "`auto`"
-        if tokens != rules.clear_tokens:
-            reason = f"`auto`: cached tokens cost {prices.read:g} of others"
-    if rules.clear_cold_at_least == "auto":
-        cold_reason = "`auto`"
-        if rules.clear_at_least != "auto":
-            cold_reason = "`auto`: as clear_at_least"
-    yield f"{model} under {policy}: clear_at_least", tokens, reason
-    yield f"{model} under {policy}: clear_cold_at_least", rules.clear_cold_tokens, cold_reason
+def _schedule_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
+    rules, window = config.policy(policy).rules(policy), resolve_window(model)
+    facts = Facts(usable_tokens=window.usable_tokens(), prices=compute_relative_prices(window))
+    limits = rules.limits(facts)
+    if not limits:
+        return
+    limit = limits[0][0]
+    fitting = rules.fit(facts)
+    yield f"{model} under {policy}: shortened over", limit, "tokens of history"
+    yield f"{model} under {policy}: down to", rules.find_goal(limit), "tokens"
+    yield f"{model} under {policy}: newest tokens that stay", fitting.keep.tokens, "keep.tokens, with room for them"
+    if rules.fold_cold_at_least:
+        yield f"{model} under {policy}: with an expired cache", find_smallest_due(rules, facts), "tokens of history"
 
 
 def _print_rows(rows: Sequence[Row]) -> None:

@@ -48,7 +48,7 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
 """Units that people write, in the unit of the setting, by the last word of its name: `silence_seconds: 10m` is 600."""
 
 _REMOVED = {
-    "always_at_least": "the steps of `always` act from `clear_at_least` on; lower that",
+    "always_at_least": "remove it; the steps of `always` act on histories that are large enough to be shortened soon",
     "answer_tokens": "remove it; 2,000 tokens of the newest answers stay, at most a tenth of `target`",
     "ask_usage": "remove it; usage is requested if it is needed and the server knows the option",
     "budget": "remove it; 16,000 bytes can be pinned",
@@ -77,6 +77,22 @@ _REMOVED = {
     "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
 }
 """Advice for settings of version 0.2 that were removed or moved."""
+_REMOVED_LATER = {
+    "clear_cold_at_least": "write `fold_cold_at_least`; it is 30,000 tokens",
+    "horizon": "remove it; a history is shortened over `trigger`, or while the cache has expired",
+    "notes": "remove it; no notes are asked for before results are shortened",
+    "working_memory": "write `keep: {tokens: NUMBER}`, and a higher `target` if more than two thirds of it shall stay",
+}
+"""The same for version 0.3."""
+_ONCE_AUTO = {
+    "clear_at_least": "must be a number after version 0.3: remove it, for a history is shortened over `trigger`, or"
+    " while the cache has expired",
+}
+REMOVED_POLICIES = {
+    "gentle": "use `default`, whose newest 15,000 tokens stay, or raise `keep.tokens` and `target`",
+    "notes": "use `default`",
+}
+"""Advice for shipped policies of version 0.3."""
 
 
 class Fault(Struct, frozen=True):
@@ -124,6 +140,8 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
             value, expected = error.get("input"), context.get("expected")
             if isinstance(value, str) and isinstance(expected, str):
                 message += suggest(value, re.findall(r"'([^']*)'", expected))
+            if value == "auto" and place[-1] in _ONCE_AUTO:
+                message = _ONCE_AUTO[str(place[-1])]
             yield place, message + _suggest_number(place, value) + _quote(place, value)
 
 
@@ -168,6 +186,8 @@ def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
     name = str(place[-1])
     if name in _REMOVED:
         return f" after version 0.2: {_REMOVED[name]}"
+    if name in _REMOVED_LATER:
+        return f" after version 0.3: {_REMOVED_LATER[name]}"
     groups = list(_list_groups(model))
     for path, group in groups:
         if _is_group_at(path, place[:-1]) and (suggestion := suggest(name, group.model_fields)):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from proxy.config.faults import REMOVED_POLICIES
 from proxy.config.policies import (
     DEFAULT,
     Attachment,
@@ -440,6 +441,12 @@ READ_AT_START = (
 """Read only when the process starts, but for the content of certificates."""
 
 
+def _advise(policy: str) -> str:
+    if policy not in REMOVED_POLICIES:
+        return ""
+    return f" after version 0.3: {REMOVED_POLICIES[policy]}"
+
+
 class Config(ConfigModel):
     """Everything that can be set."""
 
@@ -469,7 +476,10 @@ class Config(ConfigModel):
         names: dict[str, Mapping[str, object]] = {"policy": self.all_policies, "upstream": upstreams}
         for path, kind, name in self._list_references():
             if name not in names[kind]:
-                faults.append(f"{path}.{kind}: there is no {kind} {name!r}{suggest(name, names[kind])}")
+                advice = suggest(name, names[kind])
+                if kind == "policy":
+                    advice = _advise(name) or advice
+                faults.append(f"{path}.{kind}: there is no {kind} {name!r}{advice}")
         for name, team in self.teams.items():
             if team.key and not team.upstream:
                 faults.append(f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream")
@@ -482,7 +492,8 @@ class Config(ConfigModel):
             try:
                 self.lineage(name)
             except KeyError as missing:
-                yield f"policies.{name}: inherits from {missing}, and there is no such policy"
+                advice = _advise(missing.args[0])
+                yield f"policies.{name}: inherits from {missing}, and there is no such policy{advice}"
             except ValueError as circle:
                 yield f"policies.{name}: {circle}"
 

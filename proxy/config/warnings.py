@@ -91,14 +91,9 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
             message = f"has no effect: no such step is in {', '.join(STEP_LISTS)} of this policy; add it to one"
             yield f"steps.{step}", message
     yield from _check_summary_model(config, policy)
-    goal = rules.find_goal(policy.trigger_tokens)
-    never_tokens = 100_000_000  # no history holds as many: then old results are meant to stay
-    if policy.trigger_tokens and goal <= rules.clear_tokens < never_tokens:
-        why = "old results are never cleared, because the trigger comes first"
-        yield "clear_at_least", f"is not below trigger_tokens * target: {why}"
-    if rules.clear_cold_tokens > rules.clear_tokens:
-        why = "set it lower, for a rewrite is cheap while the upstream's cache is cold"
-        yield "clear_cold_at_least", f"is more than clear_at_least: {why}"
+    limits = rules.limits(NOTHING_KNOWN)
+    if limits and limits[0][0] <= rules.clear_at_least:
+        yield "clear_at_least", f"has no effect: the trigger, {limits[0][0]:,} tokens, comes first"
     yield from _check_bounds(own, rules)
 
 
@@ -113,10 +108,8 @@ def _check_summary_model(config: Config, policy: Policy) -> Warnings:
 
 
 def _check_bounds(own: Policy, rules: Rules) -> Warnings:
-    if not rules.trigger_tokens:
-        return
     fitting = rules.fit(NOTHING_KNOWN)
-    message = "is {:,}, but {:,} is used: trigger_tokens has no room for more"
+    message = "is {:,}, but {:,} is used: `target` of the trigger has no room for more"
     if "tokens" in own.keep.model_fields_set and fitting.keep.tokens < rules.keep.tokens:
         yield "keep.tokens", message.format(rules.keep.tokens, fitting.keep.tokens)
     if rules.summary.enabled and fitting.summary.max_tokens < rules.summary.max_tokens:

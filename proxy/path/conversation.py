@@ -17,7 +17,15 @@ from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
 from proxy.shorten.block import MAX_FAILURES, NO_CANDIDATE, Block, Memory, ReadBlock
-from proxy.shorten.economics import UNCALIBRATED, UNKNOWN, Calibration, Prices, Window, make_window_keys
+from proxy.shorten.economics import (
+    LAST_RESORT_SECONDS,
+    UNCALIBRATED,
+    UNKNOWN,
+    Calibration,
+    Prices,
+    Window,
+    make_window_keys,
+)
 from proxy.shorten.marked_history import count_calibrated
 from proxy.shorten.pipeline import Count
 from proxy.shorten.reasons import Reason
@@ -150,6 +158,8 @@ class Context(Struct, frozen=True):
     prior: Calibration = UNCALIBRATED
     window: Window = UNKNOWN
     prices: Prices = field(default_factory=Prices)
+    cache_seconds: float = LAST_RESORT_SECONDS
+    """The upstream's cache forgets a prefix so long after its last use."""
     local_window: Window | None = None
     """An overflow taught it to this worker; used only before the store is asked."""
     is_halted: bool = False
@@ -273,6 +283,7 @@ class Conversation(Struct, frozen=True):
             nominal_tokens=window.usable_tokens(),
             trigger_base_tokens=base,
             prices=context.prices,
+            cache_seconds=context.cache_seconds,
             force=context.mode == "force",
             focus=context.focus,
             answer_has_begun=context.answer_has_begun,

@@ -289,16 +289,13 @@ class ActionPerformer:
         )
 
     def _announce_end(self, decision: Decision) -> None:
-        plan, rules = decision.plan, self.policy.rules
+        plan = decision.plan
         if plan is None:
             return
-        threshold = ""
-        if plan.threshold_tokens:
-            threshold = rules.describe_clearing(plan.threshold_tokens, is_cold=plan.reason == "cold")
         self._services.emit(
             events.CompactionEnded(
                 decision.conversation,
-                rules.policy,
+                self.policy.rules.policy,
                 plan.reason,
                 plan.tokens_without_block,
                 plan.tokens_after,
@@ -306,7 +303,6 @@ class ActionPerformer:
                 is_observed=decision.outcome == "observed",
                 turns=plan.turns,
                 request_id=self._call.request_id,
-                threshold=threshold,
             )
         )
 

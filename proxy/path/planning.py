@@ -1,10 +1,10 @@
 """The plan of one request, and with it perhaps a new block.
 
 1. The state already shows the block in place of the messages it covers, the always-steps over the tail.
-2. A new block has one of five causes: the client asked for it, the trigger is passed, a price cliff is near, the
-   cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
-3. The when-full steps then shorten old messages. Near the window, messages that clearing cannot reach are folded. A
-   block that would not free enough, or not pay for itself, is not made.
+2. A new block has one of two causes: the client asked for it, or a fold is due (`shorten/schedule.py`). Some designs
+   also clear old results whenever enough have piled up (a stride).
+3. The when-full steps then shorten old messages. If that is not enough, the oldest are folded. A block that would not
+   free enough is not made.
 
 Deciding twice changes nothing: a block is stored once the upstream has accepted the request. Read `state.py` first;
 then `attempts.py`, which needs no model, and `question.py`, which does.
@@ -18,18 +18,16 @@ from msgspec.structs import replace
 from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_aside
-from proxy.shorten import economics
 from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
 from proxy.shorten.back_off import NOTHING_FETCHED, FetchedAgain
 from proxy.shorten.block import Block, Fetch
 from proxy.shorten.economics import count_shared
-from proxy.shorten.fold import append_note
-from proxy.shorten.pipeline import StepReport, bound_saving, run
-from proxy.shorten.reasons import BlockReason, Reason
-from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Facts, Rules
+from proxy.shorten.pipeline import StepReport, bound_saving
+from proxy.shorten.reasons import Reason
+from proxy.shorten.rules import ENOUGH_SHARE, Facts, Rules
+from proxy.shorten.schedule import DueFold, find_smallest_due
 from proxy.shorten.state import ConversationState
-from proxy.shorten.summary import NOTES_HEADING
-from proxy.summary.question import Question, build_note_question, find_question, may_ask
+from proxy.summary.question import Question, find_question, may_ask
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
@@ -54,8 +52,6 @@ class Plan(Struct, frozen=True):
     tokens_without_block: int = 0
     turns: tuple[int, int] | None = None
     """Numbered from 1; no block before covered them."""
-    threshold_tokens: int = 0
-    """0 if it has another cause than a stride."""
     fetches: tuple[Fetch, ...] = ()
     fetched_again: FetchedAgain = NOTHING_FETCHED
 
@@ -77,8 +73,6 @@ class NeedSummary(Struct, frozen=True):
     if_call_fails: Plan
     """The current view, as long as that fits."""
     urgent: bool
-    is_about_notes: bool = False
-    """It asks for notes before results are cleared."""
 
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
@@ -91,16 +85,15 @@ def find_threshold(rules: Rules, facts: Facts, *, count_error: float = 1.0) -> f
     """A smaller history needs no look-up. `count_error`: how many times our count the upstream's may be."""
     if facts.force:
         return 0
-    threshold, limits = rules.find_clearing(facts.prices), rules.limits(facts)
-    if not limits:
-        return threshold
-    limit: float = limits[0][0]
-    if rules.summary.enabled:
+    size, limits = find_smallest_due(rules, facts), rules.limits(facts)
+    if limits and rules.summary.enabled:
         # A model is asked only about a prefix that was forwarded before: a history is looked at one request earlier.
-        limit *= rules.summary.prepare * 0.9
+        size = min(size, limits[0][0] * rules.summary.prepare * 0.9)
     if rules.trusts_usage:
-        limit /= count_error
-    return min(threshold, limit)
+        size /= count_error
+    if rules.clear_at_least:
+        size = min(size, rules.clear_at_least)
+    return size
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
@@ -119,30 +112,30 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         return _keep_view(state)
     if state.facts.force:
         return None
-    limit_and_reason = state.find_exceeded_limit()
-    if limit_and_reason is not None:
-        if not _may_wait(state, limit_and_reason[0]):
+    due = state.find_due_fold()
+    if due is not None:
+        if not _may_wait(state, due):
             return None
         return _keep_view(state, "summary-pending")
-    required_tokens = _count_least(state)
-    is_due = (
-        state.count_request() >= required_tokens
-        and state.may_reach(required_tokens, state.rules.when_full)
+    least = state.rules.clear_at_least
+    clears = (
+        least > 0
+        and state.count_request() >= least
+        and state.may_reach(least, state.rules.when_full)
         and not state.short_by
     )
-    if is_due:
+    if clears:
         return None
     return _keep_view(state)
 
 
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
-    facts = state.facts
-    limit_and_reason = state.find_exceeded_limit()
+    facts, due = state.facts, state.find_due_fold()
     if facts.force:
-        return _plan_forced(state, state.size if limit_and_reason is None else limit_and_reason[0])
-    if limit_and_reason is None:
+        return _plan_forced(state, state.size if due is None else due.limit)
+    if due is None:
         return _plan_stride(state)
-    return _plan_fold(state, *limit_and_reason)
+    return _plan_fold(state, due)
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
@@ -155,73 +148,42 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     if not is_near_limit(state.size, rules, facts):
         return None
     limit, reason = rules.limits(facts)[0]
+    due = DueFold(limit, reason, rules.find_goal(limit))
     attempt = clear_old(state, state.draft(rules.keep), reason)
-    if state.size - attempt.freed <= max(rules.find_goal(limit), limit * CLEARED_SHARE):
+    if due.is_enough_cleared(state.size, attempt.freed):
         return None
     return find_question(state, limit)
 
 
-def _plan_stride(state: ConversationState) -> Plan | NeedSummary:
-    rules, cold, required_tokens = state.rules, _is_cold(state), _count_least(state)
+def _plan_stride(state: ConversationState) -> Plan:
+    rules = state.rules
     draft = state.draft(rules.keep)
-    if bound_saving(rules.when_full, draft) < required_tokens:
+    if not rules.clear_at_least or bound_saving(rules.when_full, draft) < rules.clear_at_least:
         return _keep_view(state)
-    attempt = clear_old(state, draft, "cold" if cold else "stride")
-    if attempt.freed < required_tokens:
+    attempt = clear_old(state, draft, "cold" if state.facts.is_cold else "stride")
+    if attempt.freed < rules.clear_at_least:
         return _keep_view(state)
-    if not cold:
-        payback = economics.estimate_payback(state.view, attempt.state.view, state.count, state.facts.prices)
-        if payback > rules.horizon:
-            return _keep_view(state)
-    stride = replace(_use_block(state, attempt), threshold_tokens=required_tokens)
-    if not (rules.summary.notes and may_ask(rules, state.facts)):
-        return stride
-    # With a cold cache the question would be read at full price.
-    is_in_time = not cold and attempt.freed < 2 * required_tokens
-    question = None
-    if is_in_time:
-        question = build_note_question(state, draft, attempt.freed)
-    current = _keep_view(state, "notes-pending")
-    return NeedSummary(question, current, stride, stride, urgent=False, is_about_notes=True)
+    return _use_block(state, attempt)
 
 
-def plan_stride_with_notes(state: ConversationState, covers: int, notes: str) -> Plan | None:
-    draft = state.draft_up_to(covers)
-    if draft is None:
-        return None
-    draft_without_results, reports = run(state.rules.when_full, draft)
-    new_state = state.with_draft(append_note(draft_without_results, f"{NOTES_HEADING}\n{notes}"), "stride")
-    attempt = Attempt("cleared", new_state, state.count_view() - new_state.count_view(), reports)
-    if attempt.freed <= 0:
-        return None
-    return replace(_use_block(state, attempt), threshold_tokens=_count_least(state))
-
-
-def _is_cold(state: ConversationState) -> bool:
-    return economics.is_cold(state.facts.idle_seconds)
-
-
-def _count_least(state: ConversationState) -> int:
-    if _is_cold(state):
-        return state.rules.clear_cold_tokens
-    return state.rules.find_clearing(state.facts.prices)
-
-
-def _plan_fold(state: ConversationState, limit: int, reason: BlockReason) -> Plan | NeedSummary:
+def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
+    limit = due.limit
     against = _find_objection(state)
     if against is not None:
         return _keep_view(state, against)
-    required_tokens = max(1, _count_required(state, limit))
+    required_tokens = max(1, due.freed_at_least, _count_required(state, limit))
     if _count_reachable(state) < (required_tokens if _fits(state) else 1):
-        return _keep_view(state, "floor")
-    attempt = find_best_attempt(state, limit, reason)
+        return _keep_view(state, "" if due.may_pass else "floor")
+    attempt = find_best_attempt(state, due)
     # Anything less would break the cache for a request that is refused anyway.
     makes_it_fit = not _fits(state) and _fits(state, attempt.freed)
     is_enough = makes_it_fit or (
         attempt.freed >= required_tokens and not _is_useless(state, state.size - attempt.freed, limit)
     )
-    if is_enough and attempt.way != "folded":
+    if is_enough and (attempt.way != "folded" or due.may_pass):
         return _use_block(state, attempt)
+    if due.may_pass:
+        return _keep_view(state)
     without_model = _keep_view(state, "floor")
     if is_enough:
         without_model = _use_block(state, attempt)
@@ -234,7 +196,7 @@ def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
     summary_attempt = summarize_forced(state, limit)
     if summary_attempt is not None and _fits(state, summary_attempt.freed):
         return _use_block(state, summary_attempt)
-    attempt = find_best_attempt(state, limit, "forced")
+    attempt = find_best_attempt(state, DueFold(limit, "forced", state.rules.find_goal(limit, "forced")))
     without_model = _keep_view(state, "floor")
     if attempt.freed > 0:
         without_model = _use_block(state, attempt)
@@ -302,10 +264,10 @@ def _is_urgent(state: ConversationState, limit: int) -> bool:
     return not state.rules.summary.ahead or state.size > room
 
 
-def _may_wait(state: ConversationState, limit: int) -> bool:
+def _may_wait(state: ConversationState, due: DueFold) -> bool:
     """Return True if there is room until the summary that a model is writing is there."""
-    is_due = state.awaits_summary and state.newer_summary is None
-    return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, limit)
+    is_writing = state.awaits_summary and state.newer_summary is None and not due.may_pass
+    return is_writing and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, due.limit)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:

@@ -48,10 +48,7 @@ from proxy.path.remember import (
     report_end,
     store_written,
 )
-from proxy.shorten.block import FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.rules import Facts
-from proxy.shorten.state import ConversationState
-from proxy.summary.question import NOTES
 
 
 def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
@@ -118,9 +115,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
             state = replace(state, facts=facts)
         yield Rewrite()
         plan = planning.plan_rewrite(state)
-    if isinstance(plan, NeedSummary) and plan.is_about_notes:
-        plan = yield from _take_notes(conversation, plan, state)
-    elif isinstance(plan, NeedSummary) and not plan.urgent:
+    if isinstance(plan, NeedSummary) and not plan.urgent:
         if plan.question is not None:
             yield StartSummary(plan.question, conversation)
         plan = replace(plan.current, reason="summary-pending")
@@ -158,26 +153,6 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) 
         summary_failed=facts.force,  # if the requested summary cannot be used, that must not cost the history
     )
     return planning.choose_without_model(planning.decide(conversation.build_state(facts)))
-
-
-def _take_notes(conversation: Conversation, need: NeedSummary, state: ConversationState) -> Actions[Plan]:
-    """If the notes are there, clear old results with them; else ask for them, and leave the view alone."""
-    start = state.block.covers if state.has_block else 0
-    places = range(len(conversation.context.request.body), start, -1)
-    keys = [conversation.identified.summary_key(place, NOTES) for place in places]
-    values: FoundValues | None = yield LookUp(facts=keys)
-    if values is None:
-        return need.without_model
-    stored_value, candidate = values[1], None
-    if stored_value is not None:
-        candidate = SummaryCandidate.from_bytes(stored_value.value, places[keys.index(stored_value.key)])
-    if candidate is not None and candidate.state == "ready":
-        return planning.plan_stride_with_notes(state, candidate.covers, candidate.text) or need.without_model
-    if need.question is None or (candidate is not None and candidate.state == "failed"):
-        return need.without_model
-    if candidate is None:
-        yield StartSummary(need.question, conversation)
-    return need.current
 
 
 def _apply_only(conversation: Conversation) -> Forwarding:

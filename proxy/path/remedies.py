@@ -373,7 +373,7 @@ def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Ac
         anchor=None,
     )
     need = planning.decide(conversation.build_state(facts, Calibration(cure.ratio), conversation.rules))
-    if not isinstance(need, NeedSummary) or need.question is None or need.is_about_notes:
+    if not isinstance(need, NeedSummary) or need.question is None:
         return None
     seconds = conversation.context.wait_seconds
     summary: Summary | None = yield AwaitSummary(need.question, need.question.covers, seconds, conversation)

@@ -46,7 +46,6 @@ from proxy.path.conversation import (
     may_fold_unwritten,
 )
 from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
-from proxy.shorten import economics
 from proxy.shorten.block import (
     DAY_SECONDS,
     FACT_SECONDS,
@@ -59,6 +58,7 @@ from proxy.shorten.block import (
     read_candidate,
 )
 from proxy.shorten.economics import (
+    LAST_RESORT_SECONDS,
     LEARNED_SECONDS,
     Usage,
     Window,
@@ -78,10 +78,8 @@ LOOK_UP_MIN_TOKENS = 1_024
 
 
 def find_smallest_bytes(rules: Rules) -> int:
-    thresholds = [LOOK_UP_MIN_TOKENS, rules.clear_tokens]
-    if rules.trigger_tokens:
-        thresholds.append(rules.trigger_tokens)
-    return BYTES_PER_TOKEN * min(thresholds)
+    thresholds = (LOOK_UP_MIN_TOKENS, rules.clear_at_least, rules.trigger_tokens)
+    return BYTES_PER_TOKEN * min(filter(None, thresholds))
 
 
 def guess_tokens(context: Context) -> int:
@@ -460,7 +458,7 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
     last, body, links = conversation.memory.last, conversation.context.request.body, conversation.identified.links
     start = find_last_assistant(body) or 0
     if last is not None:
-        if economics.is_cold(now - last.forwarded_at):
+        if now - last.forwarded_at > LAST_RESORT_SECONDS:
             return 0
         if last.anchor.link in links:
             start = links.index(last.anchor.link)

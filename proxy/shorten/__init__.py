@@ -1,7 +1,7 @@
 """The shorter form of a history: pure functions over frozen values.
 
 pipeline        `Draft` and `Step`; `run()` checks the invariants after every step
-economics       windows, prices and calibrated counts; after how many requests a rewrite has paid for itself
+economics       windows, prices and calibrated counts
 documents       results that hold instructions or the task
 output          the output of a call without the frames of harnesses
 failure_lines   the forms of lines by which programs tell of a failure
@@ -15,6 +15,7 @@ summary         the fold by a model: transcript, settings, check of the answer
 
 reasons         why a block is made, and why a history stays as it is
 rules           `Rules` (a compiled policy) and `Facts` (about a request)
+schedule        when a history is folded, and down to how many tokens
 block           steps by name, `Block`, and the other values that a store keeps
 back_off        what was shortened and fetched again: it stays whole, and others of its kind come with it
 marked_history  a client's history as a policy reads it, and the messages behind a block
@@ -22,8 +23,8 @@ state           a history with a block in place; how a draft becomes a block
 attempts        ways to bring a full view down to its target, without a model
 
     arrives: [call, result 40 kB]   clip_output     -> [call, head ... tail]          always
-    stride:  [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full
-    fold:    [user, call, result]   drop_middle     -> [user, note]                   fold
+    full:    [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full
+             [user, call, result]   drop_middle     -> [user, note]                   fold
 
 1. *Always* steps run on every request, over the messages that no block covers. Their result for a message depends on no
    later one, so its bytes stay the same.

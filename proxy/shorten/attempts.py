@@ -20,7 +20,8 @@ from proxy.history.grouping import snap
 from proxy.history.messages import Message
 from proxy.shorten.pipeline import Draft, StepReport, run
 from proxy.shorten.reasons import BlockReason
-from proxy.shorten.rules import CLEARED_SHARE, ENOUGH_SHARE, Keep
+from proxy.shorten.rules import Keep
+from proxy.shorten.schedule import DueFold
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 
@@ -34,15 +35,15 @@ class Attempt(Struct, frozen=True):
     reports: tuple[StepReport, ...]
 
 
-def find_best_attempt(state: ConversationState, limit: int, reason: BlockReason) -> Attempt:
-    goal = state.rules.find_goal(limit, reason)
+def find_best_attempt(state: ConversationState, due: DueFold) -> Attempt:
+    goal, reason = due.goal, due.reason
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, goal, reason, attempts):
         attempts.append(attempt)
-        target = limit * ENOUGH_SHARE
+        is_enough = due.is_enough_folded(state.size, attempt.freed)
         if attempt.way == "cleared":
-            target = max(goal, limit * CLEARED_SHARE)
-        if state.size - attempt.freed <= target:
+            is_enough = due.is_enough_cleared(state.size, attempt.freed)
+        if is_enough:
             break
     best = max(attempts, key=attrgetter("freed"))
     for is_wordless in (False, True):

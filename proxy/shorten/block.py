@@ -30,8 +30,10 @@ from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, decode_wi
 from proxy.shorten.pipeline import Step
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import Anchor
-from proxy.shorten.summary import NOTES_HEADING, Summary
+from proxy.shorten.summary import Summary
 
+NOTES_HEADING = b"Notes on older results that are shortened above, written by a model before they were:"
+"""Version 0.3 put such notes into blocks."""
 STEPS: dict[str, Callable[..., Step]] = {
     ClipOutput.name: ClipOutput,
     DedupArrivals.name: DedupArrivals,
@@ -199,7 +201,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
 
     def bound_to(self, head: str) -> "Block":
         """The block as it is stored: what a model wrote is bound to the head that it had read."""
-        has_notes = any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
+        has_notes = any(part.made == NOTE and NOTES_HEADING in part.literal for part in self.parts)
         if self.summary is None and not has_notes:
             return self
         return replace(self, head=head)

@@ -1,4 +1,4 @@
-"""Windows and prices of models, calibrated counts, and after how many requests a rewrite has paid for itself.
+"""Windows and prices of models, and calibrated counts.
 
 All after a rewritten message is new to the upstream's cache: rewrites are rare and deep, best while it is cold. A
 *total* window is shared by prompt and answer, an *input* limit is for the prompt alone.
@@ -7,14 +7,12 @@ All after a rewritten message is new to the upstream's cache: rewrites are rare 
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
-from math import sqrt
 from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
 
 from proxy.history.messages import Message, is_different
-from proxy.shorten.pipeline import Count
 
 
 class Prices(Struct, frozen=True):
@@ -32,40 +30,11 @@ def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
     return min(len(before), len(after))
 
 
-def estimate_payback(before: Sequence[Message], after: Sequence[Message], count: Count, prices: Prices) -> float:
-    """In requests; infinite if the rewrite never pays for itself."""
-    start = count_shared(before, after)
+LAST_RESORT_SECONDS = 300.0
+"""The shortest time that a provider keeps a prefix after its last use.
 
-    def add_up(messages: Sequence[Message]) -> int:
-        return sum(count(message.raw) for message in messages)
-
-    new_tokens = add_up(after[start:])
-    saved_tokens = add_up(before[start:]) - new_tokens
-    if prices.ends_only:
-        # The rewrite begins after the last block, where no request has ended since that was made.
-        new_tokens += add_up(after[:start])
-    if saved_tokens * prices.read > 0:
-        return new_tokens * max(0.0, prices.write - prices.read) / (saved_tokens * prices.read)
-    if saved_tokens > 0:
-        return 0.0
-    return float("inf")
-
-
-def find_share_worth_clearing(prices: Prices) -> float:
-    """1, or less if cached tokens are dear, with the root of the ratio of prices."""
-    if prices.read <= 0:
-        return 1.0
-    # For most models a token costs ten times as much when it is not cached.
-    return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / 9.0))
-
-
-def is_cold(idle_seconds: float | None) -> bool:
-    """A prefix is forgotten five minutes after its last use.
-
-    https://platform.claude.com/docs/en/build-with-claude/prompt-caching
-    """
-    return idle_seconds is not None and idle_seconds > 300  # noqa: PLR2004
-
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+"""
 
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]

@@ -12,7 +12,7 @@ not write it. Strict chat templates want the roles to alternate: separators keep
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 from operator import attrgetter
 
 from proxy.history.chain import remove_wrapping
@@ -336,12 +336,6 @@ def _list_next_speakers(draft: Draft) -> list[Message | None]:
         speakers.append(speaker)
     speakers.reverse()
     return speakers
-
-
-def append_note(draft: Draft, text: str) -> Draft:
-    before = find_speaker(chain(reversed(draft.middle), reversed(draft.before)))
-    notes = make_notes(remove_other_breaks(text), before, find_speaker(draft.after), draft.stop, draft.stop)
-    return _with_middle(draft, (*draft.middle, *notes))
 
 
 def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-BlockReason = Literal["", "stride", "cold", "window", "cliff", "forced", "opening", "signature"]
+BlockReason = Literal["", "stride", "cold", "user", "window", "cliff", "forced", "opening", "signature"]
 """Why a block was made. It is stored with the block."""
 
 Reason = Literal[
@@ -14,7 +14,6 @@ Reason = Literal[
     "min_groups",
     "min_turns",
     "summary-pending",
-    "notes-pending",
     "breaker-open",
     "switched-off",
     "no-summary",

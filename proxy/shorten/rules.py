@@ -15,17 +15,20 @@ from proxy.history.observations import ASIDES, OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_pin_fault
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.economics import Prices, find_share_worth_clearing
+from proxy.shorten.economics import LAST_RESORT_SECONDS, Prices
 from proxy.shorten.pipeline import Step
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.summary import Summary, SummaryRules
 
-LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
-"""`trigger: auto`. A large window is compacted early, because long requests cost more."""
-CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
-"""`clear_at_least` and `clear_cold_at_least`, if they are `auto`."""
-CLEARED_SHARE = 0.5
-"""Clearing is enough if it brings the view down to this share of the limit: a fold would lose more."""
+AUTO_TRIGGER, AUTO_TRIGGER_TOKENS = 0.83, 95_000
+"""`trigger: auto`: the lower of this share of the usable window and these tokens.
+
+A window says what fits, not what pays: in a window of a million tokens a history of 95,000 costs as much as elsewhere.
+"""
+KEPT_SHARE = 2 / 3
+"""`keep.tokens` is at most this share of the goal: the rest is for the task, the user's words and a ledger."""
+FORCED_KEPT_RATIO = 8
+"""A client that asks for a block, however short its history is, wants all gone but the very newest."""
 ENOUGH_SHARE = 0.9
 """A view of this share of the limit will do if no block reaches the goal."""
 AMOUNT_MAX = 10**12
@@ -37,8 +40,9 @@ class Keep(Struct, frozen=True):
     If tokens, groups and turns are all 0, only what the model has not answered yet is kept.
     """
 
-    tokens: int = 2_000
-    """Keep the newest messages that fit in this many tokens. Raise it for agents that refer back to what they read."""
+    tokens: int = 15_000
+    """Keep the newest messages that fit in this many tokens, but at most two thirds of what `target` comes to. Raise
+    both for agents that refer back to what they read."""
     groups: int = 2
     """Keep at least this many of the newest groups, whatever their size. A group is a tool call with its results, or
     one message."""
@@ -52,28 +56,24 @@ class Rules(Struct, frozen=True):
     policy: Annotated[str, INTERNAL] = "default"
     version: Annotated[str, INTERNAL] = ""
     """Changes with any value of the policy."""
-    clear_at_least: Annotated[int | Literal["auto"], Bounds(ge=1)] = "auto"
-    """Shorten old tool results once this many tokens can be saved at a time; until then nothing is rewritten, so that
-    the provider's cache stays valid. `auto`: 40,000, or fewer if the model's cached tokens are expensive. Lower it
-    to save more tokens at the price of more cache writes."""
-    clear_cold_at_least: Annotated[int | Literal["auto"], Bounds(ge=1)] = "auto"
-    """The same number of tokens while the provider's cache has expired, when a rewrite costs nothing extra. `auto`:
-    12,000, or as much as clear_at_least if that is a number. Keep it below clear_at_least."""
-    horizon: Annotated[float, Bounds(le=AMOUNT_MAX)] = 60.0
-    """Number of later requests within which a rewrite must have paid for itself. Lower it if conversations are
-    short."""
     trigger: float | Literal["auto"] = "auto"
-    """Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`: 0.5
-    for windows of 96,000 tokens or more, up to 0.8 for smaller ones. 0: only if it would not fit."""
+    """Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`:
+    0.83, and at most 95,000 tokens, because long requests cost more in any window. 0: only if it would not fit."""
     trigger_tokens: int = 0
     """The same limit in tokens; the lower of the two counts, and 0 is no limit. Set it if long requests have a higher
     price."""
     trigger_of: Literal["usable", "window"] = "usable"
     """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole
     `window`."""
-    target: Annotated[float, Bounds(gt=0, lt=1)] = 0.2
+    target: Annotated[float, Bounds(gt=0, lt=1)] = 0.25
     """Share of the trigger that a summary or a fold brings the history down to, at least 8,000 tokens; neither is made
     if clearing old results alone halves it. Raise it to keep more each time and rewrite more often."""
+    fold_cold_at_least: int = 30_000
+    """While the provider's cache has expired, when a rewrite costs nothing extra, shorten as soon as this many tokens
+    can be saved; if caches last an hour or longer, also when a user writes. 0: only over the trigger."""
+    clear_at_least: int = 0
+    """Also shorten old tool results, below the trigger and whatever it costs, each time this many tokens can be saved.
+    0: never, so that the provider's cache stays valid."""
     min_progress: Annotated[float, Bounds(lt=1)] = 0.1
     """Smallest share of the history that a summary or a fold must save, unless the request would not fit without it."""
     min_groups: int = 4
@@ -87,9 +87,6 @@ class Rules(Struct, frozen=True):
     keep_documents: bool = True
     """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole,
     as long as the history fits in some other way."""
-    working_memory: Annotated[float, Bounds(le=AMOUNT_MAX)] = 0.0
-    """Newest tokens that are never shortened while the request fits: a number of tokens, or up to 1 a share of the
-    usable window. At most nine tenths of the trigger."""
     repair: bool = False
     """When a history is shortened, also add missing results of tool calls and remove results without a call. Set it for
     agents that send such histories."""
@@ -124,45 +121,17 @@ class Rules(Struct, frozen=True):
     def label(self) -> str:
         return f"{self.policy}@{self.version}" if self.version else self.policy
 
-    @property
-    def clear_tokens(self) -> int:
-        """The setting, or its `auto` value before prices are looked at."""
-        if self.clear_at_least == "auto":
-            return CLEAR_TOKENS
-        return self.clear_at_least
-
-    @property
-    def clear_cold_tokens(self) -> int:
-        if self.clear_cold_at_least != "auto":
-            return self.clear_cold_at_least
-        if self.clear_at_least != "auto":
-            return self.clear_at_least
-        return CLEAR_COLD_TOKENS
-
-    def find_clearing(self, prices: Prices) -> int:
-        """`auto` is less if cached tokens are expensive."""
-        if self.clear_at_least != "auto":
-            return self.clear_at_least
-        share = find_share_worth_clearing(prices)
-        return max(min(CLEAR_TOKENS, self.clear_cold_tokens), round(CLEAR_TOKENS * share))
-
-    def describe_clearing(self, tokens: int, *, is_cold: bool) -> str:
-        name = "clear_cold_at_least" if is_cold else "clear_at_least"
-        value = getattr(self, name)
-        if value == tokens:
-            return f"{name}: {value}"
-        return f"{name}: {value} ({tokens} here)"
-
     def limits(self, facts: "Facts") -> list[tuple[int, BlockReason]]:
         """Lowest first, each with the reason of a block."""
         limits: list[tuple[int, BlockReason]] = [(edge, "cliff") for edge in facts.prices.cliffs]
         usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
+        trigger = self.trigger
+        if trigger == "auto":
+            trigger = AUTO_TRIGGER
+            limits.append((AUTO_TRIGGER_TOKENS, "window"))
         if usable is not None and base is not None:
             limit = usable  # a larger request would be refused, whatever the policy says
-            if self.trigger != 0:
-                trigger = self.trigger
-                if trigger == "auto":
-                    trigger = max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, base)))
+            if trigger:
                 limit = min(limit, int(base * trigger))
             limits.append((limit, "window"))
         if self.trigger_tokens:
@@ -176,24 +145,25 @@ class Rules(Struct, frozen=True):
         return goal
 
     def fit(self, facts: "Facts") -> "Rules":
-        """Bound each amount by its share of the goal: 20,000 tokens of the user's words would fill a small window."""
+        """Bound each amount: 20,000 tokens of the user's words would fill a small window.
+
+        Rules and the task may stand among these words, so that their bound does not fall with `target`.
+        """
         limits = self.limits(facts)
         if not limits:
             return self
         limit = limits[0][0]
         goal = self.find_goal(limit)
-        words = max(1, goal // 2)
+        words = max(1, limit // 4)
         summary = replace(
             self.summary,
             user_tokens=min(self.summary.user_tokens, words),
             max_tokens=min(self.summary.max_tokens, max(1, goal // 3)),
         )
-        newest_tokens = min(self.keep.tokens, goal // 2)
-        memory_tokens = self.working_memory
-        if memory_tokens <= 1:
-            memory_tokens *= facts.nominal_tokens or facts.usable_tokens or 0
-        memory_tokens = min(int(memory_tokens), int(limit * ENOUGH_SHARE))
-        keep = replace(self.keep, tokens=max(newest_tokens, memory_tokens))
+        newest_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
+        if facts.force:
+            newest_tokens //= FORCED_KEPT_RATIO
+        keep = replace(self.keep, tokens=newest_tokens)
         fold = tuple(_bound_words(step, words) for step in self.fold)
         return replace(self, summary=summary, keep=keep, fold=fold)
 
@@ -207,7 +177,6 @@ class Rules(Struct, frozen=True):
             target=min(self.target, 0.5),
             min_groups=0,
             keep_documents=False,
-            working_memory=0.0,
             summary=replace(self.summary, enabled=False),
         )
 
@@ -240,6 +209,8 @@ class Facts(Struct, frozen=True):
     anchor: Anchor | None = None
     idle_seconds: float | None = None
     """Since the conversation was last forwarded."""
+    cache_seconds: float = LAST_RESORT_SECONDS
+    """The upstream's cache forgets a prefix so long after its last use."""
     prices: Prices = field(default_factory=Prices)
     was_forwarded: bool = True
     """A model may be asked for a summary only if a prefix of this history was forwarded before."""
@@ -258,6 +229,10 @@ class Facts(Struct, frozen=True):
     """Blocks in a row after which the upstream's own count was still over the limit."""
     failed_summary_covers: int = 0
     """In messages. A summary is tried again only for many more."""
+
+    @property
+    def is_cold(self) -> bool:
+        return self.idle_seconds is not None and self.idle_seconds > self.cache_seconds
 
 
 NOTHING_KNOWN = Facts()

@@ -38,6 +38,7 @@ from proxy.shorten.marked_history import MarkedHistory, build_tail, count_all, l
 from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import ENOUGH_SHARE, NOTHING_KNOWN, Facts, Keep, Rules
+from proxy.shorten.schedule import DueFold, find_due_fold
 from proxy.shorten.summary import Summary
 
 
@@ -213,11 +214,9 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
     def count_view(self) -> int:
         return self.calibration.calibrate(count_all(self.columns, self.view, self.estimate))
 
-    def find_exceeded_limit(self) -> tuple[int, BlockReason] | None:
-        limits = self.rules.limits(self.facts)
-        if not limits or self.size <= limits[0][0]:
-            return None
-        return limits[0]
+    def find_due_fold(self) -> DueFold | None:
+        user_writes = bool(self.body) and self.body[-1].is_user
+        return find_due_fold(self.rules, self.facts, self.size, user_writes=user_writes)
 
     def may_reach(self, least: float, steps: Sequence[Step]) -> bool:
         """False if these steps surely clear fewer tokens of the view than *least*."""

@@ -186,7 +186,6 @@ LEDGER_SHARE = 0.25
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries. Words, because models draw lines."""
 NOTED = "Noted. I go on from there."
-NOTES_HEADING = "Notes on older results that are shortened above, written by a model before they were:"
 
 
 class Summary(Struct, frozen=True):
@@ -227,9 +226,6 @@ class SummaryRules(Struct, frozen=True):
     """With `notes`: tokens of the user's messages that stay word for word, the first one, then the newest."""
     ledger: int = 8_000
     """Bytes for a list of files, commands and errors below the summary, taken from the tool calls; 0 leaves it out."""
-    notes: int = 0
-    """Tokens of notes that a model writes on old results before they are shortened; 0 asks for none. The policy `notes`
-    sets 750, about 300 words."""
     scope: int = 0
     """Number of earlier summaries to keep before the newest one; 0 updates a single summary each time."""
     pointer: str = ""

@@ -40,7 +40,7 @@ class SummaryOrder(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        return self.identity.summary_key(self.call.question.covers, self.call.question.label)
+        return self.identity.summary_key(self.call.question.covers, self.call.question.focus)
 
     @property
     def scope(self) -> SummaryScope:

@@ -117,6 +117,5 @@ def make_payload(event: events.Event) -> dict[str, Any] | None:
     payload = {"event": name, **fields}
     payload.pop("effect", None)
     if isinstance(event, events.CompactionEnded):
-        payload.pop("threshold", None)
         payload["turns"] = event.turns
     return payload

@@ -123,8 +123,6 @@ def _compaction(event: events.CompactionEnded) -> Line:
     fields = pick_fields(event, "request_id", "conversation", "policy", "reason", "tokens_before", "tokens_after")
     if event.turns is not None:
         fields["turns"] = f"{event.turns[0]}-{event.turns[1]}"
-    if event.threshold:
-        fields["threshold"] = event.threshold
     name = "compaction-observed" if event.is_observed else "compaction-ended"
     fields["steps"] = []
     for step, messages, saved in event.steps:

@@ -162,7 +162,7 @@ async def test_a_what_if_replays_the_transcripts_of_a_team_through_two_policies(
 
 
 async def test_the_default_policy_is_of_the_file_only_where_the_file_sets_it(tmp_path):
-    (tmp_path / "proxy.yaml").write_text("policies: {default: {horizon: 30}}\n")
+    (tmp_path / "proxy.yaml").write_text("policies: {default: {min_groups: 30}}\n")
     kinds = [find_kind(loaded, "default") for loaded in (load(None, {}), load(tmp_path / "proxy.yaml", {}))]
     assert kinds == ["default", "file"]
 
@@ -171,9 +171,9 @@ async def test_policies_are_listed_with_their_author(admin):
     kinds = {each["name"]: each["kind"] for each in (await admin.read("/policies"))["policies"]}
     assert (kinds["default"], kinds["observe"], kinds["patient"]) == ("default", "shipped", "file")
     values = {each["path"]: each for each in (await admin.read("/policies/patient"))["values"]}
-    assert values["clear_at_least"]["value"] == 30_000
+    assert values["clear_at_least"]["value"] == 6_000
     assert values["clear_at_least"]["origin"].endswith("(policy patient)")
-    assert values["horizon"]["origin"] == "default"
+    assert values["min_groups"]["origin"] == "default"
 
 
 async def test_attachments_are_listed_in_the_order_in_which_they_decide(admin):

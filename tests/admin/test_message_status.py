@@ -17,7 +17,7 @@ from tests.support.messages import KEY, TENANT, assistant, call, request, system
 
 LONG = "a line of output\n" * 400
 WORK = [piece for number in range(12) for piece in [call("Read", out=f"{number} {LONG}", path=f"src/{number}.py")]]
-PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_000, summary=SummaryRules(enabled=False))
+PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, summary=SummaryRules(enabled=False))
 
 
 def forward_with_statuses(asked, rules, facts=NOTHING_KNOWN):

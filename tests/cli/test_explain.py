@@ -162,12 +162,10 @@ def test_a_model_without_an_upstream_is_reported_with_advice(tmp_path, capsys):
     assert "upstreams.models" in capsys.readouterr().err
 
 
-def test_with_a_model_the_tokens_that_must_go_are_shown_as_they_are_in_force(explain):
-    """`auto` depends on the model's prices; a number that was typed does not."""
+def test_with_a_model_the_limits_are_shown_that_are_in_force_in_its_window(explain):
     _, rows = explain("--model", "gpt-4o")
-    assert rows["gpt-4o under default: clear_at_least"] == ("13333", "`auto`: cached tokens cost 0.5 of others")
-    assert rows["gpt-4o under default: clear_cold_at_least"] == ("12000", "`auto`")
-    assert explain("--model", "gpt-5")[1]["gpt-5 under default: clear_at_least"] == ("40000", "`auto`")
-    _, rows = explain("--model", "gpt-4o", "--policy", "bold")
-    assert rows["gpt-4o under bold: clear_at_least"] == ("20000", "as set")
-    assert rows["gpt-4o under bold: clear_cold_at_least"] == ("20000", "`auto`: as clear_at_least")
+    assert rows["gpt-4o under default: shortened over"][0] == "88009"
+    assert explain("--model", "claude-opus-5-5")[1]["claude-opus-5-5 under default: shortened over"][0] == "95000"
+    _, rows = explain("--model", "claude-opus-5-5", "--policy", "middleware")
+    assert rows["claude-opus-5-5 under middleware: shortened over"][0] == "199999"
+    assert "claude-opus-5-5 under middleware: with an expired cache" not in rows

@@ -162,7 +162,7 @@ def block_of(source):
     """What the core makes of a request, and the key under which it would be kept."""
     request = parse_request(source)
     links = compute_chain(request, TENANT, KEY)
-    rules = Rules(clear_at_least=1_000, clear_cold_at_least=1_000, keep=Keep(tokens=100, groups=1))
+    rules = Rules(clear_at_least=1_000, keep=Keep(tokens=100, groups=1))
     ready = decide(ConversationState.of(request, links, None, rules, facts=Facts(force=True, can_summarize=False)))
     assert ready.action == "created"
     return {make_block_key(TENANT, ready.link): ready.block.to_bytes()}, ready

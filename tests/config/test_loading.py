@@ -71,6 +71,31 @@ def test_a_removed_setting_is_refused_with_a_sentence_that_says_what_to_do(write
     ]
 
 
+def test_settings_and_policies_of_the_version_before_are_refused_with_a_sentence_that_says_what_to_do(write_file):
+    file = write_file(
+        "policies:\n"
+        "  default: {clear_at_least: auto, clear_cold_at_least: 9000, horizon: 60, working_memory: 0.5}\n"
+        "  mine: {summary: {notes: 750}}\n"
+    )
+    refused = "there is no such setting after version 0.3"
+    when = "a history is shortened over `trigger`, or while the cache has expired"
+    number = f"must be a number after version 0.3: remove it, for {when}"
+    newest = "write `keep: {tokens: NUMBER}`, and a higher `target` if more than two thirds of it shall stay"
+    gentle = "use `default`, whose newest 15,000 tokens stay, or raise `keep.tokens` and `target`"
+    assert [line.partition(": ")[2] for line in faults(file)] == [
+        f"policies.default.clear_at_least: {number} (it says 'auto')",
+        f"policies.default.clear_cold_at_least: {refused}: write `fold_cold_at_least`; it is 30,000 tokens",
+        f"policies.default.horizon: {refused}: remove it; {when}",
+        f"policies.default.working_memory: {refused}: {newest}",
+        f"policies.mine.summary.notes: {refused}: remove it; no notes are asked for before results are shortened",
+    ]
+    file = write_file("policies: {mine: {inherit: gentle}}\nupstreams: [{policy: notes}]\n")
+    assert [line.partition(": ")[2] for line in faults(file)] == [
+        f"policies.mine: inherits from 'gentle', and there is no such policy after version 0.3: {gentle}",
+        "upstreams.0.policy: there is no policy 'notes' after version 0.3: use `default`",
+    ]
+
+
 def test_one_pass_reports_every_setting_that_is_wrong_by_itself_in_the_order_of_the_file(write_file):
     file = write_file(
         "listen: {port: 99999, prot: 1}\n"
@@ -167,7 +192,7 @@ def test_one_pass_reports_every_setting_that_is_wrong_by_itself_in_the_order_of_
         ),
         ("drain_seconds: 5", "drain_seconds", "there is no such setting; did you mean 'listen.drain_seconds'?"),
         ("base_url: http://x", "base_url", "there is no such setting; did you mean 'upstreams.0.base_url'?"),
-        ("horizon: 5", "horizon", "there is no such setting; did you mean 'policies.NAME.horizon'?"),
+        ("min_groups: 5", "min_groups", "there is no such setting; did you mean 'policies.NAME.min_groups'?"),
         ("policies: {a: {sumary: {}}}", "policies.a.sumary", "there is no such setting; did you mean 'summary'?"),
         (
             "policies: {agents: {}}\nupstreams: [{policy: agent}]",

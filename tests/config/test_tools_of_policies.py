@@ -121,8 +121,8 @@ def test_a_result_to_be_kept_stays_where_the_history_is_folded(steps):
 @pytest.mark.parametrize("shape", ["notes", "single", "pair"])
 def test_a_result_to_be_kept_stays_beside_a_summary(shape):
     summary = {"shape": shape, "prompt": "structured", "ledger": 0}
-    policy = {"trigger_tokens": 16_000, "target": 0.6, "clear_at_least": 10**9, "when_full": []}
-    policy |= {"clear_cold_at_least": 10**9, "summary": summary}
+    policy = {"trigger_tokens": 16_000, "target": 0.6, "when_full": []}
+    policy |= {"summary": summary}
     kept = {"tools": {"state_get": {"response": "keep"}}, **policy}
     written = "\n".join(f"## {heading}\nThe tests pass." for heading in Policy().summary.prompt.headings)
     fates = [find_state(shorten(each, STATE, model=written), "state_get") for each in (policy, kept)]

@@ -40,26 +40,21 @@ def warnings_of(text):
             "has no effect: `transcripts.keep: off` saves no originals",
         ),
         ("transcripts: {keep: off, required: true}", "transcripts.required", "has no effect"),
-        ("policies: {x: {trigger_tokens: 20000, keep: {tokens: 12000}}}", "policies.x.keep.tokens", "4,000 is used"),
+        ("policies: {x: {trigger_tokens: 20000, keep: {tokens: 12000}}}", "policies.x.keep.tokens", "5,333 is used"),
         (
-            "policies: {x: {trigger_tokens: 20000, clear_at_least: 10000}}",
+            "policies: {x: {trigger_tokens: 20000, clear_at_least: 20000}}",
             "policies.x.clear_at_least",
-            "is not below trigger_tokens * target",
-        ),
-        (
-            "policies: {x: {clear_at_least: 9, clear_cold_at_least: 10}}",
-            "policies.x.clear_cold_at_least",
-            "set it lower",
+            "has no effect: the trigger, 20,000 tokens, comes first",
         ),
         (
             "policies: {x: {inherit: j-cli, trigger_tokens: 5000}}",
             "policies.x.summary.max_tokens",
-            "is 20,000, but 833 is used: trigger_tokens has no room for more",
+            "is 20,000, but 833 is used: `target` of the trigger has no room for more",
         ),
         (
             "policies: {x: {inherit: j-cli, trigger_tokens: 15000}}",
             "policies.x.summary.max_tokens",
-            "is 20,000, but 2,500 is used: trigger_tokens has no room for more",
+            "is 20,000, but 2,500 is used: `target` of the trigger has no room for more",
         ),
         (
             "policies: {x: {summary: {model: mini}}}\nupstreams: [{models: gpt-*}]",

@@ -16,7 +16,7 @@ from tests.support.proxy_client import ask
 from tests.support.running_proxy import serving
 from tests.support.scripted_upstream import Upstream, text_turn
 
-SMALL = {"clear_at_least": 3_000, "clear_cold_at_least": 3_000, "keep": {"tokens": 1_000}}
+SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
 # Other ones in any two answers; the conversation's name is made with a secret of the proxy's own.
 OF_EACH_ANSWER = {b"date", b"x-compaction-request-id", b"x-compaction-conversation"}
 

@@ -36,7 +36,7 @@ LIMIT = 20_000
 TOO_LONG = 26_000
 # Too small for any decision; or decided on, but nothing is ever worth a rewrite.
 UNNOTICED = {"clear_at_least": 1_000_000}
-NOTICED = {"clear_at_least": 5_000, "horizon": 0}
+NOTICED = {"clear_at_least": 5_000}
 WORK = reading(30, size=3_000)
 NOT_FOUND = answer({"error": {"message": "Not Found"}}, 404)
 INPUT = [name for name, known in OVERFLOWS.items() if known.kind in ("input", "tpm")]

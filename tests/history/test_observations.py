@@ -271,7 +271,7 @@ def test_an_answer_without_an_action_and_much_output_behind_it_is_the_models_own
 
 
 def test_work_shown_by_output_within_answers_is_listed_in_a_fold():
-    rules = Rules(pins=PINS, summary=SummaryRules(enabled=False), keep=Keep(tokens=1_000), clear_at_least=10**9)
+    rules = Rules(pins=PINS, summary=SummaryRules(enabled=False), keep=Keep(tokens=1_000))
     messages = history(system("Be good."), user("Fix the build."), *map(act, range(40)))
     sent = Worker(rules=rules, facts=Facts(usable_tokens=12_000)).send(messages)
     (note,) = (text for message in sent.messages if "this record replaces" in (text := message["content"]))

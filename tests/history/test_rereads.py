@@ -22,7 +22,6 @@ EDITED = "The file a.py has been updated successfully." + PROMISE
 RULES = Rules(
     keep=Keep(tokens=1_000, groups=2),
     clear_at_least=2_000,
-    clear_cold_at_least=1_000,
     min_groups=0,
     summary=SummaryRules(enabled=False),
 )
@@ -77,7 +76,7 @@ def test_once_the_first_result_is_shortened_the_text_comes_in_place_of_the_point
 
 
 def test_no_more_text_comes_again_than_the_block_has_saved():
-    rules = replace(RULES, clear_at_least=500, clear_cold_at_least=500)
+    rules = replace(RULES, clear_at_least=500)
     steps = [call("Bash", command=f"echo {step}", out="ok") for step in range(8)]
     results, _ = follow(READ, *steps, REREAD, worker=Worker(rules, Facts(usable_tokens=60_000)))
     assert results[0].text != TEXT
@@ -145,7 +144,7 @@ def test_a_pointer_to_other_lines_of_the_file_stays():
 
 
 def test_a_promise_goes_although_there_is_no_room_for_the_text():
-    rules = replace(RULES, clear_at_least=500, clear_cold_at_least=500)
+    rules = replace(RULES, clear_at_least=500)
     edit = call("Edit", file_path="a.py", old_string="a", new_string="b", out=EDITED)
     steps = [call("Bash", command=f"echo {step}", out="ok") for step in range(8)]
     results, _ = follow(READ, *steps, REREAD, edit, worker=Worker(rules, Facts(usable_tokens=60_000)))

@@ -28,8 +28,6 @@ STRIDES = replace(Rules(), clear_at_least=3_000, keep=Keep(tokens=500, groups=1)
 FOLDING = replace(
     Rules(),
     when_full=(),
-    clear_at_least=10**9,
-    clear_cold_at_least=10**9,
     keep=Keep(tokens=500, groups=1),
     summary=SummaryRules(prompt="Summarise.", max_tokens=1_000, prepare=0.6),
 )
@@ -75,8 +73,8 @@ def test_a_block_applies_until_the_next_one():
 @pytest.mark.seconds
 @pytest.mark.parametrize(("pause", "reason"), [(0.0, ""), (1_000.0, "cold")])
 def test_a_cold_cache_is_recognised_by_recorded_times(pause, reason):
-    at = [8.0 * number + pause * (number > 8) for number in range(31)]
-    rules = replace(STRIDES, horizon=0.0, clear_cold_at_least=2_000)
+    at = [8.0 * number + pause * (number > 20) for number in range(31)]
+    rules = Rules(trigger_tokens=30_000, fold_cold_at_least=3_000, keep=Keep(tokens=500, groups=1))
     sent = forward_all(recorded_case(*WORK, at=at), trial(rules))
     assert {each.reason for each in sent} - {""} == {reason} - {""}
     assert not any(each.reason for each in forward_all(recorded_case(*WORK, at=at), trial(rules, times=False)))

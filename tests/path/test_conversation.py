@@ -48,7 +48,7 @@ WORK = reading(16)
 LONGER = reading(24)
 SHORT = user("Hello?")
 RULES = Rules(policy="small", clear_at_least=3_000, keep=Keep(tokens=1_000))
-FOLDING = replace(RULES, when_full=(), clear_at_least=10**9, summary=SummaryRules(prompt="Summarise.", max_tokens=200))
+FOLDING = replace(RULES, when_full=(), clear_at_least=0, summary=SummaryRules(prompt="Summarise.", max_tokens=200))
 TEXT = "The user reads files one after the other; nothing has failed, and nothing is decided yet."
 NOW = 1_000_000.0
 
@@ -307,10 +307,10 @@ def test_switched_off_no_new_block_is_made_and_an_existing_one_stays(context, re
 
 
 def test_an_unknown_window_is_reported():
-    high = replace(RULES, clear_at_least=10**9, trigger_tokens=100_000)
+    high = replace(RULES, clear_at_least=0, trigger_tokens=100_000)
     small = decide(LONGER, Driver(), high, window=Window())
     assert (small.outcome, small.plan) == ("none", None)
-    rules = replace(RULES, horizon=0.0)
+    rules = replace(RULES, when_full=())
     assert decide(LONGER, Driver(), rules, window=Window()).reason == "window-unknown"
 
 
@@ -432,7 +432,7 @@ def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
 
 def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_remembered():
     driver = Driver()
-    made = prepared(LONGER, driver, replace(RULES, clear_at_least=10**6), window=Window())
+    made = prepared(LONGER, driver, replace(RULES, clear_at_least=0), window=Window())
     again = made.refuse(Refusal("input", limit=8_000))
     assert (again.outcome, again.plan.reason) == ("created", "overflow_retry")
     assert again.tokens_after < 8_000
@@ -455,7 +455,7 @@ def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_to
 
 def test_a_refusal_of_a_short_history_looks_it_up_after_all():
     driver = Driver()
-    made = prepared(reading(10), driver, replace(RULES, clear_at_least=10**6), window=Window())
+    made = prepared(reading(10), driver, replace(RULES, clear_at_least=0), window=Window())
     assert made.decision.plan is None
     again = made.refuse(Refusal("input", limit=3_000))
     assert again.tokens_after < 3_000 < again.tokens_before
@@ -464,7 +464,7 @@ def test_a_refusal_of_a_short_history_looks_it_up_after_all():
 
 def test_where_the_second_try_is_refused_as_well_the_first_counts():
     driver = Driver()
-    made = prepared(LONGER, driver, replace(RULES, clear_at_least=10**6), window=Window())
+    made = prepared(LONGER, driver, replace(RULES, clear_at_least=0), window=Window())
     first = made.decision
     assert made.refuse(Refusal("input", limit=8_000)) is not None
     assert made.refuse(Refusal("input", limit=8_000)) is None
@@ -683,7 +683,7 @@ def test_a_prompt_that_was_cut_silently_is_reported():
 
 def test_after_blocks_in_a_row_that_did_not_help_the_breaker_opens():
     driver = Driver()
-    rules = replace(RULES, clear_at_least=10**6, trigger=0, trigger_tokens=6_000, min_progress=0.0, min_groups=0)
+    rules = replace(RULES, clear_at_least=0, trigger=0, trigger_tokens=6_000, min_progress=0.0, min_groups=0)
     opened = []
     for steps in range(12, 60, 2):
         made = answered(reading(steps), driver, rules, usage=Usage(prompt=9_000), window=Window())

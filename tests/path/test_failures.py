@@ -45,7 +45,7 @@ def blocks(sent):
 @pytest.mark.seconds
 def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_in_fifty_requests_at_most():
     messages = work(50, out="short", head="Rule: be kind.\n" * 1_000)
-    worker = Worker(Rules(clear_at_least=10**9, summary=TOLD), Facts(usable_tokens=3_000), model=ACCOUNT)
+    worker = Worker(Rules(summary=TOLD), Facts(usable_tokens=3_000), model=ACCOUNT)
     sent = works(worker, messages)
     assert len(sent) == 51
     assert len(blocks(sent)) <= 2
@@ -57,7 +57,7 @@ def test_f1_words_of_the_user_that_take_a_quarter_of_the_window_cause_a_block_at
     long = user("Read this: " + "word " * 2_000)
     messages = [message for step in range(50) for message in (*long, *assistant(f"Read {step}."))]
     verbatim = replace(TOLD, user_tokens=10**9)
-    rules = Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),), summary=verbatim)
+    rules = Rules(fold=(DropMiddle(user_tokens=10**9),), summary=verbatim)
     worker = Worker(rules, Facts(usable_tokens=10_000), model=ACCOUNT)
     sent = works(worker, messages)
     assert len(blocks(sent)) <= len(sent) / 2
@@ -129,7 +129,7 @@ def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
 
 @pytest.mark.seconds
 def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_many_more():
-    rules, facts = Rules(clear_at_least=10**9), Facts(usable_tokens=12_000)
+    rules, facts = Rules(), Facts(usable_tokens=12_000)
     sent = works(Worker(rules, facts), work(100))
     ((limit, _),) = rules.limits(facts)
     batch = (limit - rules.find_goal(limit)) / 2

@@ -15,7 +15,6 @@ from tests.support.scripted_upstream import text_turn
 # A window that every history is over, so that the same is done for all of them.
 POLICY = {
     "clear_at_least": 1_000,
-    "clear_cold_at_least": 1_000,
     "min_groups": 0,
     "keep": {"tokens": 500},
     "pins": {"tags": ["pin"], "markers": [MARKER]},

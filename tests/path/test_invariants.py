@@ -290,7 +290,7 @@ def test_each_block_of_a_history_covers_more_than_those_before_it(files, some, s
     messages = history(user("Mend it."), *read)
     worker = with_summary_at_hand(messages, some, shape)()
     small = replace(worker_cases.SMALL, always=(DedupArrivals(over=50),), when_full=(), fold=())
-    worker.rules = replace(small, clear_at_least=10**9, trigger_tokens=6_000, summary=worker.rules.summary)
+    worker.rules = replace(small, clear_at_least=0, trigger_tokens=6_000, summary=worker.rules.summary)
     at_hand, covered = worker.facts, -1
     worker.facts = replace(at_hand, summary=None)
     for each in turns(messages):

@@ -12,7 +12,7 @@ from proxy.path.planning import USELESS_BLOCKS_MAX, find_threshold
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.economics import Prices
 from proxy.shorten.fold import OPENING
-from proxy.shorten.rules import CLEAR_COLD_TOKENS, CLEAR_TOKENS, Anchor, Facts, Keep, Rules
+from proxy.shorten.rules import Anchor, Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, system, user
@@ -24,7 +24,6 @@ RULES = Rules(
     when_full=(ClearResults(over=500),),
     keep=Keep(tokens=1_000, groups=3),
     clear_at_least=2_000,
-    clear_cold_at_least=800,
     trigger=0.8,
     summary=ALONE,
 )
@@ -56,41 +55,6 @@ def test_little_is_left_as_it_came():
     assert sent.plan.tokens_before == sent.plan.tokens_after
 
 
-DEAR = Facts(usable_tokens=100_000, prices=Prices(read=0.5, write=1.0))
-USUAL = replace(RULES, clear_at_least="auto", clear_cold_at_least="auto")
-
-
-def test_by_default_less_must_go_if_cached_tokens_are_dear():
-    plan = Worker(USUAL, DEAR).send(work(48)).plan
-    assert (plan.action, plan.reason, plan.threshold_tokens) == ("created", "stride", 13_333)
-    assert USUAL.describe_clearing(13_333, is_cold=False) == "clear_at_least: auto (13333 here)"
-    assert CLEAR_COLD_TOKENS < plan.tokens_before - plan.tokens_after < CLEAR_TOKENS
-    assert done(work(48), USUAL, replace(DEAR, prices=Prices())) == ("none", "")
-
-
-def test_a_number_that_was_typed_is_a_floor_at_any_price_of_cached_tokens():
-    typed = replace(USUAL, clear_at_least=14_000)
-    assert done(work(28), typed, DEAR) == ("none", "")
-    plan = Worker(typed, DEAR).send(work(36)).plan
-    assert (plan.action, plan.reason) == ("created", "stride")
-    assert plan.tokens_before - plan.tokens_after >= 14_000
-
-
-def test_a_number_that_was_typed_is_a_floor_while_the_cache_is_cold_too_unless_another_is_typed_for_that():
-    idle = replace(WINDOW, usable_tokens=100_000, idle_seconds=600.0)
-    assert done(work(70), USUAL, idle) == ("created", "cold")
-    assert done(work(60), USUAL, idle) == ("none", "")
-    assert done(work(26), replace(USUAL, clear_at_least=14_000), idle) == ("none", "")
-    both = replace(USUAL, clear_at_least=14_000, clear_cold_at_least=3_000)
-    assert done(work(26), both, idle) == ("created", "cold")
-
-
-def test_where_they_are_nearly_free_a_rewrite_that_never_pays_waits_for_the_window():
-    nearly_free = replace(WINDOW, prices=Prices(read=0.002, write=1.25))
-    assert done(work(10), facts=nearly_free) == ("none", "")
-    assert done(work(16), facts=nearly_free) == ("created", "window")
-
-
 def test_when_enough_can_go_it_goes_in_one_stride():
     plan = Worker(RULES, WINDOW).send(work(10)).plan
     assert (plan.action, plan.reason) == ("created", "stride")
@@ -100,16 +64,8 @@ def test_when_enough_can_go_it_goes_in_one_stride():
     ]
 
 
-def test_while_the_cache_is_cold_less_is_enough():
-    assert done(work(5), facts=replace(WINDOW, idle_seconds=600.0)) == ("created", "cold")
-    assert done(work(5), facts=replace(WINDOW, idle_seconds=10.0)) == ("none", "")
-
-
-def test_a_rewrite_that_would_not_pay_for_itself_is_not_made():
-    dear = Prices(read=0.01, write=1.25)
-    long_tail = [*work(10), *history(assistant("word " * 10_000), user("And?"))]
-    assert done(long_tail, facts=Facts(prices=dear)) == ("none", "")
-    assert done(long_tail, replace(RULES, horizon=10**6), Facts(prices=dear)) == ("created", "stride")
+def test_by_default_results_are_never_cleared_below_the_trigger_while_the_cache_is_warm():
+    assert done(work(80), Rules(summary=ALONE), Facts(usable_tokens=100_000)) == ("none", "")
 
 
 def test_short_conversations_are_left_alone():
@@ -127,9 +83,60 @@ def test_without_new_blocks_existing_ones_apply():
     assert again.raws[: len(made.raws)] == made.raws
 
 
+# --- when a fold is due ----------------------------------------------------------------------------------------------
+
+USUAL = Rules(summary=ALONE)
+LARGE = Facts(usable_tokens=100_000)
+HOUR = 3_600.0
+
+
+def test_with_an_expired_cache_a_fold_is_due_as_soon_as_it_frees_enough():
+    worker = Worker(USUAL, replace(LARGE, idle_seconds=301.0))
+    assert worker.send(work(70)).plan.action == "none"
+    plan = worker.send(work(90)).plan
+    assert (plan.action, plan.reason) == ("created", "cold")
+    assert plan.tokens_before - plan.tokens_after >= USUAL.fold_cold_at_least
+    assert done(work(90), replace(USUAL, fold_cold_at_least=0), replace(LARGE, idle_seconds=301.0)) == ("none", "")
+
+
+def test_a_cache_is_expired_once_it_was_left_alone_for_longer_than_it_lives():
+    assert done(work(90), USUAL, replace(LARGE, idle_seconds=300.0)) == ("none", "")
+    assert done(work(90), USUAL, replace(LARGE, idle_seconds=1_800.0, cache_seconds=HOUR)) == ("none", "")
+    assert done(work(90), USUAL, replace(LARGE, idle_seconds=3_601.0, cache_seconds=HOUR)) == ("created", "cold")
+    assert done(work(90), USUAL, replace(LARGE, idle_seconds=None)) == ("none", "")
+
+
+def test_where_caches_live_for_an_hour_a_users_message_is_the_moment():
+    long_lived = replace(LARGE, idle_seconds=30.0, cache_seconds=HOUR)
+    at_message = continue_history(work(90))
+    assert done(at_message, USUAL, long_lived) == ("created", "user")
+    assert done(work(90), USUAL, long_lived) == ("none", "")
+    assert done(continue_history(work(75)), USUAL, long_lived) == ("none", "")
+    assert done(at_message, USUAL, replace(LARGE, idle_seconds=30.0)) == ("none", "")
+
+
+def test_a_moment_that_frees_too_little_passes_unused():
+    words = [message for _ in range(12) for message in (user("word " * 5_000), assistant("Yes."))]
+    talk = history(user("Mend it."), *words)
+    cold = replace(LARGE, usable_tokens=200_000, idle_seconds=600.0)
+    assert done(talk, replace(USUAL, fold=()), cold) == ("none", "")
+
+
+def test_the_agents_own_words_stay_as_long_as_its_results_are_enough():
+    told = "I see how the totals are rounded. " * 40
+    messages = work(1)
+    for step in range(60):
+        messages += history(assistant(f"{step} {told}"), call("Read", path=f"{step}.py", out=f"{step}\n{BIG}\n{BIG}"))
+    cold = replace(LARGE, usable_tokens=200_000, idle_seconds=600.0)
+    plan = Worker(USUAL, cold).send(messages).plan
+    assert plan.reason == "cold"
+    assert plan.tokens_after > USUAL.find_goal(95_000)
+    assert sum(message.text.endswith(told) for message in plan.view) == 60
+
+
 # --- limits ----------------------------------------------------------------------------------------------------------
 
-DEEP = replace(RULES, clear_at_least=10**9, clear_cold_at_least=10**9)
+DEEP = replace(RULES, clear_at_least=0)
 
 
 def test_over_the_trigger_the_view_goes_down_to_the_target():
@@ -144,6 +151,7 @@ def test_of_window_cliff_and_a_number_of_tokens_the_lowest_counts():
     assert done(work(9), DEEP, cliff) == ("created", "cliff")
     assert done(work(9), replace(DEEP, trigger_tokens=3_000), cliff) == ("created", "window")
     assert done(work(9), replace(DEEP, trigger=0), WINDOW) == done(work(9), DEEP, Facts()) == ("none", "")
+    assert done(work(9), replace(DEEP, trigger="auto"), Facts()) == ("none", "")
 
 
 def test_where_clearing_is_not_enough_the_oldest_is_folded():
@@ -210,15 +218,19 @@ def test_where_a_window_is_not_known_a_block_that_was_made_for_one_goes_on():
 
 
 @pytest.mark.parametrize(
-    ("usable", "limit"), [(8_000, 6_400), (50_000, 40_000), (70_000, 48_000), (100_000, 50_000), (1_000_000, 500_000)]
+    ("usable", "limit"), [(None, 95_000), (8_000, 6_640), (100_000, 83_000), (200_000, 95_000), (1_000_000, 95_000)]
 )
-def test_the_trigger_auto_leaves_more_to_a_history_before_a_small_window(usable, limit):
-    assert Rules().limits(Facts(usable_tokens=usable)) == [(limit, "window")]
+def test_the_trigger_auto_is_a_share_of_a_small_window_and_a_number_of_tokens_in_any_other(usable, limit):
+    assert Rules().limits(Facts(usable_tokens=usable))[0] == (limit, "window")
+
+
+@pytest.mark.parametrize("usable", [8_000, 1_000_000])
+def test_a_trigger_that_was_typed_is_in_force_in_any_window(usable):
     assert Rules(trigger=0.3).limits(Facts(usable_tokens=usable)) == [(int(usable * 0.3), "window")]
 
 
 def test_a_block_leaves_room_for_the_next_requests():
-    assert Rules().find_goal(100_000) == 20_000
+    assert Rules().find_goal(100_000) == 25_000
     assert Rules().find_goal(20_000) == 8_000
     assert Rules().find_goal(8_000) == 4_000
     assert Rules(target=0.8).find_goal(8_000) == 6_400
@@ -226,14 +238,14 @@ def test_a_block_leaves_room_for_the_next_requests():
 
 def test_a_client_that_asks_for_a_block_wants_half_gone():
     assert Rules(target=0.8).find_goal(100_000, "forced") == 50_000
-    assert Rules().find_goal(100_000, "forced") == 20_000
+    assert Rules().find_goal(100_000, "forced") == 25_000
 
 
 def test_a_refused_history_is_shortened_further():
     rules = RULES.for_overflow()
     assert rules.keep.groups == 1
     assert rules.keep.tokens < RULES.keep.tokens
-    assert (rules.trigger, rules.target) == (0.7, 0.2)
+    assert (rules.trigger, rules.target) == (0.7, 0.25)
     assert not rules.summary.enabled
     assert rules.always[-1] == ClipOutput(over=8_000, share=0.05)
 
@@ -305,7 +317,7 @@ def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
     assert (size < find_threshold(RULES, Facts())) == is_quiet
     assert find_threshold(RULES, Facts(force=True)) == 0
     assert size >= find_threshold(RULES, Facts(usable_tokens=1_000))
-    asking = replace(RULES, clear_at_least=10**6, trigger_tokens=2_100, summary=SummaryRules(prepare=0.8))
+    asking = replace(RULES, clear_at_least=0, trigger_tokens=2_100, summary=SummaryRules(prepare=0.8))
     assert size >= find_threshold(asking, Facts())
     # The upstream may count twice as many tokens, unless only the estimate counts.
     alone = replace(asking, summary=ALONE)

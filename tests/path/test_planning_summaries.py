@@ -18,7 +18,6 @@ BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 RULES = Rules(
     always=(),
     when_full=(),
-    clear_at_least=10**9,
     trigger=0.8,
     summary=SummaryRules(max_tokens=100, ledger=400, prepare=0.8),
 )

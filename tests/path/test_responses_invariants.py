@@ -286,7 +286,7 @@ def late_turn(number, names=("TodoWrite", "Read")):
 
 def test_a_late_output_of_an_exempt_tool_stays():
     items = [message_item("user", "Mend it."), *(item for number in range(24) for item in late_turn(number))]
-    rules = Rules(clear_at_least=2_000, horizon=1e9)
+    rules = Rules(clear_at_least=2_000)
     worker = Worker(rules, Facts(can_summarize=False), wire=RESPONSES_FORMAT, write=write_items)
     sent = worker.send([*items, message_item("user", "Go on.")])
     left = json.loads(sent.left)["input"]
@@ -299,7 +299,7 @@ def test_a_question_for_a_summary_begins_as_the_history_that_was_forwarded():
     items = [message_item("user", "Mend it."), *(item for number in range(24) for item in late_turn(number))]
     items.append(message_item("user", "Go on."))
     summary = SummaryRules(max_tokens=100, ledger=400)
-    rules = Rules(trigger_tokens=4_000, clear_at_least=10**9, when_full=(), summary=summary)
+    rules = Rules(trigger_tokens=4_000, when_full=(), summary=summary)
     made = Worker(rules, Facts(), wire=RESPONSES_FORMAT, write=write_items).considers(items)
     assert made.question.view == made.current.view
     assert MISSING not in "".join(message.text for message in made.question.view)

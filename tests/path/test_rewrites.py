@@ -11,7 +11,7 @@ from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket
 from tests.support.messages import assistant, call, history, system, user
 from tests.support.scripted_upstream import text_turn
 
-SMALL = {"default": {"clear_at_least": 2_000, "clear_cold_at_least": 2_000, "keep": {"tokens": 500}}}
+SMALL = {"default": {"clear_at_least": 2_000, "keep": {"tokens": 500}}}
 WORK = reading(24)
 FIRST_SHORTENED = 5
 """The first request of `WORK` in which `clear_old` shortens a result."""

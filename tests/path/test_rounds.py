@@ -18,7 +18,6 @@ POLICY = {
     "compact_tool": True,
     "summary": {"enabled": False},
     "clear_at_least": 3_000,
-    "clear_cold_at_least": 3_000,
     "keep": {"tokens": 10_000},
 }
 COMPACTS = call_turn(COMPACT.name)

@@ -10,12 +10,12 @@ from proxy.history.calls import list_tool_names, remove_pruned_tools
 from proxy.history.chain import compute_chain
 from proxy.history.identity import Identity
 from proxy.history.messages import find_last_user, make_literal
-from proxy.shorten.block import Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, close
+from proxy.shorten.block import NOTES_HEADING, Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, close
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.economics import Calibration, encode_window, make_learned_window
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.summary import NOTES_HEADING, Summary
+from proxy.shorten.summary import Summary
 from proxy.store.contract import Found
 from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
@@ -116,9 +116,9 @@ def fits(block, body):
     [
         (None, "", "", False),
         (Summary(1, "What was done."), "", "", True),
-        (None, "note", NOTES_HEADING, True),
+        (None, "note", NOTES_HEADING.decode(), True),
         (None, "note", "Messages were left out here.", False),
-        (None, "clear_results", NOTES_HEADING, False),
+        (None, "clear_results", NOTES_HEADING.decode(), False),
     ],
 )
 def test_what_a_model_wrote_is_bound_to_the_head_that_it_had_read(summary, made, text, is_bound):

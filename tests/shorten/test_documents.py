@@ -114,7 +114,6 @@ def test_a_result_stays_what_it_was_read_as_whatever_follows():
 RULES = Rules(
     keep=Keep(tokens=1_000, groups=2),
     clear_at_least=2_000,
-    clear_cold_at_least=1_000,
     trigger=0.8,
     min_groups=0,
     summary=SummaryRules(enabled=False),

@@ -56,7 +56,6 @@ RULES = Rules(
     when_full=(),
     keep=Keep(tokens=0, groups=1),
     trigger_tokens=1_000,
-    clear_at_least=10**9,
     min_groups=0,
     pins=Pins(tags=("pin",)),
     summary=SummaryRules(prompt="(The prompt stands here.)", max_tokens=200, ledger=1_200, pointer=""),

@@ -254,7 +254,7 @@ def test_a_pointer_back_does_not_make_its_first_copy_obsolete():
 
 
 def test_a_repeated_result_is_whole_again_when_its_first_copy_went_into_a_block():
-    rules = Rules(always=(DedupArrivals(),), clear_at_least=1_000, clear_cold_at_least=1_000, horizon=10**9)
+    rules = Rules(always=(DedupArrivals(),), clear_at_least=1_000, keep=Keep(tokens=500))
     reads = [call("Read", path=f"{number}.py", out=f"{number}\n{BIG}") for number in range(9)]
     sent = Worker(rules).send(history(user("x"), *reads, reads[0]))
     assert sent.plan.reason == "stride"

@@ -144,7 +144,6 @@ def test_a_summary_longer_than_the_messages_it_covers_is_not_used():
 
 RULES = Rules(
     trigger_tokens=6_000,
-    clear_at_least=10**9,
     when_full=(),
     keep=Keep(tokens=1_000),
     summary=SummaryRules(max_tokens=100, ledger=400),

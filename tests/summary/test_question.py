@@ -13,7 +13,7 @@ from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.summary import Summary, SummaryReply, Verdict
-from proxy.summary.question import AGAIN, CLIP_CHARACTERS, NOTES, UNDERSTOOD, Question, list_tries
+from proxy.summary.question import AGAIN, CLIP_CHARACTERS, UNDERSTOOD, Question, list_tries
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, user
@@ -261,7 +261,9 @@ def test_words_that_mark_a_place_are_few_and_close_no_quotation_and_a_result_is_
     assert len(quoted) < 110
 
 
-STRIDES = replace(RULES, clear_at_least=1_500, when_full=(ClearResults(over=1_500),), trigger_tokens=6_000)
+STRIDES = replace(
+    RULES, clear_at_least=1_500, keep=Keep(tokens=1_500), when_full=(ClearResults(over=1_500),), trigger_tokens=6_000
+)
 
 
 def question_after_stride(steps=24, **summary):
@@ -300,16 +302,6 @@ def test_a_transcript_tells_them_as_they_were():
         assert question_text(way).count("0 line_0 told\n") == sum(message.is_bulk for message in question.old)
         assert "[Shortened by" not in question_text(way)
         assert "characters left out …]" in question_text(way)
-
-
-def test_before_results_are_shortened_the_model_is_asked_for_short_notes_on_them():
-    worker = Worker(replace(STRIDES, summary=replace(SHORT, notes=50), trigger_tokens=10**6))
-    for steps in range(1, 9):
-        considered = worker.considers(work(steps))
-        worker.send(work(steps))
-    question = considered.question
-    assert (question.label, question.rules.max_tokens, question.originals) == (NOTES, 50, {})
-    assert "at most 20 words" in question.instruction
 
 
 def test_the_newest_half_of_the_target_is_not_asked_about():

@@ -15,7 +15,7 @@ from tests.support.proxy_client import PATIENCE_SECONDS, request
 from tests.support.running_proxy import Proxy
 
 T = TypeVar("T")
-PATIENT = {"clear_at_least": 30_000, "pins": {"markers": ["Never touch"]}}
+PATIENT = {"clear_at_least": 6_000, "keep": {"tokens": 2_000}, "pins": {"markers": ["Never touch"]}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Upstream
 
 # Small figures, so that a stride takes a dozen turns and not a hundred.
-SMALL = {"clear_at_least": 3_000, "clear_cold_at_least": 3_000, "keep": {"tokens": 1_000}}
+SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
 WIDE = {"window": 1_000_000}  # what is known is not asked for: the upstream hears from agents only
 FIGURES = ("tokens-before", "tokens-after", "policy", "conversation", "reason")
 WORK = reading(24)

@@ -143,6 +143,7 @@ class Driver:
             name=worker.conversation,
             window=window_of(facts.usable_tokens),
             prices=facts.prices,
+            cache_seconds=facts.cache_seconds,
         )
         self.perform_action = self.perform
 

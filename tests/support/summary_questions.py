@@ -8,7 +8,7 @@ from tests.support.messages import call, history, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 SHORT = SummaryRules(prompt="Sum it up.", max_tokens=100, ledger=400, prepare=0.8)
-RULES = Rules(trigger_tokens=6_000, clear_at_least=10**9, when_full=(), summary=SHORT)
+RULES = Rules(trigger_tokens=6_000, when_full=(), summary=SHORT)
 
 
 def work(steps, task="Mend the tests."):

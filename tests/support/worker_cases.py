@@ -31,9 +31,7 @@ SMALL = Rules(
     when_full=(ClearResults(over=200),),
     keep=Keep(tokens=200, groups=1),
     clear_at_least=300,
-    clear_cold_at_least=50,
     min_groups=2,
-    horizon=1_000,
     pins=Pins(tags=("pin",)),
     summary=SummaryRules(max_tokens=20, ledger=200, user_tokens=200),
 )
@@ -45,6 +43,7 @@ RULES = st.sampled_from(
         SMALL,
         replace(SMALL, clear_at_least=1, min_progress=0.0),
         replace(SMALL, always=(), trigger_tokens=600),
+        replace(SMALL, clear_at_least=0, trigger_tokens=1_200, fold_cold_at_least=200),
         replace(SMALL, trigger_tokens=1_500, keep=Keep(tokens=400, groups=2, turns=1, first=2)),
         replace(SMALL, always=(ClipOutput(over=600),)),
         replace(
@@ -64,6 +63,7 @@ FACTS = st.sampled_from(
         Facts(usable_tokens=2_000),
         Facts(usable_tokens=700),
         Facts(usable_tokens=4_000, idle_seconds=1_000.0),
+        Facts(usable_tokens=4_000, idle_seconds=10.0, cache_seconds=86_400.0),
         Facts(usable_tokens=3_000, prices=Prices(cliffs=(1_000,))),
         Facts(force=True),
     ]
@@ -79,10 +79,8 @@ EAGER = Rules(
     keep=Keep(tokens=100, groups=1),
     trigger_tokens=600,
     clear_at_least=1,
-    clear_cold_at_least=1,
     min_progress=0.0,
     min_groups=1,
-    horizon=1e9,
     pins=Pins(tags=("pin",)),
     summary=SummaryRules(enabled=False),
 )
@@ -94,7 +92,6 @@ SUMMARIZING = Rules(
     fold=(),
     keep=Keep(tokens=0, groups=1),
     trigger_tokens=1,
-    clear_at_least=10**9,
     min_progress=0.0,
     min_groups=0,
     pins=Pins(tags=("pin",)),

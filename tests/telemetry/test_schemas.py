@@ -3,7 +3,6 @@
 from typing import get_args
 
 import pytest
-from msgspec.structs import replace
 
 from proxy import events
 from proxy.config.settings import HookConfig
@@ -44,12 +43,6 @@ def test_an_observed_compaction_reaches_no_hook():
     observed = events.CompactionEnded("c", "default", "stride", 100, 40, (), is_observed=True)
     assert make_payload(observed)["event"] == find_incident(observed).name == "compaction-observed"
     assert "compaction-observed" not in HOOK_EVENTS
-
-
-def test_the_line_of_a_stride_says_how_many_tokens_had_to_go_and_by_which_setting():
-    line = make_line(replace(COMPACTION, threshold="clear_at_least: auto (4667 here)"))
-    assert line[2]["threshold"] == "clear_at_least: auto (4667 here)"
-    assert "threshold" not in make_line(COMPACTION)[2]
 
 
 def test_an_incident_carries_its_price_as_a_figure_of_its_own():

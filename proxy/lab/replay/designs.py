@@ -14,7 +14,6 @@ from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
 
-UNBOUNDED_HORIZON_REQUESTS = 10**9
 NOTHING = "nothing"
 _SHORT, _CLEARED = 200, 20
 
@@ -42,8 +41,7 @@ _BARE = Rules(
     when_full=(_PLAIN,),
     keep=Keep(tokens=0, groups=1),
     clear_at_least=1,
-    clear_cold_at_least=1,
-    horizon=UNBOUNDED_HORIZON_REQUESTS,
+    fold_cold_at_least=0,
     trigger=0,
     min_groups=0,
     summary=SummaryRules(enabled=False),
@@ -53,7 +51,7 @@ DESIGNS: Mapping[str, Rules] = {
     NOTHING: replace(_BARE, new_blocks=False),
     "sliding-10": replace(_BARE, when_full=(replace(_PLAIN, keep_recent=10),)),
     "just-under-60k": replace(_BARE, when_full=(JustUnder(60_000),)),
-    "batched-10k": replace(_BATCHED, clear_at_least=10_000, clear_cold_at_least=10_000),
-    "batched-20k": replace(_BATCHED, clear_at_least=20_000, clear_cold_at_least=20_000),
+    "batched-10k": replace(_BATCHED, clear_at_least=10_000),
+    "batched-20k": replace(_BATCHED, clear_at_least=20_000),
 }
 """docs/replay-your-sessions.md describes them."""

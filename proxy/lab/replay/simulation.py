@@ -212,7 +212,7 @@ class Simulation:
             return ()
         room = Window(total=self._trial.window).usable_tokens(question.rules.max_tokens)
         answer = summarizer.answer(question, turn, self._history, room)
-        key = identity.summary_key(question.covers, question.label)
+        key = identity.summary_key(question.covers, question.focus)
         self._pending = SimulatedSummary(key, question.covers, turn.seconds + answer.seconds, answer.text, failures)
         self._store.note(key, SummaryCandidate.claim("simulated").to_bytes(), DAY_SECONDS)
         return answer.calls

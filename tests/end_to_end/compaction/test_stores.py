@@ -31,7 +31,7 @@ def a_folder(file):
 
 @pytest.mark.parametrize("harm", [delete_database, overwrite_database, a_folder])
 async def test_a_store_that_is_lost_costs_a_worker_nothing(serve, fresh, harm):
-    config = settings(default={"clear_at_least": 3_600, "clear_cold_at_least": 3_600})
+    config = settings(default={"clear_at_least": 3_600})
     async with serve(fresh.url, config=config) as proxy:
         victim = Agent(proxy, fresh, "sk-a")
         before = await victim.work(WORK)

@@ -63,8 +63,6 @@ async def test_row_1_keep_recent_counts_all_messages_of_a_kind_in_every_step(up,
         "when_full": [{step: {"keep_recent": keep_recent, **size}}],
         "always": [],
         "clear_at_least": 1,
-        "clear_cold_at_least": 1,
-        "horizon": 1e9,
         "min_groups": 0,
         "keep": {"tokens": 0, "groups": 1},
     }

@@ -196,7 +196,7 @@ async def test_row_7_an_unused_focus_is_reported_to_the_client(up, alone):
 @pytest.mark.parametrize("policy", ["j-cli", "middleware", "default"])
 async def test_row_8_after_a_failed_summary_the_history_goes_on_unchanged_while_it_fits(up, alone, policy):
     up.script = model(answer({"error": {"message": "The server had an error."}}, 500))
-    early = {"summary": {"prepare": 0.8}}
+    early = {"trigger": 0.8, "keep": {"tokens": 2_000}, "summary": {"prepare": 0.8}}
     when, window, sizes = (early, 30_000, (150, 195, 200)) if policy == "default" else (SMALL, 400_000, (800, 805, 810))
     async with alone(up, window=window, inherit=policy, **when) as agent:
         for size in sizes:

@@ -77,7 +77,7 @@ async def test_row_17_one_tool_is_changed_without_restating_the_others(up, alone
 
 
 async def test_row_17_hints_hold_in_the_steps_of_the_default_too(up, alone):
-    async with alone(up, tools={"Bash": {"response": "keep"}}, window=200_000) as agent:
+    async with alone(up, tools={"Bash": {"response": "keep"}}, trigger_tokens=40_000) as agent:
         step = await agent.send(history(SYSTEM, user("Go."), *(
             call(name, out=f"{place} {TEXT * 8}", path=str(place)) for place in range(60) for name in ("Bash", "Look")
         )))  # fmt: skip

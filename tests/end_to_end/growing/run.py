@@ -23,7 +23,7 @@ from tests.support.summary_model import account
 
 WINDOWS = (2_048, 3_000, 4_096, 6_000, 8_192, 16_384)
 PINNING = {"pins": {"tags": ["pin"], "markers": ["MUST-KEEP"]}}
-EAGER = {"clear_at_least": 300, "clear_cold_at_least": 100, "min_groups": 0, "keep": {"tokens": 300, "groups": 1}}
+EAGER = {"clear_at_least": 300, "min_groups": 0, "keep": {"tokens": 300, "groups": 1}}
 # Short enough to be worth a call in windows like these.
 SHORT_SUMMARY = {"max_tokens": 300, "ledger": 400}
 OURS = {

@@ -20,7 +20,7 @@ async def stack(serve):
             {"name": "small", "models": ["small"], "window": 16_000, **own},
         ]
         others = {"off-recall": {"recall": "off"}, "gauge": {"usage": "client_view"}, "marked": {"cache_marks": "auto"}}
-        own_default = {"recall": "on", "clear_at_least": 3_600, "clear_cold_at_least": 3_600}
+        own_default = {"recall": "on", "clear_at_least": 3_600}
         own_default["steps"] = {"clear_results": {"over": 1_500}}
         config = settings(*named, default=own_default, **others)
         config["upstreams"][-1] = {**WIDE, **own}

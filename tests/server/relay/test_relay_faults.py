@@ -113,7 +113,10 @@ async def test_an_answer_that_the_client_closed_after_done_is_accounted_like_any
     usage = {"prompt_tokens": 9_000, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8_000}}
     values = chunk(choices=[], usage=usage)
     async with Upstream(stream(delta(content="Hi"), finish(), values, DONE, hang())) as up:
-        settings = {"policies": {"default": {"clear_at_least": 1_000}}, "upstreams": [{**QUIET, "base_url": up.url}]}
+        settings = {
+            "policies": {"default": {"clear_at_least": 1_000, "keep": {"tokens": 1_000}}},
+            "upstreams": [{**QUIET, "base_url": up.url}],
+        }
         async with serve(None, config=settings) as proxy:
             long = json.dumps({"model": "gpt-5.1", "stream": True, "messages": reading(8)}).encode()
             async with open_line(proxy) as line:
