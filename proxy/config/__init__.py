@@ -11,6 +11,7 @@ Theory of operation
 
 settings     every group of settings but policies, and the whole configuration
 policies     policies with their prompts and rules for tools, inheritance, and which requests each applies to
+own_step     a function of the operator's as a step of a policy
 declared     models of the settings that structs and steps declare
 state_url    the URL of the state that replicas share
 values       types that several settings share

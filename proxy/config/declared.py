@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
+from proxy.config.own_step import is_own_step, load_step
 from proxy.config.values import AMOUNT_MAX, ConfigModel, refuse_if, suggest
 from proxy.declaration import INTERNAL, Check
 from proxy.designs.tool_hints import ToolHints
@@ -87,8 +88,13 @@ def build_step(entry: Mapping[str, Any]) -> Step:
     if len(entry) != 1:
         raise ValueError("a step is one name with its settings: `- clear_results: {over: 800}`")
     ((name, settings),) = entry.items()
+    if is_own_step(name):
+        if settings:
+            raise ValueError(f"{name} takes no settings: write `{{{name!r}: {{}}}}`")
+        return load_step(name)
     if name not in STEPS:
-        raise ValueError(f"there is no step {name!r}{suggest(name, STEPS)} (the steps are {', '.join(STEPS)})")
+        steps = f"the steps are {', '.join(STEPS)}, and `module:function` is one of your own"
+        raise ValueError(f"there is no step {name!r}{suggest(name, STEPS)} ({steps})")
     return STEPS[name](**dict(step_model(name).model_validate(settings)))
 
 
@@ -128,7 +134,8 @@ class _StepsSchema(Struct, frozen=True):
         for name in STEPS:
             properties[name] = step_model(name).model_json_schema()
             properties[name]["type"] = ["object", "null"]
-        steps = {"type": "object", "properties": properties, "additionalProperties": False}
+        steps: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        steps["patternProperties"] = {r"^[\w.]+:\w+$": {"type": ["object", "null"], "maxProperties": 0}}
         if self.is_list:
             return {"type": "array", "items": {**steps, "maxProperties": 1, "minProperties": 1}}
         return steps

@@ -31,6 +31,7 @@ from pydantic import (
 
 from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model, build_step, step_model
 from proxy.config.faults import describe_errors
+from proxy.config.own_step import is_own_step
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
 from proxy.designs.strategies import DedupOld, PruneTools, Subsumption
 from proxy.designs.tool_hints import ClearArguments, ToolHints
@@ -262,6 +263,8 @@ class Policy(
     @model_validator(mode="after")
     def _refuse_double_settings(self) -> "Policy":
         for lists, name, settings in self.list_steps():
+            if lists == "always" and is_own_step(name):
+                raise ValueError(f"always: {name}: a step of your own stands in `when_full` or `fold`")
             for setting, value in self.steps.get(name, {}).items():
                 if lists in self.model_fields_set and settings.get(setting, value) != value:
                     raise ValueError(f"`{setting}` of {name} is set in `{lists}` and in `steps`: keep one of them")

@@ -7,7 +7,7 @@ parted a call from its result, is thrown away, and its report says so.
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from operator import attrgetter
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -132,7 +132,8 @@ class Draft(Struct, frozen=True):
 
 
 class Step(Protocol):
-    name: ClassVar[str]
+    @property
+    def name(self) -> str: ...
 
     def __call__(self, draft: Draft) -> Draft: ...
 
@@ -187,6 +188,8 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
             continue
         removed, added = _compare(draft.middle, shorter.middle)
         breach = _find_breach(draft, shorter, removed, added)
+        if not breach and getattr(step, "is_own", False):
+            breach = _find_breach_of_strangers(draft, shorter)
         if breach:
             reports.append(StepReport(step.name, 0, 0, breach))
         else:
@@ -215,6 +218,16 @@ def _find_breach(before: Draft, after: Draft, removed: Sequence[Message], added:
         return "it touched a fixed message"
     if len(after.middle) != len(before.middle) and count_flaws(after.view).worse_than(count_flaws(before.view)):
         return "it left a call without its result"
+    return ""
+
+
+def _find_breach_of_strangers(before: Draft, after: Draft) -> str:
+    """Check what the steps of this package keep by themselves."""
+    if count_flaws(after.view).worse_than(count_flaws(before.view)):
+        return "it left a call without its result"
+    starts = [message.start for message in after.middle]
+    if starts != sorted(starts) or not {message.start for message in before.middle}.issuperset(starts):
+        return "it moved messages"
     return ""
 
 
