@@ -15,13 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
+from posixpath import normpath
 
 from msgspec import Struct
 
 from proxy.history.messages import Message, remove_reminders
 from proxy.history.rereads import FileResult
 from proxy.tools.file_uses import list_changed_paths
-from proxy.tools.read_range import Lines, find_read_range
+from proxy.tools.read_range import Lines, ReadRange, find_read_range
 from proxy.tools.tool_call import ToolCall
 
 REPEATED_MIN_BYTES = 500
@@ -61,43 +62,64 @@ def find_results(
     uses: Sequence[FileResult | None],
     known: Sequence[Result],
 ) -> Iterator[Result]:
-    results = [*known]
-    newest_texts = dict(zip(map(attrgetter("text"), known), range(len(known)), strict=True))
-    newest_files = dict(zip(map(attrgetter("file"), known), range(len(known)), strict=True))
+    results = _Results(known)
     for place in range(len(known), len(messages)):
-        message, call, use, result = messages[place], callers[place], uses[place], NO_RESULT
+        call, result = callers[place], NO_RESULT
         if call is not None:
-            is_pointer = use is not None and use.act == "point"
-            is_long = message.is_result and len(message.content) >= REPEATED_MIN_BYTES
-            if not message.reports_error and (is_pointer or is_long):
-                result = _read_result(message, call, results, newest_texts, newest_files)
-                newest_texts[result.text] = newest_files[result.file] = place
-            else:
-                changed_paths = list_changed_paths(call)
-                if changed_paths:
-                    result = Result(tuple(changed_paths))
-        results.append(result)
+            result = results.read(messages[place], call, uses[place])
+        results.add(result)
         yield result
 
 
-def _read_result(
-    message: Message,
-    call: ToolCall,
-    results: Sequence[Result],
-    newest_texts: Mapping[bytes, int],
-    newest_files: Mapping[str, int],
-) -> Result:
-    changed_paths, text = tuple(list_changed_paths(call)), _digest(message, call)
-    earlier = newest_texts.get(text, -1)
-    read_range = find_read_range(call)
-    if read_range is None:
-        return Result(changed_paths, text, earlier=earlier)
-    path, lines = read_range.path, read_range.lines
-    changes_before = sum(map(path.__eq__, chain.from_iterable(map(attrgetter("changed_paths"), results))))
-    file = f"{changes_before} {path}"
-    same_file = newest_files.get(file, -1)
-    earlier = max(earlier, _find_overlapping(results, lines, same_file))
-    return Result(changed_paths, text, path, changes_before, file, lines, earlier, same_file)
+class _Results:
+    """The results so far, with the newest place of each text and file."""
+
+    def __init__(self, known: Sequence[Result]) -> None:
+        self._results = [*known]
+        self._newest_texts = dict(zip(map(attrgetter("text"), known), range(len(known)), strict=True))
+        self._newest_files = dict(zip(map(attrgetter("file"), known), range(len(known)), strict=True))
+
+    def add(self, result: Result) -> None:
+        if result.text:
+            self._newest_texts[result.text] = self._newest_files[result.file] = len(self._results)
+        self._results.append(result)
+
+    def read(self, message: Message, call: ToolCall, use: FileResult | None) -> Result:
+        changed_paths = _list_changes(call, use)
+        is_pointer = use is not None and use.act == "point"
+        is_long = message.is_result and len(message.content) >= REPEATED_MIN_BYTES
+        if message.reports_error or not (is_pointer or is_long):
+            return Result(changed_paths) if changed_paths else NO_RESULT
+        text = _digest(message, call)
+        earlier = self._newest_texts.get(text, -1)
+        read_range = None
+        if use is None:
+            read_range = find_read_range(call)
+        elif not changed_paths:
+            read_range = ReadRange(use.path, use.lines)
+        if read_range is None:
+            return Result(changed_paths, text, earlier=earlier)
+        path, lines = normpath(read_range.path), read_range.lines
+        changes_before = sum(map(path.__eq__, chain.from_iterable(map(attrgetter("changed_paths"), self._results))))
+        file = f"{changes_before} {path}"
+        same_file = self._newest_files.get(file, -1)
+        earlier = max(earlier, self._find_overlapping(lines, same_file))
+        return Result(changed_paths, text, path, changes_before, file, lines, earlier, same_file)
+
+    def _find_overlapping(self, lines: Lines, place: int) -> int:
+        for _ in range(COMPARED_READS_MAX):
+            if place < 0 or _holds(lines, self._results[place].lines) or _holds(self._results[place].lines, lines):
+                return place
+            place = self._results[place].same_file
+        return -1
+
+
+def _list_changes(call: ToolCall, use: FileResult | None) -> tuple[str, ...]:
+    if use is None:
+        return tuple(list_changed_paths(call))
+    if use.act in ("edit", "write"):
+        return (use.path,)
+    return ()
 
 
 def _digest(message: Message, call: ToolCall) -> bytes:
@@ -109,14 +131,6 @@ def _digest(message: Message, call: ToolCall) -> bytes:
         digest.update(text.encode("utf-8", "surrogatepass"))
         digest.update(b"\0")
     return digest.digest()
-
-
-def _find_overlapping(results: Sequence[Result], lines: Lines, place: int) -> int:
-    for _ in range(COMPARED_READS_MAX):
-        if place < 0 or _holds(lines, results[place].lines) or _holds(results[place].lines, lines):
-            return place
-        place = results[place].same_file
-    return -1
 
 
 def _holds(lines: Lines, inner_lines: Lines) -> bool:

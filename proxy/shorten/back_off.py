@@ -12,7 +12,7 @@
    as many of the newest messages whole as fetches reached back, and comes later: at twice the size of all that.
 
 Everything follows from the history and its block, without a clock, prices or counts of an upstream: any worker forwards
-the same bytes.
+the same bytes. Decision 0026 states the bound of the harm.
 """
 
 from collections import Counter
@@ -34,6 +34,8 @@ CARRIED = "carry_results"
 FETCHES_BEFORE_CARRYING = 2
 CARRIED_MAX = 3
 """Carried results cost a write to the cache whether the model needs them or not: a few at a time."""
+IN_USE_SHARE, REACH_SHARE = 0.65, 0.6
+"""Of the size at which a fold is due: more would leave it nothing to free."""
 OPENING = (
     "[From the context proxy, no part of the result above: earlier results of the conversation, shown whole again.]"
 )
@@ -167,15 +169,36 @@ def show_behind(message: Message, history: History, places: Iterable[int]) -> Me
     return message.with_text("\n\n".join([message.text, OPENING, *shown_again, CLOSING]), CARRIED)
 
 
-def find_in_use(fetches: Sequence[Fetch], history: History) -> list[int]:
-    """The places of the newest copies of all that was fetched and has not changed since, the newest first."""
+class Needs(Struct, frozen=True):
+    """What the agent has shown to need in view: what it fetched again, and as many messages as fetches reached back."""
+
+    in_use: frozenset[int] = frozenset()
+    """The places of the newest copies of all that was fetched and has not changed since."""
+    in_use_tokens: int = 0
+    reach_tokens: int = 0
+
+
+NOTHING_NEEDED = Needs()
+
+
+def find_needs(fetches: Sequence[Fetch], history: History, sums: Sequence[int], limit: int) -> Needs:
+    """*sums*: the tokens of each message and all before it. *limit*: the size at which a fold is due."""
+    if not fetches:
+        return NOTHING_NEEDED
     changes = history.count_changes(len(history.results))
     superseded = {fetch.earlier for fetch in fetches}
-    return [
-        fetch.place
-        for fetch in reversed(fetches)
-        if fetch.place not in superseded and history.results[fetch.place].is_current(changes)
-    ]
+    in_use, in_use_tokens, reach_tokens = set[int](), 0, 0
+    for fetch in reversed(fetches):
+        distance = sums[fetch.place] - sums[fetch.earlier]
+        if distance <= limit * REACH_SHARE:
+            reach_tokens = max(reach_tokens, distance)
+        if fetch.place in superseded or not history.results[fetch.place].is_current(changes):
+            continue
+        tokens = sum(sums[place] - sums[place - 1] for place in (fetch.place, *fetch.carried) if place)
+        if in_use_tokens + tokens <= limit * IN_USE_SHARE:
+            in_use.add(fetch.place)
+            in_use_tokens += tokens
+    return Needs(frozenset(in_use), in_use_tokens, reach_tokens)
 
 
 class FetchedAgain(Struct, frozen=True):

@@ -133,6 +133,8 @@ def find_kept_words(
     kept_ids = _list_fixed(draft, keeps_summaries=not repeats_notes)
     if draft.wordless:
         tokens = 0
+    if not draft.wordless:
+        kept_ids.update(id(message) for message in draft.middle if message.is_result and message.start in draft.in_use)
     kept_ids |= _list_user_words(draft, tokens, kept_ids)
     if not draft.bare:
         kept_ids |= _list_within_shares(draft, exempt, hints)

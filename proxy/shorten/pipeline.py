@@ -37,6 +37,8 @@ class Draft(Struct, frozen=True):
     fixed: frozenset[int] = frozenset()
     documents: frozenset[int] = frozenset()
     """The starts of the documents in force (see `documents.py`): only a fold may take them."""
+    in_use: frozenset[int] = frozenset()
+    """The starts of results that were fetched again after they had been shortened (see `back_off.py`)."""
     origin: tuple[Message, ...] = ()
     window: int | None = None
     goal: int | None = None
@@ -97,6 +99,8 @@ class Draft(Struct, frozen=True):
         return self.bytes_within(share, max_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
 
     def free(self, message: Message) -> bool:
+        if message.start in self.in_use and message.is_result:
+            return False
         if message.literal:
             return True
         return message.start not in self.fixed and message.start not in self.documents

@@ -43,13 +43,22 @@ class DueFold(Struct, frozen=True):
         return size - freed_tokens <= self.limit * ENOUGH_SHARE and freed_tokens >= self.freed_at_least
 
 
-def find_due_fold(rules: Rules, facts: Facts, size: int, *, user_writes: bool) -> DueFold | None:
-    """Return the fold that is due for a history of this size, or None."""
+def find_due_fold(
+    rules: Rules, facts: Facts, size: int, *, user_writes: bool, needed_tokens: int = 0
+) -> DueFold | None:
+    """Return the fold that is due for a history of this size, or None.
+
+    *needed_tokens*: what a fold must leave whole for an agent that fetched again what had been shortened. If that is
+    more than half of the view, folds would follow one another, each for little: the next one comes later.
+    """
     limits = rules.limits(facts)
     if not limits:
         return None
     limit, reason = limits[0]
     goal = rules.find_goal(limit)
+    if needed_tokens:
+        limit = max(limit, min(2 * needed_tokens, facts.usable_tokens or 2 * needed_tokens))
+        goal = max(goal, min(needed_tokens, int(limit * ENOUGH_SHARE)))
     if size > limit:
         return DueFold(limit, reason, goal)
     least = rules.fold_cold_at_least

@@ -29,7 +29,7 @@ from proxy.history.observations import is_text_style
 from proxy.history.request import Request
 from proxy.models.names import find_binding
 from proxy.recall.tool import RECALL, offer_tool
-from proxy.shorten.back_off import FetchedAgain, account_fetches
+from proxy.shorten.back_off import NOTHING_NEEDED, FetchedAgain, Needs, account_fetches, find_needs
 from proxy.shorten.block import Block, Fetch, Part, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.economics import UNCALIBRATED, Calibration
@@ -216,7 +216,19 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     def find_due_fold(self) -> DueFold | None:
         user_writes = bool(self.body) and self.body[-1].is_user
-        return find_due_fold(self.rules, self.facts, self.size, user_writes=user_writes)
+        needs, needed_tokens = self.needs, 0
+        if needs.in_use:
+            needed_tokens = needs.in_use_tokens + max(needs.reach_tokens, self.rules.keep.tokens)
+        return find_due_fold(self.rules, self.facts, self.size, user_writes=user_writes, needed_tokens=needed_tokens)
+
+    @cached_property
+    def needs(self) -> Needs:
+        limits = self.rules.limits(self.facts)
+        if not self.fetches or not limits:
+            return NOTHING_NEEDED
+        return find_needs(
+            self.fetches, self.history, self.body_columns.token_sums(self.body, self.estimate), limits[0][0]
+        )
 
     def may_reach(self, least: float, steps: Sequence[Step]) -> bool:
         """False if these steps surely clear fewer tokens of the view than *least*."""
@@ -260,6 +272,8 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         return tokens
 
     def draft(self, keep: Keep) -> Draft:
+        if keep is self.rules.keep and self.needs.reach_tokens > keep.tokens:
+            keep = replace(keep, tokens=self.needs.reach_tokens)
         return self._draft_before(self._find_cut(keep), keep)
 
     def draft_up_to(self, covers: int) -> Draft | None:
@@ -290,6 +304,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             forced_tool=self.request.forced_tool,
             fixed=pins.find_fixed(view, self.pinned_passages) | self.find_newest_user_role(),
             documents=self.find_documents(view, self.facts.usable_tokens),
+            in_use=self.needs.in_use,
             origin=self.body,
             window=self.facts.usable_tokens,
             recalls=self.recalls,

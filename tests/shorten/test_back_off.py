@@ -155,3 +155,34 @@ def test_a_step_that_also_brings_something_new_is_no_whole_step(session):
     session.go_on(calls(("Read", {"file_path": "part1.py"}, text("part1")), ("Read", {"file_path": "n.py"}, text("n"))))
     assert session.sent.plan.fetched_again.results == 1
     assert not session.sent.plan.fetched_again.is_whole_step
+
+
+def grow_until_made(session, first):
+    for number in range(first, first + 60):
+        session.go_on(read(f"part{number}"))
+        if session.sent.plan.action == "created":
+            return
+    raise AssertionError("no block was made")
+
+
+def test_the_next_fold_leaves_whole_what_was_fetched_and_what_came_with_it(session):
+    for name in ("part3", "part4", "part5"):
+        session.go_on(read(name))
+    grow_until_made(session, 20)
+    view = "\n".join(message.text for message in session.sent.plan.view)
+    assert [number for number in range(9) if text(f"part{number}") in view] == [3, 4, 5, 6, 7, 8]
+    assert text("part20") not in view
+
+
+def test_a_fetched_file_that_has_changed_goes_with_the_next_fold(session):
+    session.go_on(read("part3"))
+    session.go_on(call("Edit", file_path="part3.py", old_string="a", new_string="b", out="ok"))
+    grow_until_made(session, 20)
+    assert text("part3") not in "\n".join(message.text for message in session.sent.plan.view)
+
+
+def test_the_next_fold_leaves_as_much_whole_as_fetches_reached_back(session):
+    session.go_on(read(f"part{FILES - 5}"))
+    grow_until_made(session, 20)
+    newest_kept = [message for message in session.sent.plan.view if message.is_result and message.made == ""]
+    assert len(newest_kept) >= 5
