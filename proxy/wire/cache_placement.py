@@ -17,6 +17,7 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import HEAD
 from proxy.history.request import Request
+from proxy.recall.tool import COMPACT, RECALL
 from proxy.wire.json_body import Places, as_object, find_raw, find_values, locate, read_elements, read_json, write_json
 
 MARKS_MAX = 4
@@ -29,6 +30,7 @@ MARK_KEY = b'"cache_control"'
 DEFAULT_MARK: Mapping[str, object] = {"type": "ephemeral"}
 MARKABLE_TYPES = frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result"})
 """The API refuses a mark on thinking."""
+OWN_TOOLS = frozenset({COMPACT.name, RECALL.name})
 CACHE_KEY = b'"prompt_cache_key"'
 CACHE_KEY_BYTES = 16
 SMALLEST_CACHED_BYTES = 3 * 1_024
@@ -148,8 +150,9 @@ def outline(source: bytes, places: Places) -> Outline:
     head = find_markable(source, locate_elements(source, *places.get("system", (0, 0))))
     if head is None:
         for tool in locate_elements(source, *places.get("tools", (0, 0))):
-            # The API refuses a mark on a tool whose definition is loaded later.
-            if not as_object(read_json(source[slice(*tool)])).get("defer_loading"):
+            definition = as_object(read_json(source[slice(*tool)]))
+            # The API refuses a mark on a tool that is loaded later. Tools of the proxy come and go.
+            if not definition.get("defer_loading") and definition.get("name") not in OWN_TOOLS:
                 head = tool
     return Outline(source, head, locate_elements(source, *places["messages"]))
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.recall.tool import COMPACT, RECALL
 from proxy.wire.cache_placement import MARK_KEY
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
@@ -90,6 +91,12 @@ def test_a_system_prompt_of_blocks_is_marked_in_place_of_a_tool():
 def test_a_tool_that_is_loaded_later_is_not_marked():
     later = {"name": "mail", "input_schema": {"type": "object"}, "defer_loading": True}
     marked = place(change(request(reading(4)), tools=[*TOOLS, later]))
+    assert find_marks(marked)[0] == ("tools", 0, 1, MARK)
+
+
+@pytest.mark.parametrize("name", [COMPACT.name, RECALL.name])
+def test_a_tool_of_the_proxy_is_not_marked_as_it_may_be_withdrawn(name):
+    marked = place(change(request(reading(4)), tools=[*TOOLS, {"name": name, "input_schema": {"type": "object"}}]))
     assert find_marks(marked)[0] == ("tools", 0, 1, MARK)
 
 

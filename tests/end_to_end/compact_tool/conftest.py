@@ -1,5 +1,6 @@
 """One proxy under `j-cli`, as shipped, and an agent of each API before it."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest_asyncio
 
 from tests.end_to_end.compact_tool.apis import APIS, Api
 from tests.end_to_end.designs.histories import structured_summary
+from tests.support.apis import without_placed_marks
 from tests.support.proxy_client import ask as post
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Request, Upstream, in_turn
@@ -54,7 +56,11 @@ class Agent:
 
     def messages(self, number):
         """The messages of one of the rounds, as chat completions have them."""
-        return self.api.as_chat(self.rounds[number].json)["messages"]
+        return self.api.as_chat(self.read_unmarked(number))["messages"]
+
+    def read_unmarked(self, number):
+        """One of the rounds without the cache marks of the proxy."""
+        return json.loads(without_placed_marks(self.rounds[number].body))
 
     def tool_names(self, number):
         """The tools that one of the rounds offered."""

@@ -56,11 +56,11 @@ async def test_the_history_is_compacted_within_the_request_and_the_client_sees_o
 @each_way
 async def test_the_next_request_goes_on_from_the_compacted_history_byte_by_byte(agent, api, streams):
     await agent.send(WORK, api.reply("Room.", COMPACT), api.reply("So."), stream=streams)
-    compacted, number = agent.rounds[1].json, len(agent.messages(1)) - 2
+    compacted, number = agent.read_unmarked(1), len(agent.messages(1)) - 2
     again = [*WORK, *assistant("Room.\n\nSo."), *user("Go on.")]
     step = await agent.send(again, api.reply("Yes."), stream=streams)
     assert step.head.first("x-compaction") == "applied"
-    later = agent.rounds[0].json
+    later = agent.read_unmarked(0)
     name = "input" if "input" in later else "messages"
     assert later["tools"] == compacted["tools"]
     assert later[name][: number - 1] == compacted[name][: number - 1]
@@ -68,7 +68,7 @@ async def test_the_next_request_goes_on_from_the_compacted_history_byte_by_byte(
     assert TOLD.strip() in text_of(agent.messages(0))
     longer = [*again, *assistant("Yes."), *user("And now?")]
     await agent.send(longer, api.reply("Well."), stream=streams)
-    assert agent.rounds[0].json[name][: len(later[name])] == later[name]
+    assert agent.read_unmarked(0)[name][: len(later[name])] == later[name]
     assert agent.questions == []
 
 
