@@ -18,7 +18,17 @@ from proxy.history import splice
 from proxy.history.messages import HEAD
 from proxy.history.request import Request
 from proxy.recall.tool import COMPACT, RECALL
-from proxy.wire.json_body import Places, as_object, find_raw, find_values, locate, read_elements, read_json, write_json
+from proxy.wire.json_body import (
+    Places,
+    as_object,
+    as_text,
+    find_raw,
+    find_values,
+    locate,
+    read_elements,
+    read_json,
+    write_json,
+)
 
 MARKS_MAX = 4
 MARKS_MAX_IN_THREAD = 3
@@ -55,15 +65,12 @@ class Outline(Struct, frozen=True):
         return list_blocks(self.source, self.messages[number])
 
     def count_blocks(self, number: int) -> int:
-        message = self.source[slice(*self.messages[number])]
-        places = find_values(message)
         count = 0
-        for name in ("content", "tool_calls"):
-            value = find_raw(message, places, name)
-            if value.startswith(b"["):
-                count += len(read_elements(value))
-            elif value not in (b"", b"null", b'""'):
-                count += 1
+        for member in splice.iterate_members(self.source, self.messages[number][0]):
+            value = self.source[member.start : member.stop]
+            if member.key not in ("content", "tool_calls") or value in (b"null", b'""'):
+                continue
+            count += len(read_elements(value)) if value.startswith(b"[") else 1
         return count
 
 
@@ -120,7 +127,7 @@ def place_marks_in_chat(source: bytes) -> bytes:
     head_blocks: list[Span] = []
     head_size = 0
     for message in messages:
-        if as_object(read_json(source[slice(*message)])).get("role") not in HEAD:
+        if as_text(as_object(read_json(source[slice(*message)])).get("role")) not in HEAD:
             break
         head_blocks += list_blocks(source, message)
         head_size += 1
@@ -150,9 +157,11 @@ def outline(source: bytes, places: Places) -> Outline:
     head = find_markable(source, locate_elements(source, *places.get("system", (0, 0))))
     if head is None:
         for tool in locate_elements(source, *places.get("tools", (0, 0))):
-            definition = as_object(read_json(source[slice(*tool)]))
+            raw = source[slice(*tool)]
+            definition = as_object(read_json(raw))
             # The API refuses a mark on a tool that is loaded later. Tools of the proxy come and go.
-            if not definition.get("defer_loading") and definition.get("name") not in OWN_TOOLS:
+            is_passing = definition.get("defer_loading") or as_text(definition.get("name")) in OWN_TOOLS
+            if definition and not is_passing and MARK_KEY not in raw:
                 head = tool
     return Outline(source, head, locate_elements(source, *places["messages"]))
 
@@ -241,9 +250,10 @@ def locate_elements(source: bytes, start: int, stop: int) -> list[Span]:
 
 
 def list_blocks(source: bytes, message: Span) -> list[Span]:
-    start, stop = message
-    content = find_values(source[start:stop]).get("content", (0, 0))
-    return locate_elements(source, start + content[0], start + content[1])
+    content = splice.find_member(source, "content", message[0])
+    if content is None:
+        return []
+    return locate_elements(source, content.start, content.stop)
 
 
 def find_markable(source: bytes, blocks: Sequence[Span]) -> Span | None:
@@ -257,7 +267,7 @@ def find_markable(source: bytes, blocks: Sequence[Span]) -> Span | None:
 def can_have_mark(source: bytes, block: Span) -> bool:
     raw = source[slice(*block)]
     value = as_object(read_json(raw))
-    if MARK_KEY in raw or value.get("type") not in MARKABLE_TYPES:
+    if MARK_KEY in raw or as_text(value.get("type")) not in MARKABLE_TYPES:
         return False
     text = value.get("text", "no text")
     return isinstance(text, str) and text.strip() != ""

@@ -60,7 +60,7 @@ def find_marks(source):
 
 
 def has_mark(block):
-    return "cache_control" in block
+    return isinstance(block, dict) and bool(block.get("cache_control"))
 
 
 def marked_messages(source):
@@ -92,6 +92,18 @@ def test_a_tool_that_is_loaded_later_is_not_marked():
     later = {"name": "mail", "input_schema": {"type": "object"}, "defer_loading": True}
     marked = place(change(request(reading(4)), tools=[*TOOLS, later]))
     assert find_marks(marked)[0] == ("tools", 0, 1, MARK)
+
+
+@pytest.mark.parametrize(
+    "odd", [1, "Read", {}, [], None, {"name": "a", "cache_control": None}, {"name": ["b"]}, {"type": ["c"]}]
+)
+def test_odd_values_in_place_of_tools_blocks_and_members_do_no_harm(odd):
+    source = change(request(reading(4)), tools=[*TOOLS, odd], system=[{"type": "text", "text": odd}, odd])
+    source = source.replace(b'"role": "assistant", ', b'"role": "assistant", "input": 1, "input": 2, ')
+    marked = place(source)
+    assert only_adds(source, marked)
+    assert 0 < len(find_marks(marked)) <= 4
+    json.loads(marked)
 
 
 @pytest.mark.parametrize("name", [COMPACT.name, RECALL.name])
