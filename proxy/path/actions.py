@@ -18,11 +18,13 @@ from proxy.summary.question import Question
 T = TypeVar("T")
 AddedOption = Literal["usage-option", "cache-marks", "cache-key"]
 """What the proxy adds to a request: `stream_options`, `cache_control`, `prompt_cache_key`."""
-RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"] | AddedOption
+RefusedOption = AddedOption | Literal["options"]
+"""`options`: the upstream does not say which, or whether it was one of them at all."""
+RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"] | RefusedOption
 
 
-def is_option(kind: RefusalKind) -> TypeGuard[AddedOption]:
-    return kind in get_args(AddedOption)
+def is_option(kind: RefusalKind) -> TypeGuard[RefusedOption]:
+    return kind == "options" or kind in get_args(AddedOption)
 
 
 class Refusal(Struct, frozen=True):
@@ -41,7 +43,7 @@ class Forwarding(Struct, frozen=True):
     originals_are_written: bool = False
     is_announced: bool = False
     learned: Window | None = None
-    refused_option: AddedOption | None = None
+    refused_option: RefusedOption | None = None
     """The upstream has refused this, which the proxy had added: nothing is added now."""
     is_untouched_retry: bool = False
     """The client's own history, after the upstream called the shortened one invalid."""
@@ -53,6 +55,8 @@ class Opening(Struct, frozen=True):
     is_invalid: bool = False
     was_sent: bool = True
     """False: it would have been the refused request again, byte for byte."""
+    has_doubtful_options: bool = False
+    """The proxy has added something that this upstream has never taken."""
     number: int = 0
     """Of the answer, in the order in which they came; 0 without an answer."""
 
@@ -175,7 +179,7 @@ class ReportRefusal(Struct, frozen=True):
 
 
 class NoteAccepted(Struct, frozen=True):
-    refused_option: AddedOption | None = None
+    refused_option: RefusedOption | None = None
     """Without it the upstream took the request, so it is not added again."""
 
 

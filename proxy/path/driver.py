@@ -141,6 +141,8 @@ class RequestDriver:
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
+            if opening is not None and not opening.is_good and self.performer.may_doubt():
+                opening = replace(opening, has_doubtful_options=True)
             is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
             driving = self._drive(self._life, opening, is_heavy=is_heavy)
             is_accepted = opening is not None and opening.is_good
@@ -227,7 +229,9 @@ class RequestDriver:
         if decision.removes_reasoning:
             body = await run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
         placed: tuple[AddedOption, ...] = ()
-        if self._may_place and not forwarding.is_untouched_retry and forwarding.refused_option is None:
+        if forwarding.refused_option is not None:
+            self.performer.dropped = self.performer.placed
+        elif self._may_place and not forwarding.is_untouched_retry:
             body, placed = await self._place(body, decision)
         self.performer.sent_body, self.performer.placed = body, placed
         call = self._call

@@ -17,7 +17,7 @@ from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path import actions
-from proxy.path.actions import Action, AddedOption, TurnReport, is_option
+from proxy.path.actions import Action, AddedOption, RefusedOption, TurnReport, is_option
 from proxy.path.conversation import Context, Conversation, Decision, Writing, choose_originals
 from proxy.path.placement import Placement, choose_placement
 from proxy.path.request_context import (
@@ -68,6 +68,8 @@ class ActionPerformer:
         """The body of the request as it was sent last."""
         self.placed: Sequence[AddedOption] = ()
         """What was added to it for the provider's cache."""
+        self.dropped: Sequence[AddedOption] = ()
+        """What was added to the refused request, and is not in the one that was sent in its place."""
         self.policy = policy
         self._services = services
         self._call = call
@@ -212,11 +214,23 @@ class ActionPerformer:
             self._services.emit(events.OriginalKept(identity.conversation, path, self._call.request_id))
         return is_written
 
-    def _note_accepted(self, refused_option: AddedOption | None) -> None:
+    def may_doubt(self) -> bool:
+        """Return True if the upstream has never taken what was added."""
+        taken = self._services.refused_options.was_taken
+        return any(not taken(self.scope, option) for option in self.placed)
+
+    def _note_accepted(self, refused_option: RefusedOption | None) -> None:
         services = self._services
         services.accepted.add(self.scope.caller)
-        if refused_option is not None:
-            services.refused_options.add(self.scope, refused_option)
+        refused_options: Sequence[AddedOption] = ()
+        if refused_option == "options":
+            refused_options = self.dropped
+        elif refused_option is not None:
+            refused_options = [refused_option]
+        for option in refused_options:
+            services.refused_options.add(self.scope, option)
+        for option in self.placed:
+            services.refused_options.note_taken(self.scope, option)
         if len(self._request.source) >= WORTHWHILE_BYTES:
             services.known_requests.add(self.scope.caller, self._request, self._prefix)
 

@@ -4,7 +4,7 @@
     too long (input, tpm-hard, output)    a shorter history, or a shorter answer
     a signature is invalid                no reasoning behind the block; then no reasoning at all
     an added option is unknown            the same request without any that the proxy adds
-    invalid, and no more                  the history as the client sent it
+    invalid, and no more                  the history as the client sent it; then the request without what was added
 
 A remedy returns None if it cannot help. The first one whose request differs from the refused one is sent. If that is
 refused as well, the client gets the first refusal.
@@ -23,13 +23,13 @@ from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.actions import (
     Actions,
-    AddedOption,
     AwaitSummary,
     CanSummarize,
     CountTokens,
     Forwarding,
     Opening,
     Refusal,
+    RefusedOption,
     ReportRefusal,
     Send,
     is_option,
@@ -190,7 +190,7 @@ def try_remedies(gather: Gather, first: Forwarding, refused_opening: Opening) ->
     if refusal is None and not refused_opening.is_invalid:
         return first, refused_opening
     result = first, refused_opening
-    for remedy in _list_remedies(gather, first, refusal):
+    for remedy in _list_remedies(gather, first, refused_opening):
         retry = yield from remedy
         if retry is None:
             continue
@@ -200,12 +200,17 @@ def try_remedies(gather: Gather, first: Forwarding, refused_opening: Opening) ->
         was_retried, has_helped = True, opening.is_good
         if has_helped:
             result = retry, opening
+        if retry.refused_option is not None:
+            refusal = refusal or Refusal(retry.refused_option)
         break
     yield ReportRefusal(refusal, was_retried=was_retried, helped=has_helped)
     return result
 
 
-def _list_remedies(gather: Gather, first: Forwarding, refusal: Refusal | None) -> Sequence[Actions[Forwarding | None]]:
+def _list_remedies(gather: Gather, first: Forwarding, opening: Opening) -> Sequence[Actions[Forwarding | None]]:
+    refusal = opening.refusal
+    if refusal is None and opening.has_doubtful_options:
+        return [_send_untouched(first), _drop_options(first, "options")]
     if refusal is None:
         return [_send_untouched(first)]
     if is_option(refusal.kind):
@@ -215,9 +220,11 @@ def _list_remedies(gather: Gather, first: Forwarding, refusal: Refusal | None) -
     return [_shorten(gather, first, refusal)]
 
 
-def _drop_options(first: Forwarding, refused_option: AddedOption) -> Actions[Forwarding | None]:
-    """Drop the others as well, because only one retry is sent: none if nothing was added."""
+def _drop_options(first: Forwarding, refused_option: RefusedOption) -> Actions[Forwarding | None]:
+    """Drop the others as well, because only one retry is sent. The driver sends none if nothing was added."""
     yield from ()
+    if refused_option == "options":
+        return replace(first, refused_option=refused_option)
     if refused_option == "usage-option" and not first.decision.asks_usage:
         return None
     return replace(first, decision=replace(first.decision, asks_usage=False), refused_option=refused_option)

@@ -212,21 +212,28 @@ class ModelProfiles:
 
 
 class RefusedOptions:
-    """Options that an upstream has refused are not added again.
+    """Options that an upstream has refused are not added again, and those that it has taken are not doubted.
 
     Each caller has its own: an error may quote a request, and with it the name of an option.
     """
 
     def __init__(self) -> None:
-        self._refused = ByteBoundedCache[tuple[WindowScope, AddedOption], bool](
+        self._are_refused = ByteBoundedCache[tuple[WindowScope, AddedOption], bool](
             256 * 1024, owner_of=lambda key: key[0].caller
         )
 
     def add(self, scope: WindowScope, option: AddedOption) -> None:
-        self._refused[scope, option] = True
+        self._are_refused[scope, option] = True
 
     def has(self, scope: WindowScope, option: AddedOption) -> bool:
-        return (scope, option) in self._refused
+        return self._are_refused.get((scope, option)) is True
+
+    def note_taken(self, scope: WindowScope, option: AddedOption) -> None:
+        if not self.was_taken(scope, option):
+            self._are_refused[scope, option] = False
+
+    def was_taken(self, scope: WindowScope, option: AddedOption) -> bool:
+        return self._are_refused.get((scope, option)) is False
 
 
 class LearnedWindows:

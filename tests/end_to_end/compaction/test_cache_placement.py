@@ -145,6 +145,34 @@ async def test_a_server_that_refuses_what_was_placed_gets_the_request_without_it
         assert await metric(proxy, "upstream_retries_total", why=kind) == 1
 
 
+def refuse_silently(request):
+    """A server that knows no marks, and does not say what it refuses."""
+    return answer(MESSAGES.error("Bad request."), 400) if MARK in request.body else MESSAGES.answer(request)
+
+
+async def test_a_server_that_refuses_marks_without_a_word_on_them_gets_the_request_without_them_once(serve, fresh):
+    fresh.script = refuse_silently
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = ApiAgent(MESSAGES, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
+        sent, forwarded, reply = await agent.send(reading(4))
+        assert (reply.status, len(forwarded), forwarded[-1]) == (200, 2, sent)
+        sent, forwarded, reply = await agent.send(reading(5))
+        assert (reply.status, forwarded) == (200, [sent])
+        assert await metric(proxy, "upstream_retries_total", why="options") == 1
+        assert await metric(proxy, "refused_as_shortened_total") == 0
+
+
+async def test_an_invalid_request_is_not_sent_again_once_the_server_has_taken_marks(serve, fresh):
+    fresh.script = MESSAGES.answer
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = ApiAgent(MESSAGES, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
+        await agent.send(reading(4))
+        fresh.script = MESSAGES.refuse("This is against a rule.")
+        _, forwarded, reply = await agent.send(reading(5))
+    assert (reply.status, len(forwarded)) == (400, 1)
+    assert MARK in forwarded[0]
+
+
 async def test_a_client_whose_own_marks_are_refused_is_told_so(serve, fresh):
     fresh.script = refuse_word("cache_control", MESSAGES)
     async with serve(fresh.url, config=settings()) as proxy:

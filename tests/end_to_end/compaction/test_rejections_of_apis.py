@@ -124,7 +124,7 @@ async def test_an_error_that_cannot_be_recovered_from_is_relayed_unchanged(send,
     refusal = api.api.refuse(words, status, *code)
     answer, bodies = await send(refusal, api.write(reading(24)), api.api.path)
     assert (answer.status, answer.body.data) == (status, refusal.body)
-    assert len(set(bodies)) == 1
+    assert len({without_placed_marks(body) for body in bodies}) == 1
 
 
 @pytest.mark.parametrize("api", [MESSAGES, MANUAL, RESPONSES], ids=["messages", "manual thinking", "responses"])
