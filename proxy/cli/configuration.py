@@ -170,7 +170,7 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
 
 def _placement_row(config: Config, name: str, upstream: Upstream) -> Row:
     """Placement is the one exception to bytes that leave as they came."""
-    added = list_options(config.policy(name), upstream)
+    added = list_options(config.policy(name), upstream.base_url)
     path = f"added to requests under {name}, if the client sets none"
     return path, ", ".join(added) or "nothing", "all other bytes are the client's, but for shortened messages"
 

@@ -259,6 +259,8 @@ class RequestDriver:
 
     async def _place(self, body: bytes, decision: Decision) -> tuple[bytes, tuple[AddedOption, ...]]:
         placement, plan = self.performer.placement, decision.plan
+        if not placement.may_mark and not placement.may_key:
+            return body, ()
         place = partial(placement.place, self._format, self.request, body)
         # Blocks have other numbers if reasoning was removed.
         if plan is not None and decision.rewrites and not decision.removes_reasoning:

@@ -82,14 +82,8 @@ class ActionPerformer:
 
     @cached_property
     def placement(self) -> Placement:
-        return choose_placement(
-            self._call,
-            self._request,
-            policy=self.policy.settings,
-            options=self._options,
-            upstream=self._client.settings,
-            refused_options=self._services.refused_options,
-        )
+        refused_options = self._services.refused_options
+        return choose_placement(self._call, self.policy.settings, self._options, self.scope, refused_options)
 
     @property
     def tokenizer(self) -> Tokenizer:

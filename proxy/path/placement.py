@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from proxy.config import Policy, Upstream
+from proxy.config import Policy
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.path.actions import AddedOption
-from proxy.path.request_context import RefusedOptions, RequestOptions, make_window_scope
+from proxy.path.request_context import RefusedOptions, RequestOptions, WindowScope
 from proxy.upstream.client import Call
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.http_head import ApiPath
@@ -62,34 +62,32 @@ class Placement(Struct, frozen=True):
 NOTHING = Placement()
 
 
-def list_options(policy: Policy, upstream: Upstream) -> list[AddedOption]:
+def list_options(policy: Policy, url: str) -> list[AddedOption]:
     """Return what a policy adds to requests to this upstream, if their API takes it."""
     options: list[AddedOption] = []
     if policy.mode not in ("auto", "lossless"):
         return options
     if policy.cache_marks != "off":
         options.append("cache-marks")
-    if policy.cache_key == "on" or (policy.cache_key == "auto" and routes_by_key(upstream.base_url)):
+    if policy.cache_key == "on" or (policy.cache_key == "auto" and routes_by_key(url)):
         options.append("cache-key")
     return options
 
 
 def choose_placement(
-    call: Call,
-    request: Request,
-    *,
-    policy: Policy,
-    options: RequestOptions,
-    upstream: Upstream,
-    refused_options: RefusedOptions,
+    call: Call, policy: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
 ) -> Placement:
     may_add = options.mode in ("auto", "force") and not call.caller.halted
     if call.path not in PLACED_PATHS or not may_add:
         return NOTHING
-    scope = make_window_scope(upstream, request.model, call)
-    added = [option for option in list_options(policy, upstream) if not refused_options.has(scope, option)]
+    is_of_messages, marks_always = call.path == ApiPath.MESSAGES, policy.cache_marks == "on"
+    added = list_options(policy, scope.url)
+    may_mark = "cache-marks" in added and (is_of_messages or marks_always)
+    may_key = "cache-key" in added and not is_of_messages
     return Placement(
-        may_mark="cache-marks" in added, marks_always=policy.cache_marks == "on", may_key="cache-key" in added
+        may_mark=may_mark and not refused_options.has(scope, "cache-marks"),
+        marks_always=marks_always,
+        may_key=may_key and not refused_options.has(scope, "cache-key"),
     )
 
 

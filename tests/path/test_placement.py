@@ -6,46 +6,41 @@ from proxy.config import Policy, Upstream
 from proxy.path.placement import choose_placement, list_options
 from proxy.path.request_context import RefusedOptions, RequestOptions, make_window_scope
 from proxy.upstream.client import Call
-from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.http_head import ApiPath, Caller
-from tests.support.agent import reading
-from tests.support.messages import body
 
-OPENAI = Upstream(base_url="https://api.openai.com/v1")
-OTHER = Upstream(base_url="http://127.0.0.1:9/v1")
-BOTH, MARKS, NOTHING = (True, True), (True, False), (False, False)
+OPENAI = "https://api.openai.com/v1"
+OTHER = "http://127.0.0.1:9/v1"
+MARKS, KEY, NOTHING = (True, False), (False, True), (False, False)
+MESSAGES = {"path": ApiPath.MESSAGES}
 
 
-def choose(*, policy=None, mode="auto", upstream=OPENAI, path=ApiPath.CHAT, halted=False, refused=()):
-    source = body(reading(2))
-    call = Call("POST", path, "", (), source, Caller(halted=halted))
-    request, refused_options = CHAT_FORMAT.parse(source), RefusedOptions()
+def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, halted=False, refused=()):
+    call = Call("POST", path, "", (), b"", Caller(halted=halted))
+    scope, refused_options = make_window_scope(Upstream(base_url=url), "gpt-5.1", call), RefusedOptions()
     for option in refused:
-        refused_options.add(make_window_scope(upstream, request.model, call), option)
-    placement = choose_placement(
-        call,
-        request,
-        policy=policy or Policy(),
-        options=RequestOptions(mode),
-        upstream=upstream,
-        refused_options=refused_options,
-    )
+        refused_options.add(scope, option)
+    placement = choose_placement(call, policy or Policy(), RequestOptions(mode), scope, refused_options)
     return placement.may_mark, placement.may_key
 
 
 @pytest.mark.parametrize(
     ("circumstances", "chosen"),
     [
-        ({}, BOTH),
-        ({"policy": Policy(mode="lossless")}, BOTH),
-        ({"mode": "force"}, BOTH),
-        ({"upstream": OTHER}, MARKS),
-        ({"upstream": OTHER, "policy": Policy(cache_key="on")}, BOTH),
-        ({"policy": Policy(cache_key="off")}, MARKS),
-        ({"policy": Policy(cache_marks="off")}, (False, True)),
-        ({"refused": ["cache-key"]}, MARKS),
-        ({"refused": ["cache-marks"]}, (False, True)),
-        ({"refused": ["usage-option"]}, BOTH),
+        ({}, KEY),
+        (MESSAGES, MARKS),
+        ({"path": ApiPath.RESPONSES}, KEY),
+        ({"policy": Policy(mode="lossless")}, KEY),
+        ({"policy": Policy(mode="lossless"), **MESSAGES}, MARKS),
+        ({"mode": "force"}, KEY),
+        ({"url": OTHER}, NOTHING),
+        ({"url": OTHER, **MESSAGES}, MARKS),
+        ({"url": OTHER, "policy": Policy(cache_key="on")}, KEY),
+        ({"policy": Policy(cache_marks="on")}, (True, True)),
+        ({"policy": Policy(cache_key="off")}, NOTHING),
+        ({"policy": Policy(cache_marks="off"), **MESSAGES}, NOTHING),
+        ({"refused": ["cache-key"]}, NOTHING),
+        ({"refused": ["cache-marks"], **MESSAGES}, NOTHING),
+        ({"refused": ["usage-option", "cache-marks"]}, KEY),
         ({"policy": Policy(mode="observe")}, NOTHING),
         ({"policy": Policy(mode="off")}, NOTHING),
         ({"mode": "off"}, NOTHING),
@@ -72,4 +67,4 @@ def test_a_request_gets_what_its_policy_and_its_upstream_allow(circumstances, ch
     ],
 )
 def test_openai_and_azure_are_known_by_the_name_of_their_host(url, is_keyed):
-    assert ("cache-key" in list_options(Policy(), Upstream(base_url=url))) is is_keyed
+    assert ("cache-key" in list_options(Policy(), url)) is is_keyed
