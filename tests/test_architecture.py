@@ -43,6 +43,7 @@ LAYERS = (
     {
         "config",
         "events",
+        "models.caches",
         "models.windows",
     },
     {"models.tokenizer", "store", "upstream"},

@@ -1,5 +1,6 @@
 """A request: its messages, and the rest of its bytes."""
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -7,6 +8,10 @@ from msgspec import Struct
 
 from proxy.history.columns import Columns
 from proxy.history.messages import HEAD, Message, is_different
+
+_CACHE_MARK = re.compile(rb'"cache_control"\s*:\s*\{([^{}]*)\}')
+_LIFETIME = re.compile(rb'"(?:ttl|prompt_cache_retention)"\s*:\s*"(\d{1,4})([mh])"')
+_UNIT_SECONDS = {b"m": 60.0, b"h": 3_600.0}
 
 
 class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and columns are made once
@@ -43,6 +48,25 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and co
     @cached_property
     def columns(self) -> Columns:
         return Columns()
+
+    @cached_property
+    def cache_seconds(self) -> float | None:
+        """The lifetime in the upstream's cache that the request asks for, or None.
+
+        Of several marks the shortest counts, which is that of the newest messages.
+        https://platform.claude.com/docs/en/build-with-claude/prompt-caching#1-hour-cache-duration
+        """
+        if b'"ttl"' not in self.source and b'"prompt_cache_retention"' not in self.source:
+            return None
+        # Within texts a quotation mark has a backslash before it: these are members.
+        options = _CACHE_MARK.findall(self.source) or [self.source]
+        lifetimes = []
+        for option in options:
+            lifetime = _LIFETIME.search(option)
+            if lifetime is None:
+                return None
+            lifetimes.append(int(lifetime[1]) * _UNIT_SECONDS[lifetime[2]])
+        return min(lifetimes)
 
     @cached_property
     def head_size(self) -> int:

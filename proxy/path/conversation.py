@@ -24,7 +24,7 @@ from proxy.shorten.economics import (
     Calibration,
     Prices,
     Window,
-    make_window_keys,
+    make_model_keys,
 )
 from proxy.shorten.marked_history import count_calibrated
 from proxy.shorten.pipeline import Count
@@ -159,7 +159,7 @@ class Context(Struct, frozen=True):
     window: Window = UNKNOWN
     prices: Prices = field(default_factory=Prices)
     cache_seconds: float = LAST_RESORT_SECONDS
-    """The upstream's cache forgets a prefix so long after its last use."""
+    """The upstream's cache is said to forget a prefix so long after its last use."""
     local_window: Window | None = None
     """An overflow taught it to this worker; used only before the store is asked."""
     is_halted: bool = False
@@ -260,8 +260,23 @@ class Conversation(Struct, frozen=True):
     @property
     def window_keys(self) -> tuple[str, str]:
         """The keys in the store of the learned and of the probed window."""
+        return self._make_model_keys()[:2]
+
+    @property
+    def cache_key(self) -> str:
+        return self._make_model_keys()[2]
+
+    def _make_model_keys(self) -> tuple[str, str, str]:
         tenant = self.identified.tenant
-        return make_window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
+        return make_model_keys(tenant, self.context.upstream, self.context.request.model, tenant)
+
+    @property
+    def cache_seconds(self) -> float:
+        """The lifetime that the request asks for, or that of its model, bounded by what was seen of the upstream."""
+        own_seconds = self.context.request.cache_seconds
+        if own_seconds is not None:
+            return own_seconds
+        return self.memory.cache.bound(self.context.cache_seconds)
 
     def may_need_summary(self, size: int) -> bool:
         if self.observes:
@@ -283,7 +298,7 @@ class Conversation(Struct, frozen=True):
             nominal_tokens=window.usable_tokens(),
             trigger_base_tokens=base,
             prices=context.prices,
-            cache_seconds=context.cache_seconds,
+            cache_seconds=self.cache_seconds,
             force=context.mode == "force",
             focus=context.focus,
             answer_has_begun=context.answer_has_begun,

@@ -134,6 +134,7 @@ class ActionPerformer:
             prior=profile.prior,
             window=window,
             prices=profile.prices,
+            cache_seconds=profile.cache_seconds,
             local_window=services.learned.hints.get(self.scope),
             is_halted=self._call.caller.halted,
             is_known=self.is_known,
@@ -156,8 +157,8 @@ class ActionPerformer:
             match action:
                 case actions.CountTokens(pieces):
                     return await self.tokenizer.count_all(pieces)
-                case LookUp(blocks, facts, windows, summaries):
-                    return await store.find_first(blocks, facts, windows, summaries)
+                case LookUp(blocks, facts, windows, summaries, caches):
+                    return await store.find_first(blocks, facts, windows, summaries, caches)
                 case actions.Identify():
                     secret = await services.secret.get()
                     return actions.Owner(find_tenant(self._call, secret), secret)

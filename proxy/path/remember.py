@@ -58,8 +58,9 @@ from proxy.shorten.block import (
     read_candidate,
 )
 from proxy.shorten.economics import (
-    LAST_RESORT_SECONDS,
     LEARNED_SECONDS,
+    MIN_GAP_SECONDS,
+    CacheMemory,
     Usage,
     Window,
     encode_window,
@@ -73,6 +74,8 @@ from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
 BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
 SMALLEST_WINDOW_TOKENS = 2_048
+MIN_PREFIX_TOKENS, MAX_LOST_SHARE, MIN_FOUND_SHARE = 4_096, 0.5, 0.8
+"""Of a prompt of so many tokens, the shares read from the cache that show that it was lost, or still held."""
 LOOK_UP_MIN_TOKENS = 1_024
 """Above, a history is looked up even below every threshold: there may be a block from before a reload."""
 
@@ -158,6 +161,7 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
         # A window that the operator has configured overrules a learned one.
         windows=() if context.window.origin == "config" else conversation.window_keys,
         summaries=list_keys(identity.summary_key_of) if conversation.may_need_summary(size) else (),
+        caches=(conversation.cache_key,) if context.request.cache_seconds is None else (),
     )
     values: FoundValues | None = yield look_up
     memory = Memory.read(values, look_up, identity, context.prior, context.read_block)
@@ -328,6 +332,9 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     if memory.last is None and calibration.observations:
         # The next conversation begins with it.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
+    cache = _learn_cache(conversation, plan, delivery)
+    if cache != memory.cache:
+        yield StoreFact(conversation.cache_key, cache.to_bytes(), LEARNED_SECONDS)
     # After what the next request needs.
     turn = _report_turn(forwarding, conversation, plan, delivery)
     if is_silently_cut(forwarded_tokens, delivery):
@@ -337,6 +344,21 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     if conversation.observes:
         return None
     return last
+
+
+def _learn_cache(conversation: Conversation, plan: Plan, delivery: Delivered) -> CacheMemory:
+    """Learn from a request after a gap whose prefix the upstream had read before."""
+    cache, last, cached_tokens = conversation.memory.cache, conversation.memory.last, delivery.usage.cached
+    if last is None or cached_tokens is None or plan.action == "created" or last.anchor.view_id != plan.view_id:
+        return cache
+    gap = conversation.context.now - last.forwarded_at
+    if gap < MIN_GAP_SECONDS or last.anchor.tokens < MIN_PREFIX_TOKENS:
+        return cache
+    # What is found may be the instructions, which other conversations share.
+    share = cached_tokens / last.anchor.tokens
+    if MAX_LOST_SHARE < share < MIN_FOUND_SHARE:
+        return cache
+    return cache.learn(gap, was_found=share >= MIN_FOUND_SHARE)
 
 
 def _find_prompt_tokens(delivery: Delivered) -> int:
@@ -458,7 +480,7 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
     last, body, links = conversation.memory.last, conversation.context.request.body, conversation.identified.links
     start = find_last_assistant(body) or 0
     if last is not None:
-        if now - last.forwarded_at > LAST_RESORT_SECONDS:
+        if now - last.forwarded_at > conversation.cache_seconds:
             return 0
         if last.anchor.link in links:
             start = links.index(last.anchor.link)

@@ -25,6 +25,7 @@ from proxy.history.chain import compute_beginning
 from proxy.history.request import Request
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
+from proxy.models.caches import find_cache_seconds
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
 from proxy.path.actions import AddedOption
@@ -189,6 +190,7 @@ class ModelProfile(Struct, frozen=True):
     counter: str
     prior: Calibration
     tokenizer: Tokenizer
+    cache_seconds: float
 
 
 class ModelProfiles:
@@ -206,7 +208,8 @@ class ModelProfiles:
             window = resolve_window(model, configured_window)
             counter, prior = make_counter_name(settings.name, model), find_prior_calibration(model)
             tokenizer = self._tokenizers.of(model, estimator)
-            profile = ModelProfile(window, compute_relative_prices(window), counter, prior, tokenizer)
+            prices, cache_seconds = compute_relative_prices(window), find_cache_seconds(model)
+            profile = ModelProfile(window, prices, counter, prior, tokenizer, cache_seconds)
             self._profiles[key] = profile
         return profile
 

@@ -26,7 +26,7 @@ from proxy.history.identity import OBSERVED, Identity
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, decode_window
+from proxy.shorten.economics import NOTHING_SEEN, UNCALIBRATED, CacheMemory, Calibration, Window, decode_window
 from proxy.shorten.pipeline import Step
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import Anchor
@@ -358,6 +358,7 @@ class LookUp(Struct, frozen=True):
     facts: Sequence[str] = ()
     windows: Sequence[str] = ()
     summaries: Sequence[str] = ()
+    caches: Sequence[str] = ()
 
 
 class Memory(Struct, frozen=True):
@@ -370,6 +371,7 @@ class Memory(Struct, frozen=True):
     calibration: Calibration = UNCALIBRATED
     window: Window | None = None
     candidate: SummaryCandidate | None = None
+    cache: CacheMemory = NOTHING_SEEN
     answered: bool = True
 
     @classmethod
@@ -383,16 +385,20 @@ class Memory(Struct, frozen=True):
     ) -> "Memory":
         if values is None:
             return cls(calibration=prior, answered=False)
-        stored_block, fact, stored_window, summary = values
+        stored_block, fact, stored_window, summary, stored_cache = values
         last, calibration = _read_fact(fact, identity, prior)
         window = None
         if stored_window is not None:
             window = _read(stored_window.value, decode_window)
+        cache = None
+        if stored_cache is not None:
+            cache = _read(stored_cache.value, CacheMemory.from_bytes)
         memory = cls(
             last=last,
             calibration=calibration,
             window=window,
             candidate=read_candidate(summary, looked_up.summaries),
+            cache=cache or NOTHING_SEEN,
         )
         if stored_block is None:
             return memory

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.messages import Message, is_different
 
@@ -35,6 +36,57 @@ LAST_RESORT_SECONDS = 300.0
 
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
+
+MIN_GAP_SECONDS = 60.0
+"""A shorter gap says nothing: caches miss now and then, and none lives for less."""
+LOSSES_MIN = 2
+
+
+class CacheMemory(Struct, frozen=True):
+    """How long an upstream's cache has been seen to live, from the usage of requests after a gap.
+
+    gap       90 s   400 s   500 s   700 s
+    prefix   found   found    lost    lost      it lives for 400 to 500 seconds
+    """
+
+    found_after: float = 0.0
+    """The longest gap after which a prefix was still there."""
+    lost_after: float = 0.0
+    """The shortest gap after which it was gone; it counts once this was seen twice in a row."""
+    losses: int = 0
+
+    def learn(self, gap: float, *, was_found: bool) -> "CacheMemory":
+        if was_found:
+            if gap >= self.lost_after:
+                return CacheMemory(max(gap, self.found_after))
+            return replace(self, found_after=max(gap, self.found_after))
+        losses = min(LOSSES_MIN + 1, self.losses + 1)
+        lost_after = gap
+        if self.losses:
+            lost_after = min(gap, self.lost_after)
+        if gap > self.found_after:
+            return replace(self, lost_after=lost_after, losses=losses)
+        # A prefix may be displaced early. If that goes on the upstream has changed.
+        if losses <= LOSSES_MIN:
+            return replace(self, losses=losses, lost_after=lost_after)
+        return CacheMemory(0.0, lost_after, losses)
+
+    def bound(self, seconds: float) -> float:
+        """Bound a lifetime that was assumed by what was seen."""
+        if self.losses >= LOSSES_MIN and self.lost_after > self.found_after:
+            seconds = min(seconds, self.lost_after)
+        return max(seconds, self.found_after)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([1, self.found_after, self.lost_after, self.losses]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "CacheMemory":
+        _, found_after, lost_after, losses = json.loads(value)
+        return cls(float(found_after), float(lost_after), int(losses))
+
+
+NOTHING_SEEN = CacheMemory()
 
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
@@ -127,12 +179,15 @@ def make_learned_window(limit: int | None, covers: Covers = "total") -> Window |
     return Window(input=limit, origin="learned")
 
 
-def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
-    """Each account has its own learned window, by the hash of its credential."""
+def make_model_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str, str]:
+    """Return the keys of the learned window, the probed window, and what is known of the upstream's cache.
+
+    Each account has its own, by the hash of its credential.
+    """
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
     name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"{tenant}/window/{name}", f"{tenant}/told/{name}"
+    return f"{tenant}/window/{name}", f"{tenant}/told/{name}", f"{tenant}/cache/{name}"
 
 
 def encode_window(window: Window) -> bytes:

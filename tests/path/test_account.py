@@ -11,7 +11,7 @@ from proxy.path.remedies import plan_untouched
 from proxy.path.remember import account, is_silently_cut
 from proxy.shorten.back_off import FetchedAgain
 from proxy.shorten.block import Block, LastRequest, Memory
-from proxy.shorten.economics import NOT_REPORTED, Calibration, PriceCliff, TokenPrices, Usage, Window
+from proxy.shorten.economics import NOT_REPORTED, CacheMemory, Calibration, PriceCliff, TokenPrices, Usage, Window
 from proxy.shorten.rules import Anchor, Rules
 from tests.support.compaction_worker import drive
 from tests.support.messages import KEY, TENANT, assistant, request, user
@@ -75,6 +75,28 @@ def test_as_it_came_all_but_the_new_messages_would_have_been_cached(plan, usage,
     report, _, _ = account_for(plan, usage, last)
     assert report.dollars_paid == report.dollars_would_be == price(usage.prompt, usage.cached)
     assert report.dollars_unchanged == price(BEFORE, cached)
+
+
+LARGE = replace(LAST, anchor=Anchor(US.links[1], 10_000, b""))
+
+
+@pytest.mark.parametrize(
+    ("plan", "last", "cached", "seen"),
+    [
+        (SHORTER, replace(LARGE, forwarded_at=-400.0), 9_000, CacheMemory(found_after=500.0)),
+        (SHORTER, replace(LARGE, forwarded_at=-400.0), 3_000, CacheMemory(lost_after=500.0, losses=1)),
+        (SHORTER, replace(LARGE, forwarded_at=-400.0), 7_000, None),  # neither found nor lost
+        (SHORTER, replace(LARGE, forwarded_at=-400.0), None, None),
+        (SHORTER, replace(LARGE, forwarded_at=50.0), 9_000, None),
+        (SHORTER, replace(LAST, forwarded_at=-400.0), 900, None),
+        (SHORTER, None, 9_000, None),
+        (MADE, replace(LARGE, forwarded_at=-400.0), 900, None),  # the view was new
+    ],
+)
+def test_after_a_gap_the_usage_tells_whether_the_upstreams_cache_still_held_the_prefix(plan, last, cached, seen):
+    _, _, facts = account_for(plan, Usage(12_000, cached), last)
+    stored = [CacheMemory.from_bytes(fact.value) for fact in facts if "/cache/" in fact.key]
+    assert stored == [seen] * (seen is not None)
 
 
 def test_a_request_that_only_fetches_again_would_not_have_been_made():

@@ -77,8 +77,8 @@ class Driver:
                 return [quarter(piece) for piece in pieces]
             case Identify():
                 return Owner("team", b"k" * 32)
-            case LookUp(blocks, facts, windows, summaries) if self._answers:
-                return tuple(map(self._first, (blocks, facts, windows, summaries)))
+            case LookUp(blocks, facts, windows, summaries, caches) if self._answers:
+                return tuple(map(self._first, (blocks, facts, windows, summaries, caches)))
             case CanSummarize():
                 return True
             case AwaitSummary(_, covers):

@@ -91,8 +91,8 @@ class Recollection:
             match action:
                 case Identify():
                     result = Owner(US.tenant, b"")
-                case LookUp(blocks, facts, windows, summaries):
-                    result = await self.store.find_first(blocks, facts, windows, summaries)
+                case LookUp(blocks, facts, windows, summaries, caches):
+                    result = await self.store.find_first(blocks, facts, windows, summaries, caches)
                 case StoreBlock(key, raw, replaces):
                     result = await self.store.put_block(key, raw, over=replaces)
 

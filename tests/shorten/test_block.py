@@ -12,7 +12,7 @@ from proxy.history.identity import Identity
 from proxy.history.messages import find_last_user, make_literal
 from proxy.shorten.block import NOTES_HEADING, Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, close
 from proxy.shorten.clear_results import ClipOutput
-from proxy.shorten.economics import Calibration, encode_window, make_learned_window
+from proxy.shorten.economics import CacheMemory, Calibration, encode_window, make_learned_window
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
@@ -183,10 +183,12 @@ READY, MAKING, FAILED = (
         (3, KEYS[1], FAILED.to_bytes(), {"candidate": FAILED}),
         (3, KEYS[1], b'[1, "lost", "", 0]', {}),
         (3, KEYS[1], b'[2, "ready", "", 0]', {}),
+        (4, "cache", b"[1, 900.0, 0.0, 0]", {"cache": CacheMemory(found_after=900.0)}),
+        (4, "cache", b"[1, []]", {}),
     ],
 )
 def test_each_stored_value_is_read_by_itself_and_garbage_is_unknown(column, key, value, fields):
-    values = [None] * 4
+    values = [None] * 5
     values[column] = Found(key, value)
     if column == 0:  # a new block takes the place of these bytes, whatever they are
         fields = fields | {"block_key": key, "block_bytes": value}

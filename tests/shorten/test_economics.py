@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from proxy.shorten.economics import (
     DEFAULT_ANSWER_TOKENS,
     MOST_ANSWER_TOKENS,
+    NOTHING_SEEN,
     UNKNOWN,
+    CacheMemory,
     PriceCliff,
     Prices,
     TokenPrices,
@@ -16,7 +18,7 @@ from proxy.shorten.economics import (
     decode_window,
     encode_window,
     make_learned_window,
-    make_window_keys,
+    make_model_keys,
     price_prompt,
 )
 
@@ -140,6 +142,35 @@ def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
         ("t", "up", "n", "c"),
         ("t", "up", "m", "d"),
     ]
-    keys = {key for scope in scopes for key in make_window_keys(*scope)}
-    assert len(keys) == 2 * 5
-    assert all(key.startswith("team-a/") for key in make_window_keys("team-a", "up", "m", "c"))
+    keys = {key for scope in scopes for key in make_model_keys(*scope)}
+    assert len(keys) == 3 * 5
+    assert all(key.startswith("team-a/") for key in make_model_keys("team-a", "up", "m", "c"))
+
+
+def see(*gaps):
+    """What is remembered of a cache after these gaps; `-400` is one of 400 seconds after which the prefix was lost."""
+    memory = NOTHING_SEEN
+    for gap in gaps:
+        memory = memory.learn(abs(gap), was_found=gap > 0)
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("gaps", "assumed", "seconds"),
+    [
+        ((), 300, 300),
+        ((900,), 300, 900),  # it lives longer than is said
+        ((90,), 300, 300),
+        ((-200,), 300, 300),  # a miss happens
+        ((-200, -250), 300, 200),
+        ((90, 400, -500, -700), 300, 400),
+        ((90, 400, -500, -700), 3_600, 500),
+        ((-200, -250, 280), 300, 300),  # it was there after all
+        ((900, -400), 300, 900),
+        ((900, -400, -500, -400), 300, 300),  # the upstream has changed
+        ((900, -400, -500, -200), 300, 200),
+    ],
+)
+def test_a_lifetime_that_is_assumed_is_bounded_by_what_was_seen(gaps, assumed, seconds):
+    assert see(*gaps).bound(assumed) == seconds
+    assert CacheMemory.from_bytes(see(*gaps).to_bytes()) == see(*gaps)

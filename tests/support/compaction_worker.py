@@ -195,11 +195,11 @@ class Driver:
     def _look_up(self, keys):
         found = at_once(self.worker.store.find_first(keys.blocks, ()))
         if not keys.blocks:
-            return (None, None, None, None)
+            return (None, None, None, None, None)
         # The identity is not set yet while it is being looked up: it follows from the request alone.
         context = self.context
         identity = Identity.of(self.request, self.worker.tenant, KEY, context.name, context.counter)
-        return (found[0], self._last(identity), None, self._candidate(identity, keys))
+        return (found[0], self._last(identity), None, self._candidate(identity, keys), None)
 
     def _last(self, identity):
         facts = self.worker.facts

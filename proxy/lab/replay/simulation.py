@@ -93,7 +93,7 @@ class SimulatedStore(Struct):
         return next((value for value in values if value is not None and value.expires_at > self.now), None)
 
     def look_up(self, keys: LookUp) -> FoundValues:
-        return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries)))
+        return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)))
 
     def put(self, block: StoreBlock) -> None:
         """Keep another block than the one that this replaces."""
