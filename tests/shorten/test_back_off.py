@@ -8,8 +8,12 @@ from proxy.shorten.back_off import CARRIED, CARRIED_MAX, CLOSING, OPENING
 from proxy.shorten.block import Block, Fetch, Part
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, calls, history, user
+from tests.support.messages_api import request as write_messages
+from tests.support.responses_api import request as write_responses
 
 RULES = Rules(
     keep=Keep(tokens=2_000, groups=1),
@@ -31,8 +35,9 @@ def read(name):
 class Session:
     """A conversation that grows by one call a request; each is sent by two workers, of which one remembers nothing."""
 
-    def __init__(self, rules=RULES):
-        self.worker = Worker(rules, Facts(usable_tokens=100_000))
+    def __init__(self, rules=RULES, **api):
+        self.api = api
+        self.worker = Worker(rules, Facts(usable_tokens=100_000), **api)
         self.pieces = []
         self.sent = None
 
@@ -40,7 +45,7 @@ class Session:
         before, self.pieces = self.sent, [*self.pieces, piece]
         messages = history(user("Work through the files."), *self.pieces)
         self.sent = self.worker.send(messages)
-        other = Worker(self.worker.rules, self.worker.facts, store=self.worker.store)
+        other = Worker(self.worker.rules, self.worker.facts, store=self.worker.store, **self.api)
         assert other.decides(messages).left == self.sent.left
         if before is not None and self.sent.plan.action != "created":
             assert [message.raw for message in self.sent.plan.view][: len(before.plan.view)] == [
@@ -186,3 +191,17 @@ def test_the_next_fold_leaves_as_much_whole_as_fetches_reached_back(session):
     grow_until_made(session, 20)
     newest_kept = [message for message in session.sent.plan.view if message.is_result and message.made == ""]
     assert len(newest_kept) >= 5
+
+
+@pytest.mark.parametrize(("wire", "write"), [(MESSAGES_FORMAT, write_messages), (RESPONSES_FORMAT, write_responses)])
+def test_on_the_other_apis_too(wire, write):
+    session = Session(wire=wire, write=write)
+    for number in range(FILES):
+        session.go_on(read(f"part{number}"))
+    for name in ("part3", "part4", "part5"):
+        session.go_on(read(name))
+    assert [carried for _, _, carried in session.fetches] == [0, 0, CARRIED_MAX]
+    assert text("part8") in session.last_text
+    assert text("part8").splitlines()[-1] in session.sent.left.decode()
+    grow_until_made(session, 20)
+    assert text("part8") in "\n".join(message.text for message in session.sent.plan.view)
