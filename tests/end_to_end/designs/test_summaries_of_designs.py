@@ -244,6 +244,31 @@ async def test_row_11_a_flaw_in_the_part_that_stays_is_repaired_too(up, alone):
     assert breaches(turns_of(up)[-1].json["messages"]) == {}
 
 
+# What the documents ask a summary for, in their order, under the headings of the proxy.
+ASKED_FOR = {
+    "middleware": (
+        *("Goals and constraints", "Done", "Technical context", "Files", "Active work", "Pending"),
+        *("Code snippets", "Immediate next step"),
+    ),
+    "j-cli": ("Done", "Active work", "Decisions", "Procedure", "Code snippets", "Immediate next step"),
+}
+
+
+@pytest.mark.parametrize("policy", ASKED_FOR)
+async def test_row_12_a_summary_is_asked_for_all_that_the_document_lists(up, alone, policy):
+    up.script = model(text_turn(structured_summary(TOLD)))
+    sent = chat_history(220)
+    async with alone(up, inherit=policy, trigger_tokens=20_000) as agent:
+        await agent.send(sent, tools=[tool("Bash")])
+    (question,) = summary_calls(up)
+    text = question.json["messages"][-1]["content"]
+    assert [heading for heading in ASKED_FOR[policy] if f"\n## {heading}\n" not in text] == []
+    if policy == "middleware":  # at the end of the conversation itself
+        assert question.json["messages"][: len(sent)] == sent
+        assert question.json["tools"] == [tool("Bash")]
+    assert TOLD.strip() in turns_of(up)[-1].body.decode()
+
+
 async def test_row_13_one_message_replaces_the_history_and_the_last_request_stays(up, alone):
     up.script = model(text_turn(structured_summary(TOLD)))
     async with alone(up, inherit="middleware", trigger_tokens=20_000) as agent:
