@@ -74,6 +74,14 @@ class WindowUnknown(Event, frozen=True):
     policy: str
 
 
+class WindowSmall(Event, frozen=True):
+    """Of a model that the policy `default` asks for summaries. Once for each model and worker."""
+
+    upstream: str
+    model: str
+    window: int
+
+
 class ClientRewrites(Event, frozen=True):
     """A client shortens its own results at every turn. Once for each conversation and worker."""
 
@@ -176,11 +184,6 @@ class SummaryEnded(Event, frozen=True):
     seconds: float
     request_id: str = ""  # of the request that began the call
     trace: Trace | None = None
-
-
-class BreakerOpened(Event, frozen=True):
-    conversation: str
-    policy: str
 
 
 class SizeRefused(Event, frozen=True):

@@ -31,7 +31,7 @@ LAYERS = (
     {"shorten.back_off"},
     {"shorten.marked_history"},
     {"shorten.state"},
-    {"shorten.attempts"},
+    {"shorten.attempts", "shorten.worth"},
     {"summary.question"},
     {"path.planning"},
     {"path.conversation"},

@@ -59,7 +59,7 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
         return show_without_block(request)
     sent_whole = set()
     replacements = defaultdict[int, list[Message]](list)
-    for sent_message in state.view:
+    for sent_message in state.parted_view:
         if not sent_message.literal:
             sent_whole.add(sent_message.start)
             continue

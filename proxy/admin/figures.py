@@ -128,7 +128,6 @@ def _summarize(counts: Counter[str]) -> Json:
         "spent": counts["spent"] / MICRODOLLARS_PER_DOLLAR,  # for summaries
         "overflows": counts["overflows"] + counts["overflows-helped"],
         "overflows_helped": counts["overflows-helped"],
-        "breakers": counts["breakers"],
         "faults": counts["failed-open"] + counts["our-faults"] + counts["store-faults"],
     }
 

@@ -164,6 +164,8 @@ def _list_subsumptions(tools: ToolRules) -> tuple[Subsumption, ...]:
 
 
 DEFAULT = "default"
+SMALL_WINDOW_TOKENS = 32_000
+"""In smaller windows calls for summaries are a large part of what a model reads."""
 Model = TypeVar("Model", bound=BaseModel)
 
 

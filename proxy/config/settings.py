@@ -414,12 +414,11 @@ class HookConfig(ConfigModel):
             "original-saved",
             "compaction-ended",
             "summary-ended",
-            "breaker-opened",
             "refused-for-size",
         ],
         ...,
     ] = ("compaction-ended",)
-    """Events to send: `compaction-started`, `original-saved`, `compaction-ended`, `summary-ended`, `breaker-opened`,
+    """Events to send: `compaction-started`, `original-saved`, `compaction-ended`, `summary-ended`,
     `refused-for-size`."""
     url: Annotated[MaybeSecret, AfterValidator(_check_hook_url)]
     """URL to post the event to, as env:NAME if it holds a secret."""

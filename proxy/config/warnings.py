@@ -4,10 +4,22 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from proxy.config.declared import STEP_LISTS
-from proxy.config.policies import DEFAULT, Attachment, Policy, ToolConfig, covers_glob, find_unreachable
+from proxy.config.policies import (
+    DEFAULT,
+    SMALL_WINDOW_TOKENS,
+    Attachment,
+    Policy,
+    ToolConfig,
+    covers_glob,
+    find_unreachable,
+)
 from proxy.config.settings import Config, Upstream
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
+OFFER = (
+    "is {:,} tokens: in so small a window calls for summaries read up to a quarter of what requests read. Write"
+    " `policy: small-window` here to have none, or `policy: default` to keep them"
+)
 EMPTY_FILE = "holds no setting: the defaults are in force, with no teams, unless variables or options say otherwise"
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
@@ -36,6 +48,12 @@ def _check_upstreams(config: Config) -> Warnings:
         if None not in servers:
             why = f"upstreams.{servers[0]} serves {upstream.models[0]!r} too; move this one above it"
             yield f"upstreams.{number}", f"is never reached: {why}"
+    for number, upstream in enumerate(config.upstreams):
+        has_chosen = "policy" in upstream.model_fields_set or bool(config.attachments)
+        if has_chosen or upstream.window is None or upstream.window >= SMALL_WINDOW_TOKENS:
+            continue
+        if config.policy(upstream.policy).summary.enabled:
+            yield f"upstreams.{number}.window", OFFER.format(upstream.window)
 
 
 def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:

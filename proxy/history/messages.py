@@ -18,7 +18,9 @@ from proxy.tools.tool_call import ToolCall
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
 NOTE = "note"
-WORDS_KEPT = ("", "strip_attachments")
+JOINED = "joined"
+"""Makes several messages of the user one."""
+WORDS_KEPT = ("", "strip_attachments", JOINED)
 """A user's message that one of these made is still a user's words; "" is the client's own message."""
 REPEATED = "dedup_arrivals"
 """Makes a result a pointer to an earlier, equal one."""

@@ -93,6 +93,10 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and co
         """Return the same if another history may go on differently from there, else 0."""
         return self.find_end(count)
 
+    def measure(self, message: Message) -> int:
+        """Return how many bytes this message of a view takes in the API of the request."""
+        return len(message.raw)
+
     def is_changed_by(self, view: Sequence[Message]) -> bool:
         """Whether this view differs from the client's messages."""
         messages = self.messages

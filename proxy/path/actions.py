@@ -86,7 +86,6 @@ class TurnReport(Struct, frozen=True):
     dollars_would_be: float | None
     silently_cut: tuple[int, int] | None = None
     """Tokens sent and tokens read."""
-    breaker_opened: bool = False
     """No more blocks are made for this conversation until it has changed."""
 
 

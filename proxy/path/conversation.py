@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.path import planning
-from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
-from proxy.shorten.block import MAX_FAILURES, NO_CANDIDATE, Block, Memory, ReadBlock
+from proxy.path.planning import COUNT_ERROR_RATIO, Plan
+from proxy.shorten.block import NO_CANDIDATE, Block, Memory, ReadBlock
 from proxy.shorten.economics import (
     LAST_RESORT_SECONDS,
     UNCALIBRATED,
@@ -249,6 +249,36 @@ class Conversation(Struct, frozen=True):
             return 0
         return last.refused_views
 
+    @property
+    def asked_covers(self) -> int:
+        """Messages that the newest question for a summary was about; 0 if none was asked."""
+        memory, covers = self.memory, [0]
+        if memory.last is not None:
+            covers.append(memory.last.asked_covers)
+        if memory.candidate is not None:
+            covers.append(memory.candidate.covers)
+        if memory.block is not None and memory.block.summary is not None:
+            covers.append(memory.block.summary.covers)
+        return max(covers)
+
+    def count_read_since_question(self) -> int | None:
+        """Tokens that requests have read since a model was last asked for a summary; None if none was asked."""
+        last, asked_covers = self.memory.last, self.asked_covers
+        if not asked_covers:
+            return None
+        if last is None or last.asked_covers < asked_covers:
+            return 0
+        return last.read_since_question
+
+    def count_unused_summaries(self) -> int:
+        """Calls for a summary in a row that failed, or whose summary is in no block."""
+        candidate, block = self.memory.candidate, self.memory.block
+        if candidate is None:
+            return 0
+        if block is not None and block.summary is not None and block.summary.covers >= candidate.covers:
+            return 0
+        return candidate.failures + (candidate.state == "ready")
+
     def narrow(self, limit: Window | None) -> Window:
         """A learned limit overrules table and probe but not the operator."""
         window = self.context.window
@@ -310,31 +340,26 @@ class Conversation(Struct, frozen=True):
         if facts.force:
             # A client that asks for it is not answered with an older summary, or an older failure.
             candidate = NO_CANDIDATE
-        useless_blocks = 0
         anchor = idle_seconds = None
         if last is not None:
-            useless_blocks = last.useless_blocks
             idle_seconds = max(0.0, self.context.now - last.forwarded_at)
             if self.rules.trusts_usage and last.counter == self.identified.counter:
                 anchor = last.anchor
         is_failing = candidate.state == "failed" and candidate.failures > 0
-        may_ask = can_summarize and candidate.failures < MAX_FAILURES and useless_blocks < USELESS_BLOCKS_MAX
-        summary, in_progress, failed_covers = None, 0, 0
+        summary, in_progress = None, 0
         if candidate.state == "ready":
             summary = Summary(candidate.covers, candidate.text)
         elif candidate.state == "making" and not self.observes:
             in_progress = candidate.covers
-        elif candidate.state == "failed":
-            failed_covers = candidate.covers
         return replace(
             facts,
             was_forwarded=last is not None,
-            can_summarize=(may_ask or facts.force) and not self.observes,
+            can_summarize=(can_summarize or facts.force) and not self.observes,
             summary_failed=self.rules.summary.enabled and not self.observes and (is_failing or not can_summarize),
-            useless_blocks=useless_blocks,
             summary_in_progress_covers=in_progress,
             summary=summary,
-            failed_summary_covers=failed_covers,
+            read_since_question=self.count_read_since_question(),
+            unused_summaries=self.count_unused_summaries(),
             anchor=anchor,
             idle_seconds=idle_seconds,
         )

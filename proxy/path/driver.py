@@ -169,6 +169,8 @@ class RequestDriver:
                     self.performer.warn_of_unknown_window()
                 elif earlier is None and reason == "client-rewrites" and conversation is not None:
                     self.performer.warn_of_rewrites(conversation.rewritten)
+                elif earlier is None and conversation is not None:
+                    self.performer.tell_of_small_window(conversation.window)
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from proxy import events
+from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
 from proxy.errors import ProxyError
 from proxy.events import RequestFinished
 from proxy.history.identity import Identity
@@ -29,7 +30,7 @@ from proxy.path.request_context import (
 )
 from proxy.path.services import WORTHWHILE_BYTES, Services
 from proxy.shorten.block import LookUp
-from proxy.shorten.economics import LEARNED_SECONDS, encode_window
+from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
 from proxy.shorten.summary import Summary
 from proxy.store.contract import StoreUnavailable
 from proxy.summary.call import SummaryCall, fetch_whole_answer
@@ -256,9 +257,13 @@ class ActionPerformer:
             room=window.usable_tokens(question.rules.max_tokens),
             longest_answer=window.output,
         )
-        candidate = conversation.memory.candidate
-        failures = candidate.failures if candidate is not None else 0
-        return SummaryOrder(call, conversation.identified, self.policy.rules.policy, policy.summary.seconds, failures)
+        return SummaryOrder(
+            call,
+            conversation.identified,
+            self.policy.rules.policy,
+            policy.summary.seconds,
+            conversation.count_unused_summaries(),
+        )
 
     def _place_in_question(self, body: bytes, messages: Sequence[Message]) -> bytes:
         """The question ends a history that the upstream has cached."""
@@ -281,6 +286,17 @@ class ActionPerformer:
         requests = self._services.warning_counts.count(f"window {upstream} {model}")
         if requests == 2:  # noqa: PLR2004 (the second)
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
+
+    def tell_of_small_window(self, window: Window) -> None:
+        """A configured window is told of at the start."""
+        tokens, policy = window.tokens, self.policy
+        is_chosen = policy.rules.policy != DEFAULT or "policy" in self._client.settings.model_fields_set
+        if is_chosen or window.origin == "config" or tokens is None or tokens >= SMALL_WINDOW_TOKENS:
+            return
+        upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
+        is_first = self._services.warning_counts.count(f"small window {upstream} {model}") == 1
+        if is_first and policy.rules.summary.enabled:
+            self._services.emit(events.WindowSmall(upstream, model, tokens))
 
     def warn_of_rewrites(self, conversation: str) -> None:
         """Once for each conversation."""
@@ -332,8 +348,6 @@ class ActionPerformer:
             sent_tokens, read_tokens = turn.silently_cut
             is_repeated = self._services.warning_counts.count(decision.conversation) > 1
             emit(events.PromptTruncated(decision.conversation, upstream, sent_tokens, read_tokens, is_repeated))
-        if turn.breaker_opened:
-            emit(events.BreakerOpened(decision.conversation, decision.policy))
         emit(
             events.TurnEnded(
                 conversation=decision.conversation,

@@ -24,15 +24,14 @@ from proxy.shorten.block import Block, Fetch
 from proxy.shorten.economics import count_shared
 from proxy.shorten.pipeline import StepReport, bound_saving
 from proxy.shorten.reasons import Reason
-from proxy.shorten.rules import ENOUGH_SHARE, Facts, Rules
+from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.schedule import DueFold, find_smallest_due
 from proxy.shorten.state import ConversationState
+from proxy.shorten.worth import count_required_tokens, is_worth_rewriting
 from proxy.summary.question import Question, find_question, may_ask
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
-# After this many useless blocks in a row no more are made, as long as the view fits.
-USELESS_BLOCKS_MAX = 2
 
 
 class Plan(Struct, frozen=True):
@@ -141,7 +140,7 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
 def plan_next_summary(state: ConversationState) -> Question | None:
     """Asked now, its answer is there once the history is over its limit."""
     rules, facts = state.rules, state.facts
-    if not (rules.new_blocks and rules.summary.ahead) or facts.useless_blocks >= USELESS_BLOCKS_MAX:
+    if not (rules.new_blocks and rules.summary.ahead):
         return None
     if state.newer_summary is not None or state.awaits_summary or is_aside(state.body, rules.asides):
         return None
@@ -168,18 +167,15 @@ def _plan_stride(state: ConversationState) -> Plan:
 
 def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     limit = due.limit
-    against = _find_objection(state)
-    if against is not None:
-        return _keep_view(state, against)
-    required_tokens = max(1, due.freed_at_least, _count_required(state, limit))
+    if _fits(state) and state.short_by:
+        return _keep_view(state, state.short_by)
+    required_tokens = max(due.freed_at_least, count_required_tokens(state, limit))
     if _count_reachable(state) < (required_tokens if _fits(state) else 1):
         return _keep_view(state, "" if due.may_pass else "floor")
     attempt = find_best_attempt(state, due)
     # Anything less would break the cache for a request that is refused anyway.
     makes_it_fit = not _fits(state) and _fits(state, attempt.freed)
-    is_enough = makes_it_fit or (
-        attempt.freed >= required_tokens and not _is_useless(state, state.size - attempt.freed, limit)
-    )
+    is_enough = makes_it_fit or (attempt.freed >= required_tokens and is_worth_rewriting(state, attempt.freed, limit))
     if is_enough and (attempt.way != "folded" or due.may_pass):
         return _use_block(state, attempt)
     if due.may_pass:
@@ -221,14 +217,6 @@ def _fits(state: ConversationState, freed_tokens: int = 0) -> bool:
     return state.facts.usable_tokens is None or state.size - freed_tokens <= state.facts.usable_tokens
 
 
-def _find_objection(state: ConversationState) -> Reason | None:
-    if not _fits(state):
-        return None
-    if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
-        return "breaker-open"
-    return state.short_by or None
-
-
 def _plan_summary_first(state: ConversationState, without_model: Plan, limit: int) -> Plan | NeedSummary:
     question = None
     if not state.awaits_summary:
@@ -248,8 +236,6 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
         return replace(plan, reason="summaries-off") if facts.force else plan
     if facts.summary_failed:
         return replace(plan, reason="no-summary")
-    if facts.useless_blocks >= USELESS_BLOCKS_MAX:
-        return replace(plan, reason="breaker-open")
     if may_ask(rules, facts):
         return replace(plan, reason="summary-no-gain")
     return plan
@@ -267,7 +253,7 @@ def _is_urgent(state: ConversationState, limit: int) -> bool:
 def _may_wait(state: ConversationState, due: DueFold) -> bool:
     """Return True if there is room until the summary that a model is writing is there."""
     is_writing = state.awaits_summary and state.newer_summary is None and not due.may_pass
-    return is_writing and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, due.limit)
+    return is_writing and not _is_urgent(state, due.limit)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
@@ -276,24 +262,6 @@ def _is_repeated_force(state: ConversationState) -> bool:
     covers = draft.after[0].start if draft.after else len(state.body)
     is_same = state.facts.focus in ("", state.block.focus)
     return state.has_block and state.block.reason == "forced" and covers <= state.block.covers and is_same
-
-
-def _count_required(state: ConversationState, limit: int) -> int:
-    """A block that follows another must bring the view well under the limit, or every turn would make one."""
-    min_tokens = int(state.size * state.rules.min_progress)
-    again = state.has_block and state.block.is_for_window
-    if again:
-        return max(min_tokens, limit - int(limit * ENOUGH_SHARE))
-    return min_tokens
-
-
-def _is_useless(state: ConversationState, after: int, limit: int) -> bool:
-    """Return True for a block after another if it neither makes the request fit nor frees 30 % of it."""
-    if after <= limit or not (state.has_block and state.block.is_for_window):
-        return False
-    usable = state.facts.usable_tokens
-    makes_it_fit = usable is not None and after <= usable < state.size
-    return not makes_it_fit and state.size - after < state.size * 0.3
 
 
 def _count_reachable(state: ConversationState) -> int:

@@ -45,11 +45,10 @@ from proxy.path.conversation import (
     list_forwarded_pieces,
     may_fold_unwritten,
 )
-from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
+from proxy.path.planning import COUNT_ERROR_RATIO, Plan
 from proxy.shorten.block import (
     DAY_SECONDS,
     FACT_SECONDS,
-    MAX_FAILURES,
     FoundValues,
     LastRequest,
     LookUp,
@@ -69,7 +68,7 @@ from proxy.shorten.economics import (
     price_prompt,
 )
 from proxy.shorten.marked_history import count_all
-from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
+from proxy.shorten.rules import Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
@@ -288,7 +287,7 @@ def give_up_summary(forwarding: Forwarding) -> Actions[None]:
         return
     summary, before = plan.block.summary, conversation.memory.block
     if before is None or summary != before.summary:
-        given_up = SummaryCandidate("failed", failures=MAX_FAILURES).to_bytes()
+        given_up = SummaryCandidate("failed", failures=conversation.count_unused_summaries() + 1).to_bytes()
         key = conversation.identified.summary_key(summary.covers, plan.block.focus)
         yield StoreFact(key, given_up, DAY_SECONDS)
 
@@ -302,10 +301,6 @@ def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
     if conversation is None or plan is None:
         raise ValueError("nothing was decided yet")
     return conversation, plan
-
-
-LASTING_REQUESTS = 5
-"""A block that needs the next one within fewer requests than this was of no use."""
 
 
 def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
@@ -323,11 +318,22 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     read_tokens = 0
     if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
         read_tokens = reported_tokens
-    useless, since = _rate_block(conversation, plan, _find_size(conversation, plan, read_tokens))
     calibration = memory.calibration.learn(forwarded_tokens, read_tokens)
     refused_views = conversation.count_refused_views() + forwarding.is_untouched_retry
     anchor = Anchor(identity.links[-1], read_tokens, plan.view_id)
-    last = LastRequest(anchor, delivery.now, identity.counter, calibration, useless, since, refused_views)
+    used = replace(conversation, memory=replace(memory, block=plan.block or memory.block))
+    read_since_question = used.count_read_since_question()
+    if read_since_question is not None:
+        read_since_question += _find_size(conversation, plan, read_tokens)
+    last = LastRequest(
+        anchor,
+        delivery.now,
+        identity.counter,
+        calibration,
+        refused_views,
+        used.asked_covers,
+        read_since_question or 0,
+    )
     yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
     if memory.last is None and calibration.observations:
         # The next conversation begins with it.
@@ -339,8 +345,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     turn = _report_turn(forwarding, conversation, plan, delivery)
     if is_silently_cut(forwarded_tokens, delivery):
         turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
-    is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"
-    yield replace(turn, breaker_opened=is_last_useless and not conversation.is_observed)
+    yield turn
     if conversation.observes:
         return None
     return last
@@ -391,26 +396,6 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
     # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
     read = max(_find_prompt_tokens(delivery), delivery.usage.cached or 0)
     return bool(delivery.usage.prompt) and read < counted_tokens / 2
-
-
-def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:
-    """Blocks in a row that did not help (half the way down to the target, and lasting), and requests since the last."""
-    rules, last = conversation.rules, conversation.memory.last
-    useless, since = 0, LASTING_REQUESTS
-    if last is not None:
-        useless, since = last.useless_blocks, last.requests_since_block + 1
-    limits = rules.limits(conversation.gather_request_facts(conversation.window))
-    if not limits:
-        return 0, since
-    limit = limits[0][0]
-    if size <= rules.find_goal(limit):
-        useless = 0
-    is_for_window = plan.block is not None and plan.block.is_for_window
-    if not is_for_window or plan.reason == "overflow_retry":
-        return useless, since
-    if size <= limit * ENOUGH_SHARE and since >= LASTING_REQUESTS:
-        return 0, 0
-    return useless + 1, 0
 
 
 def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan, delivery: Delivered) -> TurnReport:
@@ -507,7 +492,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     facts = replace(
         conversation.gather_facts(can_summarize=True),
         anchor=last.anchor if conversation.rules.trusts_usage else None,
-        useless_blocks=last.useless_blocks,
+        read_since_question=replace(conversation, memory=replace(memory, last=last)).count_read_since_question(),
     )
     yield Rewrite()
     calibration = conversation.choose_calibration(last.calibration)

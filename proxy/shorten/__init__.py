@@ -19,8 +19,10 @@ schedule        when a history is folded, and down to how many tokens
 block           steps by name, `Block`, and the other values that a store keeps
 back_off        what was shortened and fetched again: it stays whole, and others of its kind come with it
 marked_history  a client's history as a policy reads it, and the messages behind a block
+joined_words    several messages of the user as one, in place of a row of separators
 state           a history with a block in place; how a draft becomes a block
 attempts        ways to bring a full view down to its target, without a model
+worth           whether a shorter view, or a call for a summary, is worth its cost
 
     arrives: [call, result 40 kB]   clip_output     -> [call, head ... tail]          always
     full:    [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full

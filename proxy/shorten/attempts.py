@@ -4,7 +4,7 @@
 2. Put the summary at hand, if any, in place of the messages that it covers.
 3. Fold the oldest part to the user's own words and a ledger: as little of it as reaches the target.
 4. Do the same with a smaller newest part, and last with the smallest.
-5. If the request would still not fit, fold with bare notes, then without the user's older words.
+5. If the request would still not fit, fold once more for each `Sacrifice`, until it does.
 
 Each starts from the current view. The first to reach the target is taken, else the one that frees most.
 """
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import snap
 from proxy.history.messages import Message
-from proxy.shorten.pipeline import Draft, StepReport, run
+from proxy.shorten.pipeline import Draft, Sacrifice, StepReport, run
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import Keep
 from proxy.shorten.schedule import DueFold
@@ -46,10 +46,10 @@ def find_best_attempt(state: ConversationState, due: DueFold) -> Attempt:
         if is_enough:
             break
     best = max(attempts, key=attrgetter("freed"))
-    for is_wordless in (False, True):
+    for sacrifice in tuple(Sacrifice)[1:]:
         if _makes_it_fit(state, best):
             return best
-        draft = replace(state.draft(DEEPEST), bare=True, wordless=is_wordless)
+        draft = replace(state.draft(DEEPEST), sacrifice=sacrifice)
         best = max(best, _fold_oldest(state, draft, reason, state.size - goal, goal), key=attrgetter("freed"))
     return best
 
@@ -74,7 +74,9 @@ def _make_attempts(
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:
-            yield from _use_summary(state, reason, goal)
+            for attempt in _use_summary(state, reason, goal):
+                yield attempt
+                yield _fold_behind_summary(state, attempt, reason, goal)
         yield _fold_oldest(state, draft, reason, state.size - goal, goal)
 
 
@@ -105,6 +107,14 @@ def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> It
     if bare_draft.middle != after_summary.middle:
         new_state = new_state.with_draft(bare_draft, reason)
     yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
+
+
+def _fold_behind_summary(state: ConversationState, summarized: Attempt, reason: BlockReason, goal: int) -> Attempt:
+    """Fold more, if a summary alone does not free enough: what is paid for is used."""
+    excess = state.size - summarized.freed - goal
+    draft = summarized.state.draft(state.rules.keep)
+    folded = _fold_oldest(summarized.state, draft, reason, excess, goal)
+    return replace(folded, freed=summarized.freed + folded.freed, reports=summarized.reports + folded.reports)
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: BlockReason, excess: int, goal: int) -> Attempt:

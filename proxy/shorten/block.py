@@ -65,7 +65,7 @@ class StoredFormat(IntEnum):
     """A value of another version is read as if there were none."""
 
     BLOCK = 2
-    LAST_REQUEST = 4
+    LAST_REQUEST = 5
     SUMMARY_CANDIDATE = 1
 
 
@@ -264,9 +264,6 @@ def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Me
 
 DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS
-FAILED_SECONDS = 600.0
-MAX_FAILURES = 2
-"""After this many failed summaries in a row, no model is asked for a day."""
 
 T = TypeVar("T")
 ReadBlock = Callable[[bytes], Block | None]
@@ -287,19 +284,20 @@ class LastRequest(Struct, frozen=True):
     forwarded_at: float
     counter: str
     calibration: Calibration
-    useless_blocks: int = 0
-    requests_since_block: int = 0
     refused_views: int = 0
     """Requests that the upstream accepted only as the client had sent them."""
+    asked_covers: int = 0
+    """Messages that the last question for a summary was about; 0 if none was asked."""
+    read_since_question: int = 0
+    """Tokens that requests have read since then."""
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
         fields = [
             *(anchor.link.hex(), anchor.tokens, anchor.view_id.hex(), self.forwarded_at),
-            *(self.counter, scale.ratio, scale.observations, self.useless_blocks, self.requests_since_block),
+            *(self.counter, scale.ratio, scale.observations),
+            *(self.refused_views, self.asked_covers, self.read_since_question),
         ]
-        if self.refused_views:
-            fields.append(self.refused_views)
         return json.dumps([StoredFormat.LAST_REQUEST, *fields]).encode()
 
     @classmethod
@@ -309,14 +307,13 @@ class LastRequest(Struct, frozen=True):
     @classmethod
     def _of(cls, value: bytes) -> "LastRequest | None":
         version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = json.loads(value)
-        if version != StoredFormat.LAST_REQUEST:
+        if version == StoredFormat.LAST_REQUEST - 1:
+            numbers = numbers[2:]  # until version 0.3 two counts of blocks stood here
+        elif version != StoredFormat.LAST_REQUEST:
             return None
         anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(view_id))
         calibration = Calibration(float(ratio), int(observations))
-        useless_blocks, requests_since_block, *refused_views = map(int, numbers)
-        return cls(
-            anchor, float(forwarded_at), str(counter), calibration, useless_blocks, requests_since_block, *refused_views
-        )
+        return cls(anchor, float(forwarded_at), str(counter), calibration, *map(int, numbers))
 
 
 class SummaryCandidate(Struct, frozen=True):
@@ -326,6 +323,7 @@ class SummaryCandidate(Struct, frozen=True):
     text: str = ""
     """The summary, or the worker that makes it."""
     failures: int = 0
+    """Calls in a row before this one that failed, or whose summary was not used, and this one if it failed."""
     covers: int = 0
 
     def to_bytes(self) -> bytes:
@@ -346,6 +344,13 @@ class SummaryCandidate(Struct, frozen=True):
     def claim(cls, owner: str) -> "SummaryCandidate":
         """*owner* is unique: an expired claim must not undo the next one."""
         return cls("making", owner)
+
+    @classmethod
+    def of_answer(cls, text: str, earlier_failures: int) -> "SummaryCandidate":
+        """*text* is empty if the call failed."""
+        if text:
+            return cls("ready", text, earlier_failures)
+        return cls("failed", failures=earlier_failures + 1)
 
 
 NO_CANDIDATE = SummaryCandidate("failed")

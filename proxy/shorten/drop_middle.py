@@ -297,9 +297,12 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
 
 
 def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:
-    """Failures first, then the newest."""
+    """Choose failures and the user's first words before all others, then the newest."""
     rows = dict[int, str]()
-    for number in sorted(range(len(entries)), key=lambda number: not entries[number].has_failed):
+    numbers = sorted(range(len(entries)), key=lambda number: not entries[number].has_failed)
+    if entries[0].section is Section.USER_WORDS:
+        numbers.insert(0, numbers.pop())
+    for number in numbers:
         row = entries[number].render(characters)
         room -= _count_bytes(row)
         if room < 0:
@@ -336,7 +339,7 @@ class DropMiddle(Struct, frozen=True):
         origin = draft.origin[find_unsummarized_start(draft, kept_ids) : stop]
         kept_starts = draft.find_staying_starts(kept_ids)
         conclusions, ledger_bytes = "", draft.bytes_within(0.25, self.ledger)
-        if draft.bare:
+        if draft.sacrifice:
             ledger_bytes //= 2
         else:
             conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(0.1, 3_000))

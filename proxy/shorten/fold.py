@@ -29,7 +29,7 @@ from proxy.history.messages import (
 )
 from proxy.history.observations import is_harness_note
 from proxy.recall.tool import render_handle
-from proxy.shorten.pipeline import Draft
+from proxy.shorten.pipeline import Draft, Sacrifice
 from proxy.tools.tool_kinds import Hint, find_modes, matches_any
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
@@ -40,6 +40,8 @@ CLOSING = (
 GO_ON = "[Separator from the context proxy: the conversation continues below.]"
 OTHER_SPEAKER = {"user": "assistant", "assistant": "user"}
 HEADING = "Summary of the conversation so far, written by a model:"
+LASTING_ANSWERS = 40
+"""A fold takes a summary that is older than this, before anything else: its facts may no longer be true."""
 LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 
 
@@ -120,6 +122,12 @@ def is_of_summary(message: Message) -> bool:
     return message.made == NOTE and message.text.partition("\n")[2].startswith(HEADING)
 
 
+def _is_outdated(summary: Message, draft: Draft) -> bool:
+    """Return whether the model has answered so often since that the summary tells of another time."""
+    newer_messages = draft.origin[summary.stop :]
+    return sum(message.role == "assistant" for message in newer_messages) > LASTING_ANSWERS
+
+
 def find_kept_words(
     draft: Draft,
     tokens: int,
@@ -130,13 +138,12 @@ def find_kept_words(
     hints: tuple[Hint, ...] = (),
 ) -> set[int]:
     """The ids of messages that stay. `repeats_notes`: an earlier summary goes, because the new note says it again."""
-    kept_ids = _list_fixed(draft, keeps_summaries=not repeats_notes)
-    if draft.wordless:
-        tokens = 0
-    if not draft.wordless:
+    keeps_summaries = not repeats_notes and draft.sacrifice < Sacrifice.SUMMARY
+    kept_ids = _list_fixed(draft, keeps_summaries=keeps_summaries)
+    if draft.sacrifice < Sacrifice.OLDER_WORDS:
         kept_ids.update(id(message) for message in draft.middle if message.is_result and message.start in draft.in_use)
     kept_ids |= _list_user_words(draft, tokens, kept_ids)
-    if not draft.bare:
+    if not draft.sacrifice:
         kept_ids |= _list_within_shares(draft, exempt, hints)
         if keeps_answers:
             kept_ids |= _list_answers(draft)
@@ -160,6 +167,10 @@ def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
         is_outdated_reminder = message.start < newest_words and not is_of_user(message)
         if message.is_user and id(message) not in kept_ids and not is_outdated_reminder:
             words.append(message)
+    if draft.sacrifice >= Sacrifice.OLDER_WORDS:
+        words = words[:1]
+    if draft.sacrifice >= Sacrifice.TASK:
+        words = []
     chosen_ids = set[int]()
     for message in (*words[:1], *reversed(words[1:])):
         size = draft.count(message.raw)
@@ -173,7 +184,8 @@ def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
     """The ids of fixed messages; an instruction between a call and its result is fixed without its group."""
     fixed_ids = set[int]()
     for message in draft.middle:
-        if not draft.may_fold(message) or (keeps_summaries and is_of_summary(message)):
+        stays = keeps_summaries and is_of_summary(message) and not _is_outdated(message, draft)
+        if stays or not draft.may_fold(message):
             fixed_ids.add(id(message))
     if not fixed_ids:
         return fixed_ids
@@ -310,12 +322,12 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
                 new_messages = make_separators(*speakers, *span)
                 # If the stretch parts a group, the rest of that goes, and it must go too.
                 is_whole = place - len(stretch) in bounds and place in bounds
-                if is_whole and count_bytes(new_messages) >= count_bytes(stretch):
+                if is_whole and draft.measure_all(new_messages) >= draft.measure_all(stretch):
                     new_messages = stretch
         middle += new_messages
         last_speaker = find_speaker(reversed(new_messages)) or last_speaker
     shorter = _with_middle(draft, middle)
-    if count_bytes(shorter.middle) >= count_bytes(draft.middle):
+    if draft.measure_all(shorter.middle) >= draft.measure_all(draft.middle):
         return draft
     return shorter
 

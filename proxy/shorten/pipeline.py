@@ -5,6 +5,7 @@ parted a call from its result, is thrown away, and its report says so.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from math import inf
 from operator import attrgetter
 from typing import Protocol
@@ -27,6 +28,26 @@ def estimate_tokens(raw: bytes) -> int:
     return len(raw) // BYTES_PER_TOKEN
 
 
+Measure = Callable[[Message], int]
+
+
+def measure_raw(message: Message) -> int:
+    return len(message.raw)
+
+
+class Sacrifice(IntEnum):
+    """What a view loses, in this order, until the request fits. The user's newest words always stay."""
+
+    NOTHING = 0
+    LISTS = 1
+    """Most of what notes list, and whole groups of instructions, of certain tools and of answers."""
+    SUMMARY = 2
+    OLDER_WORDS = 3
+    """The user's, and results that are in use."""
+    TASK = 4
+    """The user's first words."""
+
+
 class Draft(Struct, frozen=True):
     """Steps may touch the middle, except messages that are fixed."""
 
@@ -45,13 +66,13 @@ class Draft(Struct, frozen=True):
     """Tokens that the view should come down to: notes take only a share of them."""
     wire: str = ""
     forced_tool: str = ""
-    bare: bool = False
-    """The view fits no window otherwise: notes hold as little as possible."""
-    wordless: bool = False
-    """Bare notes are still too long: of the user's messages only the newest stays."""
+    sacrifice: "Sacrifice" = Sacrifice.NOTHING
+    """The view does not fit otherwise: this goes, and all that goes before it."""
     pointer: str = ""
     recalls: bool = False
     count: Count = estimate_tokens
+    measure: Measure = measure_raw
+    """How many bytes a message takes in the API of the request."""
     calls: Sequence[ToolCall | None] | None = None
 
     @property
@@ -71,6 +92,9 @@ class Draft(Struct, frozen=True):
 
     def count_all(self, messages: Iterable[Message]) -> int:
         return sum(self.count(message.raw) for message in messages)
+
+    def measure_all(self, messages: Iterable[Message]) -> int:
+        return sum(map(self.measure, messages))
 
     def list_staying(self, kept_ids: Container[int]) -> Iterator[Message]:
         """The messages between the head and the newest part, if a fold keeps these of the middle."""

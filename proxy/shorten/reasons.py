@@ -14,7 +14,6 @@ Reason = Literal[
     "min_groups",
     "min_turns",
     "summary-pending",
-    "breaker-open",
     "switched-off",
     "no-summary",
     "summary-no-gain",

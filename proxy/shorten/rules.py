@@ -29,6 +29,9 @@ KEPT_SHARE = 2 / 3
 """`keep.tokens` is at most this share of the goal: the rest is for the task, the user's words and a ledger."""
 FORCED_KEPT_RATIO = 8
 """A client that asks for a block, however short its history is, wants all gone but the very newest."""
+SHARED_SHARE = 0.32
+"""In a small window, where the goal is more than `target`, a summary and the newest messages have shares of this share
+of the limit: together with the user's words they would fill most of it, and the next block would soon be due."""
 ENOUGH_SHARE = 0.9
 """A view of this share of the limit will do if no block reaches the goal."""
 AMOUNT_MAX = 10**12
@@ -144,6 +147,10 @@ class Rules(Struct, frozen=True):
             return min(goal, limit // 2)
         return goal
 
+    def find_shared(self, limit: int) -> int:
+        """Return the tokens of which a summary and the newest messages take shares."""
+        return min(self.find_goal(limit), int(limit * max(self.target, SHARED_SHARE)))
+
     def fit(self, facts: "Facts") -> "Rules":
         """Bound each amount: 20,000 tokens of the user's words would fill a small window.
 
@@ -153,14 +160,14 @@ class Rules(Struct, frozen=True):
         if not limits:
             return self
         limit = limits[0][0]
-        goal = self.find_goal(limit)
         words = max(1, limit // 4)
+        shared_tokens = self.find_shared(limit)
         summary = replace(
             self.summary,
             user_tokens=min(self.summary.user_tokens, words),
-            max_tokens=min(self.summary.max_tokens, max(1, goal // 3)),
+            max_tokens=min(self.summary.max_tokens, max(1, shared_tokens // 3)),
         )
-        newest_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
+        newest_tokens = min(self.keep.tokens, int(shared_tokens * KEPT_SHARE))
         if facts.force:
             newest_tokens //= FORCED_KEPT_RATIO
         keep = replace(self.keep, tokens=newest_tokens)
@@ -225,10 +232,10 @@ class Facts(Struct, frozen=True):
     can_summarize: bool = True
     summary_failed: bool = False
     """A history that fits stays unchanged until the next call for a summary."""
-    useless_blocks: int = 0
-    """Blocks in a row after which the upstream's own count was still over the limit."""
-    failed_summary_covers: int = 0
-    """In messages. A summary is tried again only for many more."""
+    read_since_question: int | None = None
+    """Tokens that requests have read since a model was last asked for a summary; None if none was asked."""
+    unused_summaries: int = 0
+    """Calls in a row that failed, or whose summary was not used."""
 
     @property
     def is_cold(self) -> bool:

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from proxy.history import pins
 from proxy.history.calls import find_pruned_tools, remove_pruned_tools
 from proxy.history.columns import Columns
-from proxy.history.grouping import Groups, find_turns, repair
-from proxy.history.messages import Message, find_last_assistant, make_literal
+from proxy.history.grouping import Groups, find_groups, find_turns, repair, snap
+from proxy.history.messages import JOINED, NOTE, Message, find_last_assistant, make_literal
 from proxy.history.observations import is_text_style
 from proxy.history.request import Request
 from proxy.models.names import find_binding
@@ -34,6 +34,7 @@ from proxy.shorten.block import Block, Fetch, Part, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import find_speaker, make_notes
+from proxy.shorten.joined_words import join_words
 from proxy.shorten.marked_history import MarkedHistory, build_tail, count_all, leave_out_false_promises, mark_body
 from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth
 from proxy.shorten.reasons import BlockReason
@@ -47,6 +48,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
     has_block: bool = False
     """The block is, or will be, stored."""
     covered: tuple[Message, ...] = ()
+    """The block's messages as they are forwarded: neighbouring words of the user are one."""
     tail: tuple[Message, ...] = ()
     view: tuple[Message, ...] = ()
     columns: Columns = field(default_factory=Columns)
@@ -85,7 +87,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             if not block.reasoning_until:
                 lasting_block = block
         if block_view is None:
-            block_view = block.apply(self.body)
+            block_view = join_words(block.apply(self.body))
         whole_tail = build_tail(self, block, block_view)
         tail = whole_tail.messages
         # Under an opening block messages were forwarded unrepaired before it was stored.
@@ -274,27 +276,42 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
     def draft(self, keep: Keep) -> Draft:
         if keep is self.rules.keep and self.needs.reach_tokens > keep.tokens:
             keep = replace(keep, tokens=self.needs.reach_tokens)
-        return self._draft_before(self._find_cut(keep), keep)
+        joined_count = len(self.parted_view) - len(self.view)
+        return self._draft_before(self._find_cut(keep) + joined_count, keep)
+
+    @cached_property
+    def parted_view(self) -> tuple[Message, ...]:
+        """The view with each message of the user by itself, as a step takes them."""
+        if all(message.made != JOINED for message in self.covered):
+            return self.view
+        covered = self.block.apply(self.body)
+        if self.block.reasoning_until:
+            covered = _strip_reasoning(covered, self.block.reasoning_until)
+        return covered + self.tail
 
     def draft_up_to(self, covers: int) -> Draft | None:
         """Cut where `body[:covers]` ends; None if that is inside a group or a note."""
-        view = self.view
+        view = self.parted_view
         cut = len(view)
         for place, message in enumerate(view):
             if message.stop > covers:
                 cut = min(cut, place)
             if place >= cut and message.start < covers:
                 return None
-        if not cut or self._groups.snap(cut) != cut:
+        if not cut or snap(view, cut) != cut:
             return None
         return self._draft_before(cut, self.rules.keep)
 
     def _draft_before(self, cut: int, keep: Keep) -> Draft:
-        view, first = self.view, 0
-        if keep.first:
-            groups = list(self._groups.newest_first())[-keep.first :]
-            if groups:
-                first = min(cut, groups[0].stop)
+        """*cut* is a place in the view whose messages are apart."""
+        view, first = self.parted_view, 0
+        for group in find_groups(view)[: keep.first]:
+            if any(message.made == NOTE for message in view[group.start : group.stop]):
+                break  # an earlier fold went deeper, and a newer note may take this one up
+            first = min(cut, group.stop)
+        calls = None
+        if view is self.view:
+            calls = self.columns.callers(self.view)[first:cut]
         return Draft(
             self.request.head + view[:first],
             view[first:cut],
@@ -310,7 +327,8 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             recalls=self.recalls,
             pointer=self.rules.summary.pointer,
             count=self.count,
-            calls=self.columns.callers(view)[first:cut],
+            measure=self.request.measure,
+            calls=calls,
         )
 
     def _find_cut(self, keep: Keep) -> int:

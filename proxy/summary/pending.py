@@ -19,7 +19,7 @@ from proxy.errors import Overloaded
 from proxy.history.identity import Identity
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
-from proxy.shorten.block import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
+from proxy.shorten.block import DAY_SECONDS, SummaryCandidate
 from proxy.shorten.summary import Summary, Verdict
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.summary.call import REST_SECONDS, SummaryCall, SummaryOutcome
@@ -137,7 +137,8 @@ class Summarizer:
         candidate, seconds = claim, 0.0
         try:
             outcome = await self._run(order)
-            candidate, seconds = _candidate_of(order, outcome.verdict) or (candidate, seconds)
+            if outcome.verdict.why not in REST_SECONDS:  # else the upstream was at fault: the question may be good
+                candidate, seconds = SummaryCandidate.of_answer(outcome.verdict.text, order.failures), DAY_SECONDS
             text = outcome.verdict.text
             if not text:
                 return None
@@ -204,13 +205,3 @@ class Summarizer:
             self._found_claims[key] = claim, time.monotonic()
             return False
         return time.monotonic() - since > seconds
-
-
-def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandidate, float] | None:
-    """With its lifetime in seconds. None after a fault of the upstream: the question may be good."""
-    if verdict.text:
-        return SummaryCandidate("ready", verdict.text), DAY_SECONDS
-    if verdict.why in REST_SECONDS:
-        return None
-    candidate = SummaryCandidate("failed", failures=order.failures + 1)
-    return candidate, FAILED_SECONDS if candidate.failures < MAX_FAILURES else DAY_SECONDS

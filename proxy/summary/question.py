@@ -39,6 +39,7 @@ from proxy.shorten.summary import (
     render_request,
     retell,
 )
+from proxy.shorten.worth import is_worth_rewriting, may_call_again
 from proxy.tools.tool_call import ToolCall
 
 BOUNDARY = (
@@ -112,7 +113,7 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
         return None
-    size, tokens = state.size, max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
+    size, tokens = state.size, max(rules.keep.tokens, int(rules.find_shared(limit) * rules.summary.verbatim))
     # The facts for another focus are in the originals only.
     covered_before, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state
@@ -127,10 +128,7 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
     else:
         ledger = draft.bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
         gain = weight - rules.summary.max_tokens - ledger
-        is_worth_it = gain >= int(size * rules.min_progress) and size - gain <= limit
-        if facts.failed_summary_covers:
-            new_tokens = state.count_tokens(state.body[facts.failed_summary_covers : draft.stop])
-            is_worth_it = is_worth_it and new_tokens >= size / 4  # it came to nothing with less
+        is_worth_it = size - gain <= limit and is_worth_rewriting(state, gain, limit) and may_call_again(state)
     if not is_worth_it:
         return None
     return build_question(state, draft, weight)

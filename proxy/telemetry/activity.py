@@ -92,7 +92,6 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
     events.TurnEnded: _count_turn,
     events.SummaryEnded: lambda event: {"summaries": 1, "spent": _count_microdollars(event)},
     events.SizeRefused: lambda event: {"overflows-helped" if event.helped else "overflows": 1},
-    events.BreakerOpened: lambda _: {"breakers": 1},
     events.FailedOpen: lambda _: {"failed-open": 1},
     events.InternalFault: lambda event: {"our-faults": event.times},
     events.StoreFailed: lambda _: {"store-faults": 1},

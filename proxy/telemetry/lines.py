@@ -192,6 +192,11 @@ _LINES: dict[type, Callable[[Any], Line]] = {
         effect="no history is compacted by its size until the upstream refuses one; set `upstreams.window`; "
         "reported once",
     ),
+    events.WindowSmall: _plain(
+        "info", "window-small", "upstream", "model", "window",
+        effect="calls for summaries read up to a quarter of what requests read; write `policy: small-window` at the "
+        "upstream to have none, or `policy: default` to keep them; reported once",
+    ),
     events.ClientRewrites: _plain(
         "warning", "client-rewrites", "conversation", "model",
         effect="each turn misses the provider's cache, because the client shortens its own results at every turn; "
@@ -205,10 +210,6 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.OriginalKept: _plain("info", "original-saved", "conversation", "path"),
     events.CompactionEnded: _compaction,
     events.SummaryEnded: _summary,
-    events.BreakerOpened: _plain(
-        "warning", "breaker-opened", "conversation", "policy",
-        effect="no more blocks are made while the conversation fits; start a new one or shorten its instructions",
-    ),
     events.RecallAnswered: _plain(
         "info", "recall-answered", "request_id", "conversation", "number", "calls", "returned_bytes"
     ),

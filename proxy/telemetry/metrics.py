@@ -166,7 +166,6 @@ class Metrics(Collector):
         self.summaries = Series("summaries_total", "Summaries asked of a model, by what came of it.", ("outcome",))
         self.summary_seconds = Series("summary_seconds", "How long a summary took.", (), _LONG_SECONDS)
         self.summary_tokens = Series("summary_tokens_total", "Tokens of summary calls, as reported.", ("kind",))
-        self.breakers = Series("breakers_opened_total", "Conversations that blocks did not help.", ("policy",))
         self.answered = Series("compacted_requests_total", "Requests, by what compaction did.", ("compaction", "wire"))
         self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
         self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
@@ -219,7 +218,6 @@ class Metrics(Collector):
             events.StoreFailed: lambda _: self.store_faults.add(),
             events.HookFailed: lambda _: self.hook_faults.add(),
             events.SummaryEnded: self._count_summary,
-            events.BreakerOpened: lambda event: self.breakers.add(event.policy),
             events.CompactionEnded: self._count_compaction,
         }
 

@@ -27,6 +27,10 @@ from proxy.wire.json_body import (
     read_json,
 )
 
+WRITTEN_BYTES = 48
+"""A message that is written for this API is at most so much longer than in chat completions:
+`{"type":"message","role":"user","content":[{"type":"input_text","text":"..."}]}`."""
+
 
 class Piece(Struct, frozen=True):
     container: int
@@ -72,6 +76,12 @@ class PiecedRequest(Request, frozen=True):
             return None, False
         own = self.messages[place]
         return self.pieces[place], own is message or own.raw == message.raw
+
+    def measure(self, message: Message) -> int:
+        piece, is_unchanged = self.find_origin(message)
+        if piece is None or not is_unchanged:
+            return len(message.raw) + WRITTEN_BYTES
+        return sum(map(len, piece.blocks))
 
     def _find_place(self, message: Message) -> int | None:
         for number, own in enumerate(self.head):

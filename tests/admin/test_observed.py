@@ -75,7 +75,6 @@ async def test_a_conversation_shows_both_lines_and_what_would_become_of_each_mes
     assert last["would_save"] is not None
     assert {"cleared", "folded"} & {piece["status"] for piece in found["pieces"]}
     assert found["block"]["observed"]
-    assert not [each for each in found["happened"] if each["name"] == "breaker-opened"]
 
 
 async def test_the_observed_figures_equal_those_of_the_same_work_with_compaction(observing_proxy, compacting_proxy):

@@ -27,6 +27,7 @@ def warnings_of(text):
         (LABS + "attachments: [{team: red, model: gpt-known}]", "attachments.0.model", "served by no upstream"),
         ("teams: {red: }", "teams.red", "upstream 'default' has no key, and the team has none either"),
         (OPEN + "upstreams: [{key: env:KEY}]", "upstreams.0.key", "without `teams`"),
+        ("upstreams: [{window: 31999}]", "upstreams.0.window", "is 31,999 tokens: in so small a window"),
         (OPEN, "listen.host", "0.0.0.0 is open without `teams`"),
         ("policies: {default: {inherit: gentle}}", "policies.default.inherit", "write `policy: gentle` at an upstream"),
         (
@@ -40,7 +41,7 @@ def warnings_of(text):
             "has no effect: `transcripts.keep: off` saves no originals",
         ),
         ("transcripts: {keep: off, required: true}", "transcripts.required", "has no effect"),
-        ("policies: {x: {trigger_tokens: 20000, keep: {tokens: 12000}}}", "policies.x.keep.tokens", "5,333 is used"),
+        ("policies: {x: {trigger_tokens: 20000, keep: {tokens: 12000}}}", "policies.x.keep.tokens", "4,266 is used"),
         (
             "policies: {x: {trigger_tokens: 20000, clear_at_least: 20000}}",
             "policies.x.clear_at_least",

@@ -1,4 +1,4 @@
-"""The account of a turn: what it cost, what it would have cost, and whether its block was of use."""
+"""The account of a turn: what it cost, what it would have cost, and what requests read between two summaries."""
 
 import pytest
 from msgspec.structs import replace
@@ -6,13 +6,13 @@ from msgspec.structs import replace
 from proxy.history.identity import Identity
 from proxy.path.actions import Delivered, Forwarding, StoreFact, TurnReport
 from proxy.path.conversation import Context, Conversation
-from proxy.path.planning import USELESS_BLOCKS_MAX
 from proxy.path.remedies import plan_untouched
 from proxy.path.remember import account, is_silently_cut
 from proxy.shorten.back_off import FetchedAgain
 from proxy.shorten.block import Block, LastRequest, Memory
 from proxy.shorten.economics import NOT_REPORTED, CacheMemory, Calibration, PriceCliff, TokenPrices, Usage, Window
 from proxy.shorten.rules import Anchor, Rules
+from proxy.shorten.summary import Summary
 from tests.support.compaction_worker import drive
 from tests.support.messages import KEY, TENANT, assistant, request, user
 
@@ -23,9 +23,8 @@ BEFORE = 4_000
 PRICES = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
 WINDOW = Window(total=100_000, origin="config", prices=PRICES, cliffs=(PriceCliff(50_000, PRICES),))
 US = Identity.of(ASKED, TENANT, KEY, "", "up/gpt-4")
-LAST = LastRequest(Anchor(US.links[1], 900, b"view"), 90.0, US.counter, Calibration(), 1, 2)
+LAST = LastRequest(Anchor(US.links[1], 900, b"view"), 90.0, US.counter, Calibration())
 RULES = Rules(trigger_tokens=10_000, trigger=0, target=0.2)
-"""The limit is 10,000, the goal 5,000, and a block whose view takes up to 9,000 was of use."""
 
 
 def account_for(plan, usage=NOT_REPORTED, last=None, rules=RULES, **context):
@@ -54,6 +53,7 @@ def price(tokens, cached):
 SHORTER = replace(plan_untouched(ASKED, BEFORE), action="applied", tokens_after=1_000)
 
 
+SUMMARIZED = Block(2, (), reason="window", summary=Summary(2, "Told."))
 MADE = replace(SHORTER, action="created", block=Block(1, (), reason="window"))
 OLD, COLD = replace(LAST, forwarded_at=-200.0), replace(LAST, forwarded_at=-201.0)
 LATER = replace(LAST, anchor=Anchor(US.links[2], 9, b""))
@@ -131,28 +131,27 @@ def test_without_figures_there_is_no_price(usage):
 
 
 @pytest.mark.parametrize(
-    ("plan", "tokens", "last", "rating"),
+    ("plan", "last", "asked_covers", "read_tokens"),
     [
-        (MADE, 9_000, None, (0, 0)),
-        (MADE, 9_001, None, (1, 0)),
-        (MADE, 9_000, replace(LAST, requests_since_block=4), (0, 0)),
-        (MADE, 9_000, replace(LAST, requests_since_block=3), (2, 0)),
-        (MADE, 5_000, replace(LAST, requests_since_block=3), (1, 0)),
-        (MADE, 5_001, replace(LAST, requests_since_block=3), (2, 0)),
-        (replace(MADE, reason="overflow_retry"), 9_001, LAST, (1, 3)),
-        (replace(MADE, block=Block(1, (), reason="stride")), 9_001, LAST, (1, 3)),
-        (SHORTER, 5_001, LAST, (1, 3)),
-        (SHORTER, 5_000, LAST, (0, 3)),
-        (SHORTER, 9_001, None, (0, 5)),
+        (SHORTER, None, 0, 0),
+        (SHORTER, LAST, 0, 0),
+        (SHORTER, replace(LAST, asked_covers=1, read_since_question=70), 1, 1_070),
+        (replace(SHORTER, action="created", block=SUMMARIZED), LAST, 2, 1_000),
+        (
+            replace(SHORTER, action="created", block=SUMMARIZED),
+            *(replace(LAST, asked_covers=1, read_since_question=70), 2, 1_000),
+        ),
+        (
+            replace(SHORTER, action="created", block=SUMMARIZED),
+            *(replace(LAST, asked_covers=3, read_since_question=70), 3, 1_070),
+        ),
     ],
 )
-def test_a_block_is_of_use_if_it_shortens_enough_and_lasts_five_requests(plan, tokens, last, rating):
-    plan = replace(plan, tokens_after=tokens)
-    report, stored, _ = account_for(plan, last=last)
-    assert (stored.useless_blocks, stored.requests_since_block) == rating
-    assert report.breaker_opened == (rating == (USELESS_BLOCKS_MAX, 0))
-    assert account_for(plan, last=last, rules=replace(RULES, trigger_tokens=0))[1].useless_blocks <= rating[0]
-    assert not account_for(plan, last=last, mode="observe")[0].breaker_opened
+def test_what_requests_read_is_added_up_from_one_question_for_a_summary_to_the_next(
+    plan, last, asked_covers, read_tokens
+):
+    _, stored, _ = account_for(plan, last=last)
+    assert (stored.asked_covers, stored.read_since_question) == (asked_covers, read_tokens)
 
 
 @pytest.mark.parametrize(

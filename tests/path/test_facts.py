@@ -16,15 +16,23 @@ ASKED = request(user("Hello."), max_tokens=1_000)
 RULES = Rules(trigger_tokens=5_000, summary=SummaryRules(prepare=0.5))
 US = Identity.of(ASKED, TENANT, KEY, "", "up/gpt-4")
 ANCHOR = Anchor(US.links[-1], 900, b"view")
-LAST = LastRequest(ANCHOR, 90.0, US.counter, Calibration(2.0, 1), useless_blocks=1, refused_views=2)
-READY, MAKING, FAILED, GIVEN_UP = (
+LAST = LastRequest(
+    ANCHOR, 90.0, US.counter, Calibration(2.0, 1), refused_views=2, asked_covers=2, read_since_question=50
+)
+READY, UNUSED, MAKING, FAILED = (
     SummaryCandidate("ready", "Told.", covers=3),
+    SummaryCandidate("ready", "Told.", failures=2, covers=3),
     SummaryCandidate("making", "worker", covers=2),
     SummaryCandidate("failed", failures=1, covers=4),
-    SummaryCandidate("failed", failures=2, covers=4),
 )
 TOLD = Summary(3, "Told.")
 BLOCK = Block(1, (), focus="docs")
+SUMMARIZED = Block(3, (), summary=TOLD)
+
+
+def asked(*, unused=0):
+    """A model was asked for a summary, and no request has been read since."""
+    return {"read_since_question": 0, "unused_summaries": unused}
 
 
 def conversation_of(memory=None, rules=RULES, window=None, **context):
@@ -39,6 +47,7 @@ FORCED = {"mode": "force"}
 OBSERVED = {"mode": "observe"}
 NOBODY = {"can_summarize": False}
 PLAIN = {"was_forwarded": False}
+LATER = {"anchor": ANCHOR, "idle_seconds": 10.0, "read_since_question": 50}
 
 
 @pytest.mark.parametrize(
@@ -48,35 +57,32 @@ PLAIN = {"was_forwarded": False}
         ({}, {}, NOBODY, PLAIN | {"can_summarize": False, "summary_failed": True}),
         ({}, {"rules": replace(RULES, summary=SummaryRules(enabled=False))}, NOBODY, PLAIN | {"can_summarize": False}),
         ({}, OBSERVED, NOBODY, PLAIN | {"can_summarize": False}),
-        ({"last": LAST}, {}, {}, {"anchor": ANCHOR, "idle_seconds": 10.0, "useless_blocks": 1}),
-        ({"last": replace(LAST, counter="other")}, {}, {}, {"idle_seconds": 10.0, "useless_blocks": 1}),
+        ({"last": LAST}, {}, {}, {"anchor": ANCHOR, "idle_seconds": 10.0, "read_since_question": 50}),
+        ({"last": replace(LAST, counter="other")}, {}, {}, {"idle_seconds": 10.0, "read_since_question": 50}),
         (
             {"last": replace(LAST, forwarded_at=101.0)},
             {},
             {},
-            {"anchor": ANCHOR, "idle_seconds": 0, "useless_blocks": 1},
+            {"anchor": ANCHOR, "idle_seconds": 0, "read_since_question": 50},
         ),
+        ({"last": replace(LAST, asked_covers=0)}, {}, {}, {"anchor": ANCHOR, "idle_seconds": 10.0}),
+        ({"candidate": READY}, {}, {}, PLAIN | {"summary": TOLD} | asked(unused=1)),
+        ({"candidate": READY, "block": SUMMARIZED}, {}, {}, PLAIN | {"summary": TOLD} | asked()),
+        ({"candidate": UNUSED}, {}, {}, PLAIN | {"summary": TOLD} | asked(unused=3)),
         (
-            {"last": replace(LAST, useless_blocks=2)},
-            *({}, {}, {"anchor": ANCHOR, "idle_seconds": 10.0, "useless_blocks": 2, "can_summarize": False}),
+            {"last": LAST, "candidate": READY},
+            *({}, {}, {"anchor": ANCHOR, "idle_seconds": 10.0, "summary": TOLD} | asked(unused=1)),
         ),
-        ({"candidate": READY}, {}, {}, PLAIN | {"summary": TOLD}),
-        ({"candidate": MAKING}, {}, {}, PLAIN | {"summary_in_progress_covers": 2}),
-        ({"candidate": MAKING}, OBSERVED, {}, PLAIN | {"can_summarize": False}),
-        ({"candidate": FAILED}, {}, {}, PLAIN | {"failed_summary_covers": 4, "summary_failed": True}),
-        ({"candidate": FAILED}, OBSERVED, {}, PLAIN | {"failed_summary_covers": 4, "can_summarize": False}),
+        ({"candidate": MAKING}, {}, {}, PLAIN | {"summary_in_progress_covers": 2} | asked()),
+        ({"candidate": MAKING}, OBSERVED, {}, PLAIN | {"can_summarize": False} | asked()),
+        ({"candidate": FAILED}, {}, {}, PLAIN | {"summary_failed": True} | asked(unused=1)),
+        ({"candidate": FAILED}, OBSERVED, {}, PLAIN | {"can_summarize": False} | asked(unused=1)),
         (
-            {"candidate": GIVEN_UP},
-            *({}, {}, PLAIN | {"failed_summary_covers": 4, "summary_failed": True, "can_summarize": False}),
+            {"candidate": FAILED},
+            *(FORCED, {}, PLAIN | {"force": True} | asked(unused=1)),
         ),
-        ({"candidate": FAILED}, FORCED, {}, PLAIN | {"force": True}),
-        ({"candidate": READY}, FORCED, {}, PLAIN | {"force": True}),
-        (
-            {"last": replace(LAST, useless_blocks=2)},
-            FORCED,
-            NOBODY,
-            {"anchor": ANCHOR, "idle_seconds": 10.0, "useless_blocks": 2, "force": True, "summary_failed": True},
-        ),
+        ({"candidate": READY}, FORCED, {}, PLAIN | {"force": True} | asked(unused=1)),
+        ({"last": LAST}, FORCED, NOBODY, LATER | {"force": True, "summary_failed": True}),
         ({}, {"mode": "force", "focus": "ci"}, {}, PLAIN | {"force": True, "focus": "ci"}),
         (
             {},

@@ -67,9 +67,11 @@ def f5_f6_head_instructions_pins_and_the_last_words_of_the_user_stay(sent, case)
     assert sent.raws[: len(sent.head)] == [message.raw for message in sent.head]
     words = [message for message in before if message.is_user]
     fixed = [message.raw for message in before if message.role in ("system", "developer")]
-    pinned = [message.raw for message in words if "<pin>" in message.text]
     left = set(sent.raws)
-    assert [raw for raw in (*fixed, *pinned, *(message.raw for message in words[-1:])) if raw not in left] == []
+    assert [raw for raw in (*fixed, *(message.raw for message in words[-1:])) if raw not in left] == []
+    texts = [message.text for message in sent.plan.view if message.role == "user"]
+    pinned = [message.text for message in words if "<pin>" in message.text]
+    assert [text for text in pinned if not any(text in each for each in texts)] == []
 
 
 def kept_messages_stay_in_order_and_none_comes_twice(sent, case):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from proxy.designs.one_liners import OneLiners
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
-from proxy.path.planning import USELESS_BLOCKS_MAX, find_threshold
+from proxy.path.planning import find_threshold
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.economics import Prices
 from proxy.shorten.fold import OPENING
@@ -190,13 +190,6 @@ def test_a_history_of_protected_messages_makes_a_floor_and_not_a_block():
     assert done(text, DEEP) == ("none", "floor")
     assert done(work(12), replace(DEEP, min_groups=20)) == ("none", "min_groups")
     assert done(work(12), replace(DEEP, min_turns=2)) == ("none", "min_turns")
-
-
-def test_after_useless_blocks_none_is_made_while_the_history_fits():
-    vain = replace(WINDOW, useless_blocks=USELESS_BLOCKS_MAX)
-    assert done(work(12), DEEP, vain) == ("none", "breaker-open")
-    assert done(work(12), DEEP, replace(vain, useless_blocks=USELESS_BLOCKS_MAX - 1)) == ("created", "window")
-    assert done(work(20), DEEP, vain) == ("created", "window")
 
 
 def test_a_block_for_a_small_window_does_not_bind_a_large_one_while_the_history_fits_there():

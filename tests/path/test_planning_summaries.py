@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.designs.strategies import PruneTools
-from proxy.path.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_without_model, decide
+from proxy.path.planning import NeedSummary, Plan, choose_without_model, decide
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import HEADING
@@ -157,13 +157,6 @@ def test_a_summary_that_covers_less_than_the_block_before_it_makes_a_block_that_
 # --- when no model is asked ------------------------------------------------------------------------------------------
 
 
-def test_after_useless_blocks_no_model_is_asked_while_the_history_fits():
-    open_breaker = {"useless_blocks": USELESS_BLOCKS_MAX}
-    assert (considers(OVER, **open_breaker).action, considers(OVER, **open_breaker).reason) == ("none", "breaker-open")
-    assert asks(work(NEAR), **open_breaker) is None
-    assert isinstance(considers(FULL, **open_breaker, can_summarize=False), Plan)
-
-
 def test_where_a_summary_would_gain_nothing_the_reason_of_the_block_says_so():
     """Ten calls are kept, so that little else could be told in a summary; a fold has to make the request fit."""
     kept = replace(RULES, keep=Keep(groups=11))
@@ -172,10 +165,9 @@ def test_where_a_summary_would_gain_nothing_the_reason_of_the_block_says_so():
 
 
 @pytest.mark.parametrize(
-    ("facts", "reason"),
-    [({"useless_blocks": USELESS_BLOCKS_MAX}, "breaker-open"), ({"can_summarize": False}, "no-summary")],
+    ("facts", "reason"), [({"read_since_question": 0}, "summary-no-gain"), ({"can_summarize": False}, "no-summary")]
 )
-def test_where_no_model_can_be_asked_the_reason_of_the_block_says_so(facts, reason):
+def test_where_no_model_is_asked_the_reason_of_the_block_says_so(facts, reason):
     plan = Worker(RULES, replace(WINDOW, **facts)).send(work(FULL)).plan
     assert (plan.action, plan.block.reason, plan.reason) == ("created", "window", reason)
 
@@ -249,6 +241,18 @@ def test_the_newest_summaries_are_kept_in_their_order():
     assert joined == Summary(5, THEN.join(texts[1:]))
     assert join_summaries(None, joined, 2) == joined
     assert join_summaries(Summary(1, "Old."), joined, 0) == joined
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 5])
+def test_a_summary_that_a_deep_fold_left_at_the_beginning_is_taken_up_by_the_next_one(first):
+    """A fold for a request that would not fit keeps no first groups, so its notes stand where those would."""
+    worker = Worker(RULES, WINDOW, model="## Done\nMuch.")
+    assert worker.send(work(OVER)).plan.reason == "summary-pending"
+    assert HEADING in "".join(message.text for message in worker.send(work(OVER)).plan.view)
+    worker.rules = replace(RULES, keep=replace(RULES.keep, first=first))
+    for steps in range(OVER + 1, 4 * OVER):
+        view = worker.send(work(steps)).plan.view
+        assert sum(HEADING in message.text for message in view) == 1, steps
 
 
 # --- how much it frees -----------------------------------------------------------------------------------------------

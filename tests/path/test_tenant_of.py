@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.history.identity import Identity
 from proxy.path.request_context import ANONYMOUS, find_tenant
@@ -136,6 +137,13 @@ def test_one_of_another_format_is_not_known():
     last = LastRequest(Anchor(b"", 1, b""), 1.0, "up/gpt-4", Calibration())
     other = last.to_bytes().replace(b"[%d," % StoredFormat.LAST_REQUEST, b"[%d," % (StoredFormat.LAST_REQUEST + 1), 1)
     assert LastRequest.from_bytes(other) is None
+
+
+def test_one_of_version_0_3_is_read_without_its_counts_of_blocks():
+    last = LastRequest(Anchor(b"ab", 1, b"cd"), 1.0, "up/gpt-4", Calibration(1.5, 2), refused_views=3)
+    former = b'[4, "6162", 1, "6364", 1.0, "up/gpt-4", 1.5, 2, 2, 7, 3]'
+    assert LastRequest.from_bytes(former) == last
+    assert LastRequest.from_bytes(former.replace(b", 2, 7, 3]", b", 2, 7]")) == replace(last, refused_views=0)
 
 
 # --- prices ---

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from proxy.config import Upstream as Settings
+from proxy.events import WindowSmall
 from proxy.path import request_context
 from proxy.path.request_context import LearnedWindows, WindowProbe, make_window_scope
 from proxy.shorten.economics import Window
@@ -188,3 +189,27 @@ async def test_the_turn_of_a_client_that_leaves_while_the_probed_window_is_share
         await served.notes.wait_idle()
         assert [turn.action for turn in served.turns] == ["none"]
         assert served.faults == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "settings", "told"),
+    [
+        (31_999, {}, [("up", "qwen3", 31_999)]),
+        (32_000, {}, []),
+        (31_999, {"policy": "default"}, []),
+        (31_999, {"policy": "small-window"}, []),
+    ],
+)
+async def test_an_operator_is_told_once_that_a_window_is_small(tokens, settings, told, tmp_path):
+    reports = answer({"data": [{"id": "qwen3", "max_model_len": tokens}]})
+    routes = {"/v1/models": reports, "/v1/chat/completions": text_turn("Go on.")}
+    async with (
+        Upstream(by_path(routes, NOTHING)) as up,
+        GatewayInProcess(up, tmp_path, window=None, **settings) as served,
+    ):
+        for size in (3_000, 3_100, 3_200):
+            await served.relay(served.call([{"role": "user", "content": "word " * size}], model="qwen3"))
+            await served.notes.wait_idle()
+            await served.services.window_probe.wait_idle()
+        small = [event for event in served.events if isinstance(event, WindowSmall)]
+    assert [(event.upstream, event.model, event.window) for event in small] == told

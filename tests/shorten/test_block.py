@@ -153,7 +153,9 @@ def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():
 LINKS = [bytes([number]) * 8 for number in range(4)]
 US = Identity(TENANT, LINKS, "openai/gpt-4", "head")
 PRIOR, LEARNED = Calibration(1.2), Calibration(1.5, 3)
-LAST = LastRequest(Anchor(LINKS[2], 900, b"view"), 5.5, US.counter, LEARNED, 1, 4, refused_views=2)
+LAST = LastRequest(
+    Anchor(LINKS[2], 900, b"view"), 5.5, US.counter, LEARNED, 2, asked_covers=2, read_since_question=7_000
+)
 OTHER = replace(LAST, counter="another")
 KEYS = US.summary_keys()
 (BLOCK_KEY, _), (OBSERVED_KEY, _) = (US.block_keys(LINKS[2], is_observed=space) for space in (False, True))

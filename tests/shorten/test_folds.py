@@ -3,14 +3,18 @@
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.designs.one_liners import OneLiners
 from proxy.history.grouping import count_flaws, find_groups, find_turns
 from proxy.history.pins import find_fixed
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.fold import CLOSING, GO_ON, OPENING
+from proxy.shorten.fold import CLOSING, GO_ON, OPENING, make_note
 from proxy.shorten.pipeline import Draft, run
-from tests.support.messages import assistant, call, request, system, user
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from tests.support import messages_api, responses_api
+from tests.support.messages import assistant, call, history, request, system, user
 
 CODE = "\n".join(f"    {number} value_{number} = compute({number})" for number in range(60))
 FAILED = "Exit code: 1\n--- FAIL: TestSkew (0.01s)\n    skew_test.go:41: expected 2, got 3"
@@ -201,3 +205,34 @@ def test_the_task_has_a_line_beside_a_system_prompt():
     draft = Draft(asked.head, asked.body[:-1], asked.body[-1:], origin=asked.body)
     (note,) = (message for message in OneLiners(tokens=100_000)(draft).middle if message.text.startswith(OPENING))
     assert "Asked: Task 0?" in note.text
+
+
+def test_a_fold_is_as_long_as_the_api_writes_it():
+    """One request in Responses left 104 bytes longer than it came: new items are longer there than chat messages."""
+    listed = call("Bash", command="ls", out="word " * 200)
+    body = request(user("Mend it."), listed, user("Go on."), assistant("I will.")).body
+    draft = Draft((), body[:3], body[3:], origin=body)
+    folded = DropMiddle(ledger=0)(draft)
+    saved = draft.measure_all(draft.middle) - draft.measure_all(folded.middle)
+    assert saved > 0
+    new_messages = sum(message.literal for message in folded.middle)
+
+    def measure_with(more):
+        return replace(draft, measure=lambda message: len(message.raw) + more * message.literal)
+
+    assert DropMiddle(ledger=0)(measure_with((saved - 1) // new_messages)).middle == folded.middle
+    too_long = measure_with(saved // new_messages + 1)
+    assert DropMiddle(ledger=0)(too_long) is too_long
+
+
+@pytest.mark.parametrize(
+    ("api", "write"), [(RESPONSES_FORMAT, responses_api.request), (MESSAGES_FORMAT, messages_api.request)]
+)
+def test_a_message_that_is_written_for_an_api_is_no_longer_than_it_is_measured(api, write):
+    read = api.parse(write(history(*WORK, user("Go on."))))
+    notes = [make_note(role, "A note.", 1, 2) for role in ("user", "assistant")]
+    view = (*read.messages[:1], *notes, *read.messages[1:])
+    longer = len(api.render(read, view)) - len(read.source)
+    assert longer - len(notes) * len(b", ") <= sum(map(read.measure, notes))
+    own = sum(read.measure(message) for message in read.body)
+    assert 0.9 * len(read.source) < own < len(read.source)

@@ -61,10 +61,15 @@ def test_no_summary_is_requested_if_it_would_not_pay(rules, facts):
     assert asked_ahead(OVER, rules, **facts) is None
 
 
-def test_after_a_failed_question_the_next_one_needs_more_history():
-    covers = need(OVER).question.covers
-    assert need(OVER, failed_summary_covers=covers) is None
-    assert need(work(20), failed_summary_covers=covers).question.covers > covers
+@pytest.mark.parametrize(("unused_summaries", "times"), [(0, 4), (1, 8), (2, 16), (5, 128)])
+def test_between_two_questions_requests_read_four_times_as_much_and_twice_that_after_each_unused_answer(
+    unused_summaries, times
+):
+    size = need(OVER).current.tokens_before
+    facts = {"unused_summaries": unused_summaries}
+    assert need(OVER, read_since_question=times * size - 1, **facts) is None
+    assert need(OVER, read_since_question=times * size, **facts).question is not None
+    assert asked_ahead(NEAR, read_since_question=0, **facts) is None
 
 
 def test_while_a_model_is_at_it_the_same_is_not_asked_again():
@@ -87,10 +92,9 @@ def test_near_the_trigger_a_model_is_asked_ahead():
     assert need(NEAR) is None
 
 
-def test_no_summary_is_requested_ahead_if_it_is_known_an_aside_or_useless():
+def test_no_summary_is_requested_ahead_if_it_is_known_or_an_aside():
     covers = asked_ahead(NEAR).covers
     assert asked_ahead(NEAR, summary=Summary(covers, "Known.")) is None
-    assert asked_ahead(NEAR, useless_blocks=2) is None
     assert asked_ahead([*NEAR, *assistant("Done."), *user("Summarize this conversation.")]) is None
 
 
@@ -307,7 +311,7 @@ def test_a_transcript_tells_them_as_they_were():
 def test_the_newest_half_of_the_target_is_not_asked_about():
     question = need(OVER, replace(RULES, keep=Keep(tokens=0, groups=1))).question
     newest = sum(estimate_tokens(message.raw) for message in question.view[question.covers :])
-    half = RULES.find_goal(RULES.trigger_tokens) / 2
+    half = RULES.find_shared(RULES.trigger_tokens) / 2
     assert half - 650 < newest <= half
 
 

@@ -44,6 +44,8 @@ from tests.support.agent import turns  # noqa: F401 (tests of workers import it 
 from tests.support.messages import KEY, TENANT, body, parse_request
 
 NOW = 1_000_000.0
+ENOUGH_READ_TOKENS = 10**12
+"""Read since the last question for a summary: so much that another one is worth its price."""
 
 
 @dataclass
@@ -207,7 +209,14 @@ class Driver:
             return None
         anchor = facts.anchor or Anchor(identity.links[-1], 0, b"")
         idle = facts.idle_seconds or 0.0
-        last = LastRequest(anchor, NOW - idle, identity.counter, self.context.prior, facts.useless_blocks, 5)
+        read_tokens = facts.read_since_question
+        if read_tokens is None:
+            read_tokens = ENOUGH_READ_TOKENS
+        last = LastRequest(
+            *(anchor, NOW - idle, identity.counter, self.context.prior),
+            asked_covers=len(identity.links),
+            read_since_question=read_tokens,
+        )
         return Found(identity.anchor_key(identity.links[-1]), last.to_bytes())
 
     def _candidate(self, identity, keys):
@@ -218,8 +227,8 @@ class Driver:
             candidate = SummaryCandidate("ready", found.text, covers=found.covers)
         elif facts.summary_in_progress_covers:
             candidate = SummaryCandidate("making", covers=facts.summary_in_progress_covers)
-        elif facts.failed_summary_covers:
-            candidate = SummaryCandidate("failed", failures=1, covers=facts.failed_summary_covers)
+        elif facts.unused_summaries:
+            candidate = SummaryCandidate("failed", failures=facts.unused_summaries, covers=1)
         if candidate is None or not keys.summaries:
             return None
         return Found(identity.summary_key(candidate.covers), candidate.to_bytes())

@@ -108,13 +108,19 @@ def changes(before, after, *, keeps_words=True, pins=False, repairs=False):
     instructions = [raw for raw, message in zip(before, came, strict=True) if message.get("role") in INSTRUCTING]
     found += ["an instruction is gone" for raw in instructions if raw not in standing]
     persons = mark_persons(came)
+    words = [text_of(message) for message in left if message.get("role") == "user"]
+
+    def is_joined(message):
+        """Words without anything else may be one message with others."""
+        return set(message) == {"role", "content"} and any(text_of(message) in text for text in words)
+
     users = [(raw, message) for raw, message, is_person in zip(before, came, persons, strict=True) if is_person]
     newest = [place for place, message in enumerate(came) if message.get("role") == "user"][-1:]
     # Where output may look like a user's words the newest of these may be either.
     if users and newest and persons[newest[0]] and users[-1][0] not in standing:
         found.append("the last user message is gone")
     if keeps_words and sum(len(raw) for raw, _ in users) < 40_000:
-        found += ["a user message is gone" for raw, _ in users if raw not in standing]
+        found += ["a user message is gone" for raw, message in users if raw not in standing and not is_joined(message)]
     if pins:
         text = "\n".join(text_of(message) for message in left if message.get("role") not in ("tool", "function"))
         speakers = [message for message in came if message.get("role") in INSTRUCTING]

@@ -4,24 +4,24 @@ import asyncio
 
 import pytest
 
-from proxy.events import BreakerOpened, CompactionStarted
+from proxy.events import CompactionStarted, SizeRefused
 from proxy.telemetry.hooks import Hook, Hooks, Receiver
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import SMALL, WIDE, WORK, metric
 from tests.support.proxy_client import log_of, until
 from tests.support.scripted_upstream import Upstream, answer, close, hang, pause, raw, text_turn
 
-OPENED = BreakerOpened("c0ffee", "default")
+REFUSED = SizeRefused("cp-1", "openai", "input", None, helped=False)
 
 
 def make_hooks(url, warn, seconds=5.0):
-    return Hooks([Hook(("breaker-opened",), Receiver("hook", url, seconds, warn))])
+    return Hooks([Hook(("refused-for-size",), Receiver("hook", url, seconds, warn))])
 
 
 async def complaint(url, seconds=5.0):
     """What the log says of a hook that was called."""
     found = []
-    make_hooks(url, found.append, seconds)(OPENED)
+    make_hooks(url, found.append, seconds)(REFUSED)
     await until(lambda: found)
     return found[0]
 
@@ -72,9 +72,9 @@ async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
     found = []
     async with Upstream(raw(b"\x00 what is this\r\n\r\n", close())) as listener:
         hooks = make_hooks(listener.origin, found.append)
-        hooks(OPENED)
+        hooks(REFUSED)
         await until(lambda: found)
-        hooks(OPENED)
+        hooks(REFUSED)
         await until(lambda: len(listener.requests) == 2)
 
 
@@ -82,10 +82,10 @@ async def test_events_beyond_the_queue_are_dropped_and_reported_once_without_wai
     found = []
     async with Upstream(hang()) as silent:
         hooks = make_hooks(silent.origin, found.append, seconds=30.0)
-        hooks(OPENED)
+        hooks(REFUSED)
         await until(lambda: silent.requests)
         for _ in range(1_500):
-            hooks(OPENED)
+            hooks(REFUSED)
         assert found == ["hook 127.0.0.1 is slow: 1000 events are waiting, further ones are dropped"]
         hooks.close()
 

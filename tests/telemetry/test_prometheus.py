@@ -54,7 +54,6 @@ def everything() -> Iterator[events.Event]:
     yield events.HookFailed("a hook")
     yield events.CompactionEnded("c", "default", "stride", 100, 40, (), is_observed=False)
     yield events.SummaryEnded("c", "default", "openai", "m", "made", 1, 100, 90, 10, 3.0)
-    yield events.BreakerOpened("c", "default")
     yield events.SizeRefused("r", "openai", "overflow", 100, helped=False)
     yield events.ViewRefused("r", "openai", helped=True)
     yield events.PromptTruncated("c", "openai", 100, 50, is_repeated=False)

@@ -34,7 +34,7 @@ def test_payloads_of_hooks_are_what_the_documents_say():
 def test_every_event_that_a_hook_can_ask_for_has_a_payload():
     started = events.CompactionStarted("c", "default", "stride", 100)
     saved = events.OriginalKept("c", "/originals/c")
-    asked = (started, saved, COMPACTION, SUMMARY, REFUSAL, events.BreakerOpened("c", "default"))
+    asked = (started, saved, COMPACTION, SUMMARY, REFUSAL)
     assert {make_payload(event)["event"] for event in asked} == HOOK_EVENTS
 
 
@@ -66,6 +66,5 @@ def test_wrong_keys_and_repetitions_make_no_incident():
 
 def test_a_log_line_holds_the_named_fields_of_its_event_only():
     """An event may get fields that no log should hold."""
-    assert set(make_line(events.BreakerOpened("c", "default"))[2]) == {"conversation", "policy", "effect"}
     fields = make_line(events.FailedOpen("cp-1", "KeyError", "a.py:1"))[2]
     assert set(fields) == {"request_id", "kind", "where", "effect"}

@@ -100,7 +100,6 @@ const COLUMNS = [
   ["Spent", (p) => (p.priced ? cents(p.paid + p.spent) : "–")],
   ["Saved", (p) => (p.priced ? cents(p.saved) : "–")],
   ["Too long", (p) => (p.overflows ? `${p.overflows_helped} of ${p.overflows} helped` : "0")],
-  ["Breakers", (p) => exact(p.breakers)],
   ["Internal errors", (p) => exact(p.faults)],
 ];
 const MEANINGS = {
@@ -111,7 +110,6 @@ const MEANINGS = {
   "Fetched again": "results that bring again what had been shortened; the steps for them are charged to what is saved",
   Spent: "for prompts and summaries, if prices and usage are known",
   "Too long": "refused by an upstream for its size; helped: accepted when sent again, shorter",
-  Breakers: "conversations that shortening did not help, so that it stopped for them",
   "Internal errors": "the client's own bytes were forwarded, or a store or a disk did not answer",
 };
 

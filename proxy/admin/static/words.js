@@ -36,7 +36,6 @@ const REASONS = {
   "shortened-refused": "the upstream had called the shortened history invalid",
   floor: "nothing more can be removed",
   "switched-off": "compaction is switched off for it",
-  "breaker-open": "shortening did not help: it stops until the conversation changes",
   "client-rewrites": "the client shortens its own results at every turn: switch that off there",
   "window-unknown": "the model's window is unknown: only old results are cleared",
 };
@@ -48,7 +47,6 @@ const EVENTS = {
   "compaction-ended": "shortened",
   "compaction-observed": "would be shortened",
   "summary-ended": "summary",
-  "breaker-opened": "breaker open",
   "client-rewrites": "client rewrites",
   "refused-for-size": "too long",
   "shortened-refused": "shortened history refused",

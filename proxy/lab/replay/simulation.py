@@ -36,7 +36,7 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import Context, Conversation
 from proxy.path.program import run
-from proxy.shorten.block import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Block, FoundValues, LookUp, SummaryCandidate
+from proxy.shorten.block import DAY_SECONDS, Block, FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.economics import Prices, Window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
@@ -229,12 +229,8 @@ class Simulation:
         if pending is None or pending.ready_at > now:
             return
         self._pending = None
-        candidate = SummaryCandidate("ready", pending.text)
-        seconds = DAY_SECONDS
-        if not pending.text:
-            candidate = SummaryCandidate("failed", failures=pending.failures + 1)
-            seconds = FAILED_SECONDS if candidate.failures < MAX_FAILURES else DAY_SECONDS
-        self._store.note(pending.key, candidate.to_bytes(), seconds)
+        candidate = SummaryCandidate.of_answer(pending.text, pending.failures)
+        self._store.note(pending.key, candidate.to_bytes(), DAY_SECONDS)
 
 
 def _count_shared(earlier: Sequence[Message], later: Sequence[Message]) -> int:
