@@ -164,15 +164,19 @@ class RequestDriver:
             outgoing = await self._write(action.forwarding)
             if outgoing.call.body != earlier:
                 self._sent_body = outgoing.call.body
-                reason, conversation = action.forwarding.decision.reason, action.forwarding.conversation
-                if earlier is None and reason == "window-unknown":
-                    self.performer.warn_of_unknown_window()
-                elif earlier is None and reason == "client-rewrites" and conversation is not None:
-                    self.performer.warn_of_rewrites(conversation.rewritten)
-                elif earlier is None and conversation is not None:
-                    self.performer.tell_of_small_window(conversation.window)
+                if earlier is None:
+                    self._warn_of(action.forwarding)
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)
+
+    def _warn_of(self, forwarding: Forwarding) -> None:
+        reason, conversation = forwarding.decision.reason, forwarding.conversation
+        if reason == "window-unknown":
+            self.performer.warn_of_unknown_window()
+        elif conversation is not None and reason == "client-rewrites":
+            self.performer.warn_of_rewrites(conversation.rewritten)
+        elif conversation is not None:
+            self.performer.tell_of_small_window(conversation.window)
 
     def _needs_whole_history(self, opening: Opening) -> bool:
         if opening.is_good:
