@@ -23,9 +23,10 @@ from proxy.shorten.output import Output, read_output
 from proxy.tools.command_line import find_command_line
 from proxy.tools.effects import explains_exit, find_quoting_kind, list_own_beginnings
 from proxy.tools.program_table import ENDED_WELL
-from proxy.tools.programs import Weight
+from proxy.tools.programs import Weight, name_program
 from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import find_kind, is_read_only
+from proxy.tools.wrappers import list_commands
 
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
@@ -266,8 +267,10 @@ def _cut_lines(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
 def _runs_python(call: ToolCall | None) -> bool:
     if call is None or find_kind(call.name, call.named) != "run":
         return False
-    command = find_command_line(call.named)
-    return "code" in call.named or any(word in command for word in ("python", "pytest", ".py"))
+    if "code" in call.named:
+        return True
+    programs = [name_program(command.words[0]) for command in list_commands(find_command_line(call.named))]
+    return any(program in ("python", "pytest") or program.endswith(".py") for program in programs)
 
 
 def _ends_with_traceback(lines: Sequence[str], weights: Mapping[int, Weight], printed: Sequence[int]) -> bool:

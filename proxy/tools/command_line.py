@@ -65,7 +65,7 @@ UNREAD = Command(("…",))
 
 
 def find_command_line(values: Mapping[str, Any]) -> str:
-    """Of a shell with a script as its argument, the script."""
+    """Return the command line among the arguments of a call: the script alone if a list says `bash -c SCRIPT`."""
     value = find_value(values, (*COMMANDS, "code")) or ""
     if not isinstance(value, list):
         return render_value(value)

@@ -35,6 +35,7 @@ def acts_on_world(call: ToolCall) -> bool:
 
 
 def is_act(command: Command) -> bool:
+    """Whether a simple command acts on the world."""
     program = find_program(command.words[0])
     operands = _list_operands(program, command.words)
     if _is_harmless(command.words, operands):

@@ -88,7 +88,7 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
         return frozenset(self.nouns.split())
 
     def find_verb(self, operands: Sequence[str]) -> str:
-        """Return the verb as it stands in the table, or the first word if it is unknown."""
+        """Return the verb as it stands in the table, or the first word if none does."""
         verb = "".join(operands[:1])
         noun = ""
         for word in operands[:4]:
@@ -116,7 +116,7 @@ def name_program(word: str) -> str:
 
 
 def list_operands(words: Sequence[str], valued: Sequence[str] = ()) -> Iterator[int]:
-    """The places of the words behind the program that are neither options nor values of them."""
+    """Yield the places of the words behind the program that are neither options nor values of these."""
     is_value = False
     for place, word in enumerate(words):
         if place and not is_value and not (word.startswith("-") and word != "-"):

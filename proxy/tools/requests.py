@@ -1,9 +1,11 @@
-"""Requests and statements in command lines: whether they only look.
+"""Requests and statements in command lines: whether they act.
 
-curl -s api/orders                         looks: GET
-curl api/orders/_search -d '{...}'         looks: a search that is posted
-gh api graphql -f query='mutation {...}'   acts
-psql -c 'WITH t AS (...) DELETE FROM ...'  acts
+    curl -s api/orders                         looks: GET
+    curl api/orders/_search -d '{...}'         looks: a search that is posted
+    gh api graphql -f query='mutation {...}'   acts
+    psql -c 'WITH t AS (...) DELETE FROM ...'  acts
+
+A statement that stands in a file acts.
 """
 
 import re
@@ -34,6 +36,7 @@ _MONGO_CHANGE = re.compile(
 
 
 def is_acting_request(program: Program, command: Command, operands: Sequence[str]) -> bool:
+    """Whether the request or a statement in a command changes what it is sent to."""
     match program.language:
         case "http":
             return _acts_by_http(program, command, operands)

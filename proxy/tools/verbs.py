@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 
 NAME_WORDS = {
-    "reads, if it is the first word": "get list read find search show view describe fetch",
+    "reads, if it is the first word": (
+        "get list read find search show view describe fetch validate verify preview wait"
+    ),
     "reads": (
         "ls cat look lookup grep glob query retrieve load browse inspect explain status count calculate compare diff "
         "snapshot screenshot tree think resolve analyze history rg ripgrep"
@@ -18,6 +20,9 @@ NAME_WORDS = {
     "changes things": (
         "create add insert write append save set put patch update edit modify replace rename move copy delete remove "
         "close clear reset mark reply upload commit exchange"
+    ),
+    "changes things, or names what another word reads": (
+        "archive assign disable enable fork grant invite notify request restore schedule subscribe transition trigger"
     ),
     "runs programs or changes a page": (
         "install run exec execute start stop restart kill click type fill press call invoke trigger"
@@ -30,9 +35,15 @@ NAME_WORDS = {
         "destroy invoice migrate payout promote provision purge revoke rollback rollout terminate withdraw"
     ),
 }
-_FIRST_READING_WORDS, _READING_WORDS, _CHANGING_WORDS, _RUNNING_WORDS, _ACTING_WORDS, _OTHER_ACTING_WORDS = map(
-    frozenset, map(str.split, NAME_WORDS.values())
-)
+(
+    _FIRST_READING_WORDS,
+    _READING_WORDS,
+    _CHANGING_WORDS,
+    _OTHER_CHANGING_WORDS,
+    _RUNNING_WORDS,
+    _ACTING_WORDS,
+    _OTHER_ACTING_WORDS,
+) = map(frozenset, map(str.split, NAME_WORDS.values()))
 COMMAND_WORDS: Mapping[str, str] = {
     "a task or a script acts": (
         "deploy publish migrate rollback rollout push promote provision destroy send ship upload charge refund notify "
@@ -76,15 +87,17 @@ def reads_by_name(tool: str) -> bool:
 
 def acts_by_name(tool: str) -> bool:
     words = list_name_words(tool)
-    # `get_order_details` names the thing that it reads.
-    if not _FIRST_READING_WORDS.isdisjoint(words[:1]):
+    # `get_order_details` names the thing that it reads, `check_and_deploy` does two things.
+    if not _FIRST_READING_WORDS.isdisjoint(words[:1]) and "and" not in words:
         return False
-    if not (_ACTING_WORDS | _OTHER_ACTING_WORDS).isdisjoint(words):
+    if not _ACTING_WORDS.isdisjoint(words):
+        return True
+    if not _OTHER_ACTING_WORDS.isdisjoint(words) and _READING_WORDS.isdisjoint(words):
         return True
     for word in words[:2]:
         if word in _READING_WORDS:
             return False
-        if word in _CHANGING_WORDS:
+        if word in _CHANGING_WORDS | _OTHER_CHANGING_WORDS:
             return True
     return False
 

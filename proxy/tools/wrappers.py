@@ -1,6 +1,11 @@
 """Programs that run another command: a table, and the commands inside.
 
-sudo -u shop timeout 30 bash -c 'cd app && make deploy'    ->    cd app, make deploy
+    sudo -u shop timeout 30 bash -c 'cd app && make deploy'
+
+    cd app
+    make deploy
+
+A script in another language tells nothing: `python -c ...` stays what it is.
 """
 
 import re

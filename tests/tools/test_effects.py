@@ -126,6 +126,7 @@ def test_a_script_that_a_shell_reads_acts_and_a_text_that_is_written_does_not():
         *(("get_order_details", False), ("fetch_invoice", False), ("read_file", False)),
         *(("resolve_order_dispute", True), ("snapshot_and_deploy", True), ("load_and_submit", True), ("refund", True)),
         *(("mcp__tracker__create_issue", True), ("send_message", True), ("slack_post_message", True)),
+        *(("assign_issue", True), ("check_and_deploy", True), ("check_rollout_status", False), ("get_schedule", False)),
         *(("modify_user_address", True), ("issue_update", True), ("query-docs", False), ("list_issues", False)),
         *(("TaskCreate", False), ("save_memory", False), ("run_slash_command", False), ("Task", False)),
         *(("apply_patch", False), ("update_plan", False), ("calculate", False), ("run_tests", False)),
