@@ -23,7 +23,7 @@ export async function policies(place, [name], query) {
     told.doubts.length ? part("Warnings", list(told.doubts)) : null);
 }
 
-const isForComparison = ({ kind, name }) => kind === "shipped" && !["observe", "off"].includes(name);
+const isForComparison = ({ kind, name }) => kind === "shipped" && !["lossless", "observe", "off"].includes(name);
 
 const list = (flaws) => h("ul", null, flaws.map(flaw));
 const flaw = ({ path, message }) => h("li", null, h("code", null, path), " ", prose(message));
