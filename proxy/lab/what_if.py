@@ -110,6 +110,7 @@ def _describe(row: Row) -> dict[str, Any]:
         "over_window": scores.over,
         "summaries": scores.summary_calls,
         "spans": row.spans.value,
+        "refetches": scores.refetched,
         "lambda": row.break_even,
     }
 

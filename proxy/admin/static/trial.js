@@ -58,6 +58,7 @@ function outcome({ conversations, left_out: out, tried, today }, name, against) 
       row("Largest request, tokens", (each) => exact(each.peak)),
       row("Over the window", (each) => exact(each.over_window)),
       row("Summaries", (each) => exact(each.summaries)),
+      row("Fetched again after they were shortened", (each) => exact(each.refetches)),
       row("Needed passages still there", (each) => (each.spans === null ? "–" : percent(each.spans, 1))),
       row("Extra steps that the saving pays for, per 1,000 removed tokens",
         (each) => (each.lambda === null ? "–" : each.lambda.toFixed(2))),

@@ -172,6 +172,10 @@ class Scores(Struct, frozen=True):
     needed: Needed = Needed()
     own: Recall = Recall()
     """Needed spans that only the agent's own words and calls had (`spans`)."""
+    read_again: int = 0
+    """Results that bring again what an earlier one had brought, as recorded (`history/fetches`)."""
+    refetched: int = 0
+    """Those of them that the policy had shortened when they were asked for."""
     removed: int = 0
     """By the request that was shortened most; of each conversation."""
     raw_bill: int = 0

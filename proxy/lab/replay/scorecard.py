@@ -237,6 +237,10 @@ WORTH = (
         "of the agent's own words that it writes again, the share kept",
         lambda row: _with_interval(*row.own_words),
     ),
+    Column("read again", "results that bring an earlier one again, as recorded", lambda row: row.scores.read_again),
+    Column(
+        "of shortened", "those of them that were shortened when they were asked for", lambda row: row.scores.refetched
+    ),
     Column("rewrites /100", "rewrites per 100 requests", lambda row: round_share(row.rewrites_per_100, 1)),
     Column("summaries", "calls for a summary", lambda row: row.scores.summary_calls),
     Column(

@@ -158,6 +158,8 @@ class Judge:
                 documents=self._judge_documents(turn, sent.view) if rewrote else Documents(),
                 needed=needs,
                 own=self._judge_own_words(turn, request.view),
+                read_again=sent.read_again,
+                refetched=sent.refetched,
                 raw_bill=bill(plain, case.prices),
                 bill=bill(forwarded_tokens, case.prices) + sum(bill(summary, case.prices) for summary in summaries),
                 reread_bill=sum(bill(reread, case.prices) for reread in rereads),

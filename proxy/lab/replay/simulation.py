@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from proxy.config import Policy
 from proxy.history.identity import Identity
-from proxy.history.messages import Message
+from proxy.history.messages import Message, find_last_assistant
 from proxy.history.request import Request
 from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
@@ -58,6 +58,10 @@ class Sent(Struct, frozen=True):
     after: tuple[SummaryRequest, ...] = ()
     """Calls for later requests."""
     failed: bool = False
+    read_again: int = 0
+    """Results of this request that bring again what an earlier one had brought, as recorded."""
+    refetched: int = 0
+    """Those of them that the policy had shortened when they were asked for."""
 
 
 class Trial(Struct, frozen=True):
@@ -170,7 +174,15 @@ class Simulation:
             before, after = (), (*before, *after)
         if plan is None:
             return Sent(turn.request.messages, turn.request.tools, "", before, after)
-        return Sent(plan.view, plan.tools, plan.reason, before, after)
+        return Sent(
+            plan.view,
+            plan.tools,
+            plan.reason,
+            before,
+            after,
+            read_again=_count_read_again(turn.request),
+            refetched=plan.fetched_again.results,
+        )
 
     def _continue(self, request: Request) -> Request:
         """Keep the values that were computed for its first messages, as the running proxy does."""
@@ -231,6 +243,11 @@ class Simulation:
         self._pending = None
         candidate = SummaryCandidate.of_answer(pending.text, pending.failures)
         self._store.note(pending.key, candidate.to_bytes(), DAY_SECONDS)
+
+
+def _count_read_again(request: Request) -> int:
+    new_results = request.columns.results(request.body)[(find_last_assistant(request.body) or 0) + 1 :]
+    return sum(result.earlier >= 0 for result in new_results)
 
 
 def _count_shared(earlier: Sequence[Message], later: Sequence[Message]) -> int:
