@@ -96,8 +96,8 @@ def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str
 def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warnings:
     policy = config.policy(name)
     if name == DEFAULT and own.inherit != DEFAULT:
-        why = "`default` is what every other policy begins with"
-        yield "inherit", f"has no effect: {why}; write `policy: {own.inherit}` at an upstream or a team"
+        how = f"to use {own.inherit!r}, name it as `policy` of an upstream or a team"
+        yield "inherit", f"has no effect: `default` is what every other policy begins with; {how}"
     if config.transcripts.required and not policy.transcripts:
         yield "transcripts", "is false, so `transcripts.required` does not hold under this policy"
     if config.transcripts.keep == "off" and own.without_originals == "never":

@@ -120,8 +120,8 @@ def redaction(patterns: Iterable[str] = ()) -> Redaction:
 
 
 def fault(pattern: str) -> str | None:
-    if pins.find_pin_fault(pattern):
-        return "a pattern may hold one of * + {n,} only, repeat no group, not look around and not refer back"
+    if why := pins.find_pin_fault(pattern):
+        return why
     outer_pattern, removals = pattern, 1
     while removals:  # from the innermost groups outwards
         outer_pattern, removals = re.subn(r"\\.|\[[^\]]*\]|\([^()]*\)", "", outer_pattern)

@@ -29,7 +29,11 @@ def warnings_of(text):
         (OPEN + "upstreams: [{key: env:KEY}]", "upstreams.0.key", "without `teams`"),
         ("upstreams: [{window: 31999}]", "upstreams.0.window", "is 31,999 tokens: in so small a window"),
         (OPEN, "listen.host", "0.0.0.0 is open without `teams`"),
-        ("policies: {default: {inherit: gentle}}", "policies.default.inherit", "write `policy: gentle` at an upstream"),
+        (
+            "policies: {default: {inherit: gentle}}",
+            "policies.default.inherit",
+            "to use 'gentle', name it as `policy` of",
+        ),
         (
             "transcripts: {required: true}\npolicies: {x: {transcripts: false}}",
             "policies.x.transcripts",
