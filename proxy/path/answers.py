@@ -74,7 +74,7 @@ def report_compaction(decision: Decision, focus: str) -> str:
 def read_compact_request(body: bytes) -> tuple[Request, ApiPath, str]:
     """Return the request, the path that it is for, and the focus, which no API knows."""
     try:
-        value = json.loads(body)
+        value = json.loads(body.decode())  # bytes would be read as UTF-16 too
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
     request, path = None, ApiPath.CHAT

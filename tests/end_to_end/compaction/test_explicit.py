@@ -160,6 +160,8 @@ async def test_the_path_takes_requests_of_the_other_apis_and_asks_there(serve, a
     ("sent", "says_what"),
     [
         (b"{", "not JSON"),
+        (json.dumps({"messages": EARLY}).encode("utf-16"), "not JSON"),
+        (b'{"input": 3}', "`input`"),
         (b"[]", "`messages`"),
         (b'{"model": "m"}', "`messages`"),
         (b'{"messages": []}', "`messages`"),
