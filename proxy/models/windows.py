@@ -3,7 +3,6 @@
 Taking a total for an input limit overflows, the other way round wastes a third of a window: a `Window` has both.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -14,14 +13,10 @@ from msgspec.structs import replace
 from proxy.models.names import model_family, plain_name, without_date
 from proxy.shorten.economics import Calibration, Window
 
-# OpenAI's cache, from GPT-5.6 on, finds a prefix only if an earlier request ended there:
-# https://platform.openai.com/docs/guides/prompt-caching
-_ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])")
-
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
     """Return a window whose total and input come from one source. The most trusted sources stand first in *windows*."""
-    window = Window(ends_only=_ENDS_ONLY.search(plain_name(model)) is not None)
+    window = Window()
     for source in filter(None, (*windows, find_bundled_window(model))):
         if source.is_known and not window.is_known:
             window = replace(window, total=source.total, input=source.input, origin=source.origin)

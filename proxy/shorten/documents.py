@@ -1,4 +1,4 @@
-"""Results that hold instructions or the task: instruction files, and texts that the user named."""
+"""Messages that hold instructions or the task: instruction files in any role, and texts that the user named."""
 
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -18,6 +18,11 @@ INSTRUCTION_FILES = (
     *("copilot-instructions.md", ".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"),
 )
 """In lower case: https://agents.md, https://agentskills.io."""
+INSTRUCTION_MESSAGES = (
+    # Codex (https://github.com/openai/codex) sends an instruction file as the first message in the user's role.
+    ("# AGENTS.md instructions for ", "# AGENTS.md instructions for /r\n\n<INSTRUCTIONS>\nRun make.\n</INSTRUCTIONS>"),
+)
+"""How an instruction file begins that a client sends in the user's role, and an example."""
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
 _PUNCTUATION = str.maketrans(dict.fromkeys("<>\"'`()[]{}|,;", " "))
 NUMBERED_THINGS = frozenset(
@@ -32,23 +37,33 @@ class Reading(Struct, frozen=True):
     is_document: bool = False
     names: frozenset[str] = frozenset()
     """Given by the user up to this message, and not fetched yet."""
+    fetched_names: frozenset[str] = frozenset()
+    """Fetched once: an issue is often read twice, the second time with its comments."""
 
 
 def find_documents(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], earlier: Sequence[Reading] = ()
 ) -> Iterator[Reading]:
-    names = frozenset[str]()
+    names = fetched_once = frozenset[str]()
     if earlier:
-        names = earlier[-1].names
+        names, fetched_once = earlier[-1].names, earlier[-1].fetched_names
     for message, call in zip(messages[len(earlier) :], callers[len(earlier) :], strict=False):
         is_document = False
-        if message.is_user:
+        if message.is_user and is_instruction_message(message.text):
+            is_document = True
+        elif message.is_user:
             names = _add_names(names, message.text)
         elif call is not None and message.is_result:
-            fetched_names = names & _find_fetched_names(call)
-            is_document = bool(fetched_names) or any(map(is_instruction_path, list_read_paths(call)))
+            fetched_names = _find_fetched_names(call)
+            is_task = not fetched_names.isdisjoint(names | fetched_once)
+            is_document = is_task or any(map(is_instruction_path, list_read_paths(call)))
+            fetched_once = (fetched_once - fetched_names) | (names & fetched_names)
             names -= fetched_names
-        yield Reading(is_document, names)
+        yield Reading(is_document, names, fetched_once)
+
+
+def is_instruction_message(text: str) -> bool:
+    return text.startswith(tuple(opening for opening, _ in INSTRUCTION_MESSAGES))
 
 
 def is_instruction_path(path: str) -> bool:

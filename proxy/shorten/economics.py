@@ -20,8 +20,6 @@ class Prices(Struct, frozen=True):
     read: float = 0.1
     write: float = 1.25
     cliffs: tuple[int, ...] = ()
-    ends_only: bool = False
-    """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
 
 
 def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
@@ -128,7 +126,6 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
     prices: TokenPrices | None = None
     cliffs: tuple[PriceCliff, ...] = ()
     origin: Origin = "unknown"
-    ends_only: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -206,13 +203,13 @@ def compute_relative_prices(window: Window) -> Prices:
     cliffs = tuple(map(attrgetter("above"), window.cliffs))
     prices = window.prices
     if prices is None or not prices.input:
-        return Prices(cliffs=cliffs, ends_only=window.ends_only)
+        return Prices(cliffs=cliffs)
     read, write = Prices().read, 1.0
     if prices.cache_read is not None:
         read = prices.cache_read / prices.input
     if prices.cache_write is not None:
         write = prices.cache_write / prices.input
-    return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
+    return Prices(read=read, write=write, cliffs=cliffs)
 
 
 def price_prompt(window: Window, tokens: int, cached: int) -> float | None:

@@ -165,7 +165,8 @@ def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
     for message in draft.middle:
         # With the user's next words a client repeats the reminders that still hold.
         is_outdated_reminder = message.start < newest_words and not is_of_user(message)
-        if message.is_user and id(message) not in kept_ids and not is_outdated_reminder:
+        is_words = message.is_user and not is_document(message, draft)
+        if is_words and id(message) not in kept_ids and not is_outdated_reminder:
             words.append(message)
     if draft.sacrifice >= Sacrifice.OLDER_WORDS:
         words = words[:1]
@@ -253,8 +254,10 @@ def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint
     goal = draft.goal
     rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
     if goal is not None:
-        rooms = {"document": int(goal * 0.4), "hinted": int(goal * 0.5)}
-    rooms["exempt"] = draft.tokens_within(0.1, 2_000)
+        # The project's rules and the task come before the depth of a fold, if there is any room.
+        document_share = 0.4 if draft.is_small else 0.8
+        rooms = {"document": int(goal * document_share), "hinted": int(goal * 0.5)}
+    rooms["exempt"] = draft.tokens_within(0.25, 6_000)
     chosen_ids = set[int]()
     for group in reversed(find_groups(draft.middle)):
         members = draft.middle[group.start : group.stop]

@@ -25,6 +25,8 @@ AUTO_TRIGGER, AUTO_TRIGGER_TOKENS = 0.83, 95_000
 
 A window says what fits, not what pays: in a window of a million tokens a history of 95,000 costs as much as elsewhere.
 """
+DEAR_READ_SHARE, DEAR_TRIGGER_TOKENS = 0.5, 75_000
+"""The same if cached tokens cost half of others, as with gpt-4o: there a long history is dear at each request."""
 KEPT_SHARE = 2 / 3
 """`keep.tokens` is at most this share of the goal: the rest is for the task, the user's words and a ledger."""
 FORCED_KEPT_RATIO = 8
@@ -61,7 +63,8 @@ class Rules(Struct, frozen=True):
     """Changes with any value of the policy."""
     trigger: float | Literal["auto"] = "auto"
     """Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`:
-    0.83, and at most 95,000 tokens, because long requests cost more in any window. 0: only if it would not fit."""
+    0.83, and at most 95,000 tokens, because long requests cost more in any window (75,000 if cached tokens cost half of
+    others). 0: only if it would not fit."""
     trigger_tokens: int = 0
     """The same limit in tokens; the lower of the two counts, and 0 is no limit. Set it if long requests have a higher
     price."""
@@ -131,7 +134,8 @@ class Rules(Struct, frozen=True):
         trigger = self.trigger
         if trigger == "auto":
             trigger = AUTO_TRIGGER
-            limits.append((AUTO_TRIGGER_TOKENS, "window"))
+            is_dear = facts.prices.read >= DEAR_READ_SHARE
+            limits.append((DEAR_TRIGGER_TOKENS if is_dear else AUTO_TRIGGER_TOKENS, "window"))
         if usable is not None and base is not None:
             limit = usable  # a larger request would be refused, whatever the policy says
             if trigger:

@@ -164,7 +164,7 @@ def test_a_model_without_an_upstream_is_reported_with_advice(tmp_path, capsys):
 
 def test_with_a_model_the_limits_are_shown_that_are_in_force_in_its_window(explain):
     _, rows = explain("--model", "gpt-4o")
-    assert rows["gpt-4o under default: shortened over"][0] == "88009"
+    assert rows["gpt-4o under default: shortened over"][0] == "75000"
     assert explain("--model", "claude-opus-5-5")[1]["claude-opus-5-5 under default: shortened over"][0] == "95000"
     _, rows = explain("--model", "claude-opus-5-5", "--policy", "middleware")
     assert rows["claude-opus-5-5 under middleware: shortened over"][0] == "199999"

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from proxy.models.windows import PROBES, find_bundled_window, resolve_window
-from proxy.shorten import economics
 from proxy.shorten.economics import (
     UNKNOWN,
     PriceCliff,
@@ -164,12 +163,3 @@ def test_prices_and_their_cliffs_are_per_million_tokens():
     window = find_bundled_window("gpt-5.5")
     assert (window.prices.input, window.prices.cache_read, window.prices.output) == (5.0, 0.5, 30.0)
     assert window.cliffs == (PriceCliff(272_000, TokenPrices(10.0, 1.0, None, 45.0)),)
-
-
-ENDS_ONLY = ("gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10")
-EVERY_PREFIX = ("gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b")
-
-
-@pytest.mark.parametrize("model", [*ENDS_ONLY, *EVERY_PREFIX])
-def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on_and_others_every_prefix(model):
-    assert economics.compute_relative_prices(resolve_window(model)).ends_only is (model in ENDS_ONLY)

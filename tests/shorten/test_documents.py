@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from proxy.history.chain import compute_chain
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
-from proxy.shorten.documents import find_documents, is_instruction_path
+from proxy.shorten.documents import INSTRUCTION_MESSAGES, find_documents, is_instruction_path
 from proxy.shorten.fold import OPENING, find_lost_documents
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.rules import Facts, Keep, Rules
@@ -91,9 +91,29 @@ def test_a_file_that_calls_itself_a_rule_is_none():
         ),
     ],
 )
-def test_the_first_fetch_of_what_the_user_named_is_the_task(words, fetches, others):
-    work = [call(name, out=LINES, **values) for name, values in (*others, *fetches, *fetches)]
-    assert list_documents(user(words), *work) == [next(iter(values.values())) for _, values in fetches]
+def test_the_first_two_fetches_of_what_the_user_named_are_the_task(words, fetches, others):
+    work = [call(name, out=LINES, **values) for name, values in (*others, *fetches, *fetches, *fetches)]
+    assert list_documents(user(words), *work) == 2 * [next(iter(values.values())) for _, values in fetches]
+
+
+@pytest.mark.parametrize(("opening", "example"), INSTRUCTION_MESSAGES)
+def test_an_instruction_file_in_the_users_role_is_a_document_and_names_no_task(opening, example):
+    body = request(user(f"{example} See #12."), call("Bash", command="gh issue view 12", out=LINES)).body
+    readings = list(find_documents(body, list_callers(body)))
+    assert example.startswith(opening)
+    assert [reading.is_document for reading in readings] == [True, False, False]
+
+
+def test_rules_in_the_users_role_and_the_task_stay_whole_in_each_fold():
+    rules = f"# AGENTS.md instructions for /repo\n\n<INSTRUCTIONS>\n{RULE * 4}\n</INSTRUCTIONS>"
+    task = "Mend the totals, and do all that this list says. " * 60
+    begun = [*user(rules), *user(task)]
+    talk = [message for number in range(60) for message in (assistant("Done. " * 900), user(f"{number} " * 400))]
+    sent = Worker(Rules(summary=SummaryRules(enabled=False)), Facts(usable_tokens=110_000)).send(history(begun, *talk))
+    texts = [message.text for message in sent.plan.view]
+    assert sent.plan.reason == "window"
+    assert sent.plan.tokens_after < 50_000
+    assert texts.count(rules) == texts.count(task) == 1
 
 
 def test_what_only_a_reminder_of_the_harness_names_is_no_task():

@@ -59,9 +59,9 @@ def test_of_several_cliffs_the_highest_that_was_passed_counts(cliffs, size, pric
 )
 def test_a_price_that_is_not_stated_is_that_of_plain_input(prices, relative, dollars):
     """To weigh a rewrite, cached tokens are then taken for a tenth: hardly a provider charges them in full."""
-    window = Window(prices=prices, cliffs=() if prices is None else (PriceCliff(2_000_000, prices),), ends_only=True)
+    window = Window(prices=prices, cliffs=() if prices is None else (PriceCliff(2_000_000, prices),))
     cliffs = tuple(cliff.above for cliff in window.cliffs)
-    assert compute_relative_prices(window) == Prices(relative.read, relative.write, cliffs, ends_only=True)
+    assert compute_relative_prices(window) == Prices(relative.read, relative.write, cliffs)
     assert price_prompt(window, 1_000_000, 500_000) == dollars
 
 

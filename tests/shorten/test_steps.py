@@ -310,7 +310,7 @@ def test_a_pointer_that_stays_in_a_fold_points_to_a_text_above(lines):
     assert pointers
 
 
-@pytest.mark.parametrize(("words", "stays"), [(1_500, True), (1_700, False)])
+@pytest.mark.parametrize(("words", "stays"), [(4_700, True), (4_900, False)])
 def test_in_the_room_for_exempt_calls_a_pointer_counts_as_the_whole_text(words, stays):
     skill = call("Skill", skill="deploy", out="word " * words)
     draft, _ = run((DedupArrivals(),), draft_of(user("x"), skill, skill, assistant("Done."), user("Go on.")))

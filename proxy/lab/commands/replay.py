@@ -326,12 +326,8 @@ def _build_trials(args: argparse.Namespace, config: Config, name: str) -> list[T
     )
     if not rules.new_blocks:
         return [trial]
-    ends_only = HABITS[args.cache].ends_only
     price_models = {prices: PRICES.get(prices) for prices in args.prices or PRICES}
-    return [
-        replace(trial, price_model=label, prices=prices and replace(prices, ends_only=ends_only))
-        for label, prices in price_models.items()
-    ]
+    return [replace(trial, price_model=label, prices=prices) for label, prices in price_models.items()]
 
 
 def _build_summarizer(args: argparse.Namespace) -> ReplaySummarizer | None:
