@@ -22,7 +22,7 @@ _READING_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _METHODS = _READING_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 _ITEM = re.compile(r"[\w.\[\]-]+(?::=|=(?!=)|@)")
 """HTTPie sends such a word: `amount=5`, `amount:=5`, `file@a.txt`."""
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)")
 _ACTING_STATEMENT = re.compile(
     r"[\s(]*(?:INSERT|UPDATE|DELETE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|REPLACE|MERGE|UPSERT|RENAME|VACUUM|REINDEX"
     r"|CALL|LOAD|OPTIMIZE|REFRESH|KILL)\b",

@@ -1,11 +1,12 @@
 """Calls that must not be made twice, and what a placeholder says of them."""
 
 import json
+import time
 
 import pytest
 
 from proxy.shorten.placeholder import TEMPLATE, render_placeholder
-from proxy.tools.effects import acts_on_world
+from proxy.tools.effects import acts_on_world, find_quoting_kind
 from proxy.tools.file_uses import is_file_text, list_file_uses
 from proxy.tools.tool_call import ToolCall
 
@@ -201,3 +202,26 @@ def test_the_files_of_a_command_and_whether_it_does_nothing_else(command, uses, 
     file_uses, does_nothing_else = list_file_uses(bash(command))
     assert {use.path: use.change for use in file_uses} == uses
     assert (does_nothing_else, is_file_text(bash(command))) == (is_complete, is_text)
+
+
+@pytest.mark.parametrize(
+    ("program", "piece"),
+    [
+        *(
+            ("psql -c", "/* "),
+            ("psql -c", "-- "),
+            ("psql -c", "WITH UPDATE x "),
+            ("psql -c", "WITH COPY "),
+            ("psql -c", ";("),
+        ),
+        *(("mongosh --eval", ".insert"), ("curl https://a.example/graphql -d", '"query": '), ("xh a.example", "a.b-[")),
+        *(("gcloud", "a-"), ("make", "Deploy"), ("shopctl", "A"), ("scp a", "b@"), ("aws", "cp "), ("heroku", "a:")),
+    ],
+)
+def test_a_word_of_a_million_characters_is_judged_in_two_seconds(program, piece):
+    call = bash(f"{program} '{piece * (1_000_000 // len(piece))}'")
+    started = time.process_time()
+    acts_on_world(call)
+    find_quoting_kind(call)
+    list_file_uses(call)
+    assert time.process_time() - started < 2
