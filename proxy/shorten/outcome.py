@@ -21,7 +21,7 @@ from proxy.history.messages import Message, find_first_line
 from proxy.shorten.failure_lines import SUMMARIES, WEIGHTS, find_failure_lines, find_reason
 from proxy.shorten.output import Output, read_output
 from proxy.tools.command_line import find_command_line
-from proxy.tools.effects import explains_exit, find_quoting_kind, list_own_beginnings
+from proxy.tools.effects import explains_exit, find_quoting_kind, list_own_beginnings, reads_log
 from proxy.tools.program_table import ENDED_WELL
 from proxy.tools.programs import Weight, name_program
 from proxy.tools.tool_call import ToolCall
@@ -59,8 +59,6 @@ _REJECTED = re.compile(
 """First words of a harness if a person has refused a call, or stopped it."""
 _REFUSAL_CHARACTERS = 1_000
 """A tool that reads and could not do so says it in fewer; a longer text is what it has read."""
-_LOG_COMMAND = re.compile(r"\blogs\b|\.log\b|\bjournalctl\b|--log")
-"""Logs are read for the failures in them: their lines stay, without a verdict."""
 _QUOTED_BELOW = "the user said:"
 """Claude Code writes it before the words of the person."""
 _REJECTION = "the user doesn't want to proceed with this tool use. the tool use was rejected"
@@ -157,7 +155,8 @@ def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> R
     own_lines = [line for line in output.text.split("\n") if line.startswith(own_words)]
     if outcome.exit_code and not own_lines and explains_exit(call, outcome.exit_code):
         return ResultOutcome(outcome.exit_code)
-    if not outcome.has_failed and _LOG_COMMAND.search(find_command_line(call.named)[:4_000]):
+    # Logs are read for the failures in them: their lines stay, without a verdict.
+    if not outcome.has_failed and reads_log(call):
         lines, omitted_errors = _list_failures(output)
         return replace(outcome, lines=tuple(lines), omitted_errors=omitted_errors)
     if not outcome.has_failed:

@@ -127,6 +127,17 @@ def list_own_beginnings(call: ToolCall) -> list[str]:
     return beginnings
 
 
+def reads_log(call: ToolCall) -> bool:
+    """Whether a command prints a log: `kubectl logs shop`, `tail -n 40 /var/log/shop.log`."""
+    for command in list_commands(find_command_line(call.named)):
+        program = find_program(command.words[0])
+        if command.words[0] in ("journalctl", "dmesg") or any(word.endswith(".log") for word in command.words[1:]):
+            return True
+        if program is not None and "logs" in program.quotes.split() and _names("logs", program, command):
+            return True
+    return False
+
+
 def explains_exit(call: ToolCall, exit_code: int) -> bool:
     """Exit code 1 says that nothing matched, or that there is a difference."""
     command = _list_outer_commands(call)[-1]

@@ -278,11 +278,24 @@ def test_results_of_reads_and_searches_quote_errors_of_others(tool, arguments):
     assert find_outcome("Error: no such file: a.log", asked, failed=True).render().startswith("failed: ")
 
 
-@pytest.mark.parametrize("command", ["tail -n 400 /var/log/shop.log", "kubectl logs shop --previous | tail -50"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "tail -n 400 /var/log/shop.log",
+        "kubectl logs shop --previous | tail -50",
+        "docker compose logs web",
+        "ssh web1 journalctl -u shop",
+    ],
+)
 def test_of_a_log_that_a_command_quotes_the_lines_of_failures_stay_without_a_verdict(command):
     line = "2026-11-25 09:00:57,123 ERROR checkout.pool pool exhausted"
     outcome = find_outcome(f"ready\n{line}\nready", ToolCall("c", "Bash", json.dumps({"command": command})))
     assert (outcome.render(), line in outcome.lines) == ("", True)
+
+
+def test_a_search_for_logs_is_no_log():
+    bash = ToolCall("c", "Bash", '{"command": "grep -rn logs src"}')
+    assert find_outcome("2026-11-25 09:00:57,123 ERROR checkout.pool pool exhausted", bash).lines == ()
 
 
 def test_a_text_that_a_tool_has_read_is_not_its_refusal_because_of_its_first_words():
