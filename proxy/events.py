@@ -89,6 +89,14 @@ class ClientRewrites(Event, frozen=True):
     model: str
 
 
+class FetchRate(Event, frozen=True):
+    """The share of a team's requests that fetch again what was shortened has become high, or low again."""
+
+    team: str
+    is_high: bool
+    share: float
+
+
 class InternalFault(Event, frozen=True):
     """`where` is file and line, never a value."""
 

@@ -163,6 +163,8 @@ class Context(Struct, frozen=True):
     local_window: Window | None = None
     """An overflow taught it to this worker; used only before the store is asked."""
     is_halted: bool = False
+    fetches_much: bool = False
+    """The team's agents fetch again much of what was shortened."""
     is_known: bool = True
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
@@ -329,6 +331,7 @@ class Conversation(Struct, frozen=True):
             trigger_base_tokens=base,
             prices=context.prices,
             cache_seconds=self.cache_seconds,
+            fetches_much=context.fetches_much,
             force=context.mode == "force",
             focus=context.focus,
             answer_has_begun=context.answer_has_begun,

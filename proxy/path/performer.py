@@ -138,6 +138,7 @@ class ActionPerformer:
             cache_seconds=profile.cache_seconds,
             local_window=services.learned.hints.get(self.scope),
             is_halted=self._call.caller.halted,
+            fetches_much=services.fetch_watch.is_high(self._call.caller.team),
             is_known=self.is_known,
             originals=choose_originals(
                 is_kept=policy.transcripts,
@@ -348,6 +349,11 @@ class ActionPerformer:
             sent_tokens, read_tokens = turn.silently_cut
             is_repeated = self._services.warning_counts.count(decision.conversation) > 1
             emit(events.PromptTruncated(decision.conversation, upstream, sent_tokens, read_tokens, is_repeated))
+        if decision.outcome != "observed":
+            fetches = self._services.fetch_watch
+            share = fetches.note(caller.team, has_fetched=decision.refetches > 0)
+            if share is not None:
+                emit(events.FetchRate(caller.team, fetches.is_high(caller.team), share))
         emit(
             events.TurnEnded(
                 conversation=decision.conversation,

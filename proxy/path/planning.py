@@ -107,8 +107,9 @@ def decide(state: ConversationState) -> Plan | NeedSummary:
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
     """None: a look at the new messages does not show that no block is due."""
     is_side_question = _fits(state) and not state.facts.force and is_aside(state.body, state.rules.asides)
-    if not state.rules.new_blocks or is_side_question:
-        return _keep_view(state)
+    fetches_much = state.facts.fetches_much and _fits(state) and not state.facts.force
+    if not state.rules.new_blocks or is_side_question or fetches_much:
+        return _keep_view(state, "fetches-high" if fetches_much else "")
     if state.facts.force:
         return None
     due = state.find_due_fold()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -319,6 +320,43 @@ class ResultWatch:
         return identity.conversation
 
 
+class FetchWatch:
+    """Notices teams whose agents fetch again much of what was shortened.
+
+    While a team's rate is high no new block is made for it, as long as its requests fit. Standing blocks stay, so this
+    changes when a history is shortened, and never the bytes of one: each worker may know its own requests only.
+    """
+
+    WATCHED, FEWEST = 200, 100
+    """Of the newest requests of a team this many are watched, and at least this many must be known."""
+    HIGH, LOW = 0.25, 0.05
+
+    def __init__(self) -> None:
+        self._requests = ByteBoundedCache[str, deque[bool]](4 * 1024 * 1024, weigh=lambda _, __: 2_000)
+        self._high_teams = set[str]()
+
+    def is_high(self, team: str) -> bool:
+        return team in self._high_teams
+
+    def note(self, team: str, *, has_fetched: bool) -> float | None:
+        """Return the share of requests that fetched again if it has just become high, or low again."""
+        requests = self._requests.get(team)
+        if requests is None:
+            requests = deque(maxlen=self.WATCHED)
+            self._requests[team] = requests
+            self._high_teams.discard(team)
+        requests.append(has_fetched)
+        rate = sum(requests) / len(requests)
+        if team in self._high_teams:
+            if rate <= self.LOW:
+                self._high_teams.remove(team)
+                return rate
+        elif rate >= self.HIGH and len(requests) >= self.FEWEST:
+            self._high_teams.add(team)
+            return rate
+        return None
+
+
 class BlockCache:
     """That of a long conversation has a hundred kilobytes and comes back every turn."""
 
@@ -361,6 +399,7 @@ class Services:
         self.known_requests = KnownRequests()
         self.warning_counts = WarningCounts()
         self.result_watch = ResultWatch()
+        self.fetch_watch = FetchWatch()
         self.refused_options = RefusedOptions()
 
     async def close(self) -> None:

@@ -15,6 +15,7 @@ Reason = Literal[
     "min_turns",
     "summary-pending",
     "switched-off",
+    "fetches-high",
     "no-summary",
     "summary-no-gain",
     "summaries-off",

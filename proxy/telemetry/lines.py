@@ -98,6 +98,17 @@ def _request(event: events.RequestFinished) -> Line:
     return "info", "request", fields
 
 
+def _fetch_rate(event: events.FetchRate) -> Line:
+    fields = {"team": event.team, "share": round(event.share, 2)}
+    if not event.is_high:
+        return "info", "fetches-low-again", fields
+    effect = (
+        "its agents fetch again much of what was shortened, so its histories are only shortened if they would not fit; "
+        "give the team a policy that keeps more (docs/policies.md)"
+    )
+    return "warning", "fetches-high", {**fields, "effect": effect}
+
+
 def _reload(event: events.ConfigReloaded) -> Line:
     if event.refused_because is not None:
         effect = "the old configuration stays in force"
@@ -202,6 +213,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
         effect="each turn misses the provider's cache, because the client shortens its own results at every turn; "
         "switch that off in the client (docs/clients.md); reported once",
     ),
+    events.FetchRate: _fetch_rate,
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
     events.InternalFault: _fault,
     events.CompactionStarted: _plain(

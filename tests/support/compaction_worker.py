@@ -142,6 +142,7 @@ class Driver:
             now=NOW,
             mode="force" if facts.force else "auto",
             focus=facts.focus,
+            fetches_much=facts.fetches_much,
             name=worker.conversation,
             window=window_of(facts.usable_tokens),
             prices=facts.prices,
