@@ -28,6 +28,7 @@ from proxy.history.rereads import RESTORED
 from proxy.shorten.block import Block, Fetch
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count
 from proxy.shorten.placeholder import name_result
+from proxy.shorten.rules import ENOUGH_SHARE
 from proxy.tools.tool_call import ToolCall
 
 CARRIED = "carry_results"
@@ -104,7 +105,7 @@ class _Reading:
     def __init__(self, history: History, block: Block, messages: Sequence[Message], fetches: Sequence[Fetch]) -> None:
         self._history, self._block = history, block
         self._standing = set[int]()
-        self._size_bytes = self._fetches_under_block = 0
+        self._size_bytes = self._needed_bytes = self._fetches_under_block = 0
         for message in messages:
             self.add(message, None)
         for fetch in fetches:
@@ -120,6 +121,8 @@ class _Reading:
     def _add_fetch(self, fetch: Fetch) -> None:
         self._standing.update((fetch.earlier, *fetch.carried))
         self._fetches_under_block += fetch.place >= self._block.made_at
+        for place in (fetch.place, *fetch.carried):
+            self._needed_bytes += len(self._history.body[place].raw)
 
     def find_fetch(self, message: Message) -> Fetch | None:
         earlier = self._history.results[message.start].earlier
@@ -132,7 +135,12 @@ class _Reading:
 
     def _choose_carried(self, fetch: Fetch, fetched_bytes: int) -> tuple[int, ...]:
         """The nearest results of the same kind that the model cannot read any more and that still hold."""
-        room = self._block.carry_tokens * BYTES_PER_TOKEN - self._size_bytes - fetched_bytes
+        limit = self._block.carry_tokens * BYTES_PER_TOKEN
+        if self._block.window is not None:
+            # The next fold comes later for what is needed, as far as the window allows.
+            most_bytes = int(self._block.window * ENOUGH_SHARE) * BYTES_PER_TOKEN
+            limit = max(limit, min(2 * self._needed_bytes, most_bytes))
+        room = limit - self._size_bytes - fetched_bytes
         candidates = self._list_shortened(fetch)
         candidates.sort(key=lambda place: abs(place - fetch.earlier))
         carried = []
