@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,9 +23,8 @@ from tables import figure, table
 
 from proxy import __version__
 from proxy.lab.replay.designs import NOTHING
-from proxy.lab.replay.replay_values import PRICES, Result, Scores, cost_unchanged, cost_with_rereads
+from proxy.lab.replay.replay_values import PRICES, Result, cost_unchanged, cost_with_rereads
 from proxy.lab.replay.scorecard import Row, find_interval, group_rows
-from proxy.shorten.economics import Prices
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("docs/evidence.md", "README.md")
@@ -41,16 +40,21 @@ MODELS = {
 COLUMNS = (
     "policy",
     "cost",
-    *(f"with re-reads, {prices.read:g}" for prices in PRICES.values()),
-    *(f"against `default`, {prices.read:g}" for prices in PRICES.values()),
+    "re-reads x1",
+    f"x1, {PRICES[HEADLINE].read:g}",
+    "against `default`, x1",
+    f"x2, {PRICES[HEADLINE].read:g}",
+    "against `default`, x2",
+    f"x4, {PRICES[HEADLINE].read:g}",
     "needed spans",
+    "own words",
+    "documents whole",
+    "steps /100",
     "rewrites /100",
     "summaries",
     "lambda",
-    "charged",
 )
-"""Each price model by the price of a cached token; `cost` and `lambda` have one figure for each."""
-Measure = Callable[[Scores, Prices | None], float]
+"""`cost`, `re-reads x1` and `lambda` have a figure for each price model, or that of the headline's alone."""
 
 
 def read_results(argument: str) -> list[Result]:
@@ -78,47 +82,54 @@ def format_share(parts: Sequence[tuple[float, float]], digits: int = 1, scale: i
     return f"{figure(scale * value, digits)} ({low}..{high})"
 
 
-def compare_costs(row: Row, measure: Measure) -> list[tuple[float, float]]:
-    """Of each conversation: its cost, and the cost of doing nothing."""
-    return [(measure(scores, row.prices), cost_unchanged(scores, row.prices)) for scores in row.conversations]
+def compare_costs(row: Row, times: int = 1) -> list[tuple[float, float]]:
+    """Of each conversation: its cost with re-reads charged so many times, and the cost of doing nothing."""
+    prices = row.prices
+    return [(cost_with_rereads(scores, prices, times), cost_unchanged(scores, prices)) for scores in row.conversations]
+
+
+def compare_policies(row: Row, default: Row, times: int) -> list[tuple[float, float]]:
+    """Of each conversation: how much more it costs than under the default, and the cost of doing nothing."""
+    pairs = zip(compare_costs(row, times), compare_costs(default, times), strict=True)
+    return [(cost - default_cost, whole) for (cost, whole), (default_cost, _) in pairs]
 
 
 def fill_row(policy: str, rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
-    """The figures of one policy. `rows`: by price model and policy."""
-    own = [prices[policy] for prices in rows.values()]
-    differences = []
-    for prices in rows.values():
-        costs, default_costs = (compare_costs(prices[name], cost_with_rereads) for name in (policy, OWN))
-        pairs = zip(costs, default_costs, strict=True)
-        differences.append([(cost - default_cost, whole) for (cost, whole), (default_cost, _) in pairs])
-    row = rows[HEADLINE][policy]
+    """The figures of one policy. `rows`: by price model, of which some policies have one, and by policy."""
+    own = [prices[policy] for prices in rows.values() if policy in prices]
+    row, default = rows[HEADLINE][policy], rows[HEADLINE][OWN]
     scores = row.scores
-    shares = [
-        (conversation.needed.kept / conversation.needed.asked, 1.0)
-        for conversation in row.conversations
-        if conversation.needed.asked
-    ]
+    needs = [conversation.needed for conversation in row.conversations if conversation.needed.asked]
+    documents = scores.documents
+    asked = documents.whole + documents.cut + documents.gone
     break_even = [each.break_even for each in own]
     return [
         f"`{policy}`",
         " / ".join(figure(100 * each.cost, 1) for each in own),
-        *(format_share(compare_costs(each, cost_with_rereads)) for each in own),
-        *("" if policy == OWN else format_share(pairs) for pairs in differences),
-        format_share(shares, 3, 1),
+        " / ".join(figure(100 * each.cost_with_rereads, 1) for each in own),
+        format_share(compare_costs(row)),
+        "" if policy == OWN else format_share(compare_policies(row, default, 1)),
+        figure(100 * row.repeat_rereads(2), 1),
+        "" if policy == OWN else format_share(compare_policies(row, default, 2)),
+        figure(100 * row.repeat_rereads(4), 1),
+        format_share([(needed.kept / needed.asked, 1.0) for needed in needs], 3, 1),
+        figure(scores.own.kept / scores.own.asked, 3) if scores.own.asked else "-",
+        figure(documents.whole / asked, 2) if asked else "-",
+        figure(row.steps_per_100, 1),
         figure(row.rewrites_per_100, 1),
         figure(scores.summary_calls, 0),
         " / ".join("-" if value is None else figure(value, 1) for value in break_even),
-        figure(1_000 * scores.needed.rereads / scores.removed, 2) if scores.removed else "-",
     ]
 
 
 def fill_row_of_nothing(rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
     """Doing nothing, and how much more that costs than the default."""
-    savings = []
-    for prices in rows.values():
-        costs = compare_costs(prices[OWN], cost_with_rereads)
-        savings.append(format_share([(whole - cost, whole) for cost, whole in costs]))
-    return ["doing nothing", "100.0", *("100.0" for _ in savings), *savings, "1.000", "0.0", "0", "-", "-"]
+    default = rows[HEADLINE][OWN]
+    savings = [
+        format_share([(whole - cost, whole) for cost, whole in compare_costs(default, times)]) for times in (1, 2)
+    ]
+    whole = ["100.0", "100.0", "100.0", savings[0], "100.0", savings[1], "100.0"]
+    return ["doing nothing", *whole, "1.000", "1.000", "1.00", "0.0", "0.0", "0", "-"]
 
 
 def make_table(results: Sequence[Result]) -> str:
@@ -138,16 +149,21 @@ def describe(results: Sequence[Result], choice: str) -> str:
 
 def make_figures(results: Sequence[Result], others: Sequence[Result], choice: str) -> str:
     """The tables. `others`: results with a smaller window."""
-    sections = {f"Conversations of at least {LARGE_TOKENS:,} tokens": keep_large(results), "All conversations": results}
+    large = keep_large(results)
+    sections = {
+        f"Conversations of at least {LARGE_TOKENS:,} tokens": large,
+        "Of these, the third that is kept apart": [result for result in large if result.is_apart],
+        "All conversations": results,
+    }
     for window in sorted({result.window for result in others}, reverse=True):
         sections[f"A window of {window:,} tokens"] = [result for result in others if result.window == window]
-    texts = [f"### {name}\n\n{describe(own, choice)}\n\n{make_table(own)}" for name, own in sections.items()]
+    texts = [f"### {name}\n\n{describe(own, choice)}\n\n{make_table(own)}" for name, own in sections.items() if own]
     return "\n\n".join(texts)
 
 
 def describe_saving(row: Row) -> str:
     """`saves 41 % (37 to 46)`."""
-    costs = compare_costs(row, cost_with_rereads)
+    costs = compare_costs(row)
     saving = format_share([(whole - cost, whole) for cost, whole in costs], 0)
     return saving.replace(" (", " % (", 1).replace("..", " to ")
 
@@ -171,13 +187,13 @@ def make_prices(results: Sequence[Result]) -> str:
     lines = []
     for name, prices in PRICES.items():
         large, everything = (group_rows(chosen, name)[OWN] for chosen in (keep_large(results), results))
-        costs = compare_costs(everything, cost_with_rereads)
+        costs = compare_costs(everything)
         dearer = [cost / whole - 1 for cost, whole in costs if cost > whole]
         shown = f"{len(dearer)} of {len(costs):,}"
         if dearer:
             shown += f", by up to {max(dearer):.0%}".replace("%", " %")
         price = f"{prices.read:g} / {prices.write:g}"
-        shares = (format_share(compare_costs(row, cost_with_rereads), 0) for row in (large, everything))
+        shares = (format_share(compare_costs(row), 0) for row in (large, everything))
         lines.append([price, MODELS[name], *shares, shown])
     return table(("cached / new input", "Anthropic's", "at least 80,000 tokens, %", "all, %", "dearer"), lines)
 

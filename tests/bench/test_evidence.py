@@ -13,7 +13,7 @@ sys.path.append(str(ROOT / "bench"))
 import evidence
 
 from proxy.lab.replay import scorecard
-from proxy.lab.replay.replay_values import PRICES, Needed, Point, Result, Scores, Tokens
+from proxy.lab.replay.replay_values import PRICES, Documents, Needed, Point, Recall, Result, Scores, Tokens
 
 RAW = Tokens(fresh=20_000, cached=400_000)
 CONVERSATIONS = {"long": 90_000, "short": 30_000}
@@ -33,6 +33,8 @@ def make_result(policy, prices, conversation, fresh, lost):
         forwarded=Tokens(fresh=fresh, cached=100_000),
         needed=Needed(8, 8 - lost, 300, 300 - 30 * lost, lost, Tokens(fresh=100 * lost, cached=1_000 * lost)),
         rewrites=2,
+        own=Recall(10, 9),
+        documents=Documents(2, 1, 1),
         removed=40_000,
     )
     points = tuple(Point(place, 0.0, raw, 0, raw, 0) for place, raw in ((1, 20_000), (3, CONVERSATIONS[conversation])))
@@ -68,16 +70,17 @@ def test_each_policy_has_a_row_for_each_size(pages):
     assert "2 conversations of 1 sources, 20 requests" in everything
     for part in (large, everything):
         rows = read_rows(part)
-        # (22,000 x 1.25 + 10,000) / 65,000; 2 re-reads of 100 and 1,000 tokens for 40,000 that were removed.
-        assert rows["default"][0].startswith("57.7 / ")
-        assert rows["default"][1] == "58.4 (58.4..58.4)"
-        assert rows["default"][4:7] == ["", "", ""]
-        assert rows["default"][7:10] == ["0.750 (0.750..0.750)", "20.0", "0"]
-        assert rows["default"][10].startswith("0.2 / ")
-        assert rows["default"][11] == "0.05"
-        assert rows["later"][4] == "4.5 (4.5..4.5)"
-        assert rows["0.2"][1] == "65.4 (65.4..65.4)"
-        assert rows["doing nothing"][4] == "41.6 (41.6..41.6)"
+        # (22,000 x 1.25 + 10,000) / 65,000, and (... + 5,000) / 45,000; 2 re-reads of 100 and 1,000 tokens each.
+        assert rows["default"][0].startswith("57.7 / 72.2 / ")
+        assert rows["default"][1].startswith("58.4 / 73.0 / ")
+        assert rows["default"][2:5] == ["73.0 (73.0..73.0)", "", "73.8"]
+        assert rows["default"][6:8] == ["75.3", "0.750 (0.750..0.750)"]
+        assert rows["default"][8:13] == ["0.900", "0.50", "20.0", "20.0", "0"]
+        assert rows["default"][13].startswith("0.2 / ")
+        assert rows["later"][3] == "6.3 (6.3..6.3)"
+        assert rows["later"][5] == "7.1 (7.1..7.1)"
+        assert rows["0.2"][1].startswith("65.4 / ")
+        assert rows["doing nothing"][3] == "27.0 (27.0..27.0)"
     assert "before" in page
     assert "old" in page.partition("<!-- sentences")[2], "nothing was given for it"
 
@@ -120,10 +123,11 @@ def test_the_readme_says_what_the_evidence_says():
     headlines = [re.findall(r"<!-- headline,.*?<!-- end of headline -->", text, re.DOTALL) for text in (readme, page)]
     assert headlines[0] == headlines[1]
     large, _, everything = page.partition("<!-- figures,")[2].partition("### All conversations")
+    large = large.partition("### Of these")[0]
     everything = everything.partition("### A window")[0]
     prices = read_rows(readme.partition("<!-- prices,")[2].partition("<!-- end of prices")[0])
-    for place, price in enumerate(PRICES.values(), start=1):
-        costs = [read_rows(part)["default"][place] for part in (large, everything)]
+    for place, price in enumerate(PRICES.values()):
+        costs = [read_rows(part)["default"][1].split(" / ")[place] for part in (large, everything)]
         for rounded, cost in zip(prices[f"{price.read:g} / {price.write:g}"][1:3], costs, strict=True):
             assert abs(float(rounded.split()[0]) - float(cost.split()[0])) <= 0.55, price
 
