@@ -84,6 +84,17 @@ def placeholder(text):
 CLIP = "[… 91 lines, {} characters left out here by the context proxy; ask for a part to see more …]"
 HEAD, TAIL = "Exit code 2\nline 0 of a long output", "make: *** no rule"
 MIDDLE = len(FAILED) - len(HEAD) - len(TAIL)
+CARRIED = f"""all quays were read
+
+[From the context proxy, no part of the result above: earlier results of the conversation, shown whole again.]
+
+the result of Bash(make all):
+{FAILED}
+
+the result of Read(/w/src/berth.py) for lines 1-90:
+{FILE}
+
+[End of the earlier results.]"""
 FAULTS = [
     ("call", MAKE, placeholder(f"Bash(make all), {FAILED_SIZE}."), ("make all", "make dist")),
     ("call", READ, placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}."), ("berth", "quay")),
@@ -153,6 +164,8 @@ FAULTS = [
     ),
     ("clipped", MAKE, f"{HEAD}\n{CLIP.format(f'{MIDDLE:,}')}\n{TAIL}", ("characters", "7 characters")),
     ("restored", READ_AGAIN, f"[From the context proxy: the text as it was read.]\n{FILE}", ("charge_7(", "charge_x(")),
+    ("carried", LOG, CARRIED, ("Bash(make all)", "Bash(make dist)")),
+    ("carried", LOG, CARRIED, ("make: *** no rule", "make: *** no target")),
     ("user said", None, "Said by the user:\n- Mend the tests, …", ("tests", "berths")),
     ("user said", None, "Said by the user:\n- Mend the tests, …", ("Mend the tests, …", "The berth is charged twice.")),
     (

@@ -48,6 +48,7 @@ _TOLD_WITHIN = re.compile(r", (?:exit code -?[1-9]|failed|exit code 0, reports a
 _REPEATED = re.compile(
     r"same as (?:the result of (?P<name>.*?)(?: for lines [^,]*?)?|an earlier result)(?:, \w+)? above"
 )
+_NAMED_RESULT = re.compile(r"(?:the result of (?P<name>.*?)(?: for lines [^,]*?)?|an earlier result)")
 _MORE_ERRORS = re.compile(r"\A… [\d,]+ more lines tell of errors\Z")
 _LENGTH = re.compile(r"(?:[\w.]+: )?[\d,]+ (?:entry|entries)")
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
@@ -502,11 +503,8 @@ def _judge_repeats(claim: Claim) -> Verdict:
     for index, message in enumerate(claim.history.messages[:place]):
         if not message.is_bulk or message.text != claim.message.text:
             continue
-        call = claim.history.callers[index]
-        if not name or (call is not None and name.partition("(")[0] == call.name):
-            shown = Sentence("call", name, name, (index,), name=name)
-            if not name or _judge_call(Claim(shown, claim.history, claim.view)).is_true:
-                return TRUE
+        if _is_named(claim, name, index):
+            return TRUE
     return _deny("no earlier result of that call is the same")
 
 
@@ -532,6 +530,28 @@ def _judge_restored(claim: Claim) -> Verdict:
     if any(text in message.text for message in claim.history.messages[:place]):
         return TRUE
     return _deny("no earlier message holds this text")
+
+
+def _judge_carried(claim: Claim) -> Verdict:
+    """Behind a result that was fetched again stand earlier results, each whole and with the name of its call."""
+    rest = claim.words.partition("]\n\n")[2]
+    while rest:
+        header, _, rest = rest.partition(":\n")
+        named = _NAMED_RESULT.fullmatch(header)
+        texts = []
+        for place in range(claim.sentence.places[0]):
+            text = claim.history.messages[place].text
+            if named is not None and text and rest.startswith(text) and _is_named(claim, named["name"] or "", place):
+                texts.append(text)
+        if not texts:
+            return _deny(f"no such earlier result: {header[:100]}")
+        rest = rest[max(map(len, texts)) :].removeprefix("\n\n")
+    return TRUE
+
+
+def _is_named(claim: Claim, name: str, place: int) -> bool:
+    shown = Sentence("call", name, name, (place,), name=name)
+    return not name or _judge_call(Claim(shown, claim.history, claim.view)).is_true is True
 
 
 def _judge_words_lost(claim: Claim) -> Verdict:
@@ -641,6 +661,7 @@ JUDGES: Mapping[str, Callable[[Claim], Verdict]] = {
     "repeats": _judge_repeats,
     "clipped": _judge_clipped,
     "restored": _judge_restored,
+    "carried": _judge_carried,
     "words lost": _judge_words_lost,
     "assistant said": _judge_assistant_said,
     "user said": _judge_user_said,

@@ -34,7 +34,7 @@ SECTIONS = {
     "Other calls": "other calls",
 }
 """Kinds of the lines of a note, by the beginnings of its headings."""
-KINDS = (*PLACEHOLDER_KINDS, "repeats", "clipped", "restored", "words lost", *SECTIONS.values(), "other")
+KINDS = (*PLACEHOLDER_KINDS, "repeats", "clipped", "restored", "carried", "words lost", *SECTIONS.values(), "other")
 SILENT = ("strip_reasoning", "leave_out_promise")
 """Steps that add no words."""
 
@@ -52,6 +52,11 @@ _CLIPPED = re.compile(
 )
 _REPEATS = re.compile(r"\[Left out by the context proxy: [^\n]*\]\Z")
 _RESTORED = re.compile(r"\A\[From the context proxy: [^\n]*\]\n")
+_CARRIED = re.compile(
+    r"\n\n(\[From the context proxy, no part of the result above: [^\n]*\]\n\n.*)"
+    r"\n\n\[End of the earlier results\.\]\Z",
+    re.DOTALL,
+)
 _SEPARATOR = re.compile(r"\A\[Separator from the context proxy: [^\n]*\]\Z")
 _OPENING = re.compile(r"\A\[Background from the context proxy[^\n]*\n")
 _CLOSING = re.compile(r"\nEnd of background\.[^\n]*\Z")
@@ -185,6 +190,10 @@ def list_sentences(message: Message, history: History) -> Iterator[Sentence]:
         return
     if message.made == "restore_reread":
         yield Sentence("restored", text, text, places)
+        return
+    carried = _CARRIED.search(text)
+    if carried is not None:
+        yield Sentence("carried", carried[1], text, places)
         return
     placeholder = _PLACEHOLDER.search(text)
     if placeholder is not None:
