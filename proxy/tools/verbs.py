@@ -15,7 +15,7 @@ NAME_WORDS = {
     ),
     "reads": (
         "ls cat look lookup grep glob query retrieve load browse inspect explain status count calculate compare diff "
-        "snapshot screenshot tree think resolve analyze history rg ripgrep"
+        "snapshot screenshot tree think resolve analyze history rg ripgrep lsp"
     ),
     "changes things": (
         "create add insert write append save set put patch update edit modify replace rename move copy delete remove "

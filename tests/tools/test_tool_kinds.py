@@ -37,6 +37,7 @@ def test_a_tool_whose_name_says_ask_is_not_taken_for_a_question_to_a_person():
     ("tool", "reads"),
     [
         *(("get_invoice", True), ("get_payout", True), ("check_rollout_status", True), ("snapshot_volume", True)),
+        ("LSP", True),
         *(("get_order_details", False), ("snapshot_and_deploy", False), ("read_and_delete", False), ("invoice", False)),
     ],
 )
