@@ -4,11 +4,12 @@ import json
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.cli import main
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
-from proxy.lab.replay.replay_values import PRICES, Needed, Recall, Result, Scores, Tokens
+from proxy.lab.replay.replay_values import PRICES, Documents, Judged, Needed, Recall, Result, Scores, Tokens
 from proxy.lab.replay.scorecard import KEPT, NONE, SHAPE, WORTH, Row
 from proxy.lab.replay.validity import find_breaches
 from tests import ROOT
@@ -26,6 +27,9 @@ SCORES = Scores(
     invalid={"openai": 1, "anthropic": 4},
     recall={"user messages": Recall(8, 7), "pins": Recall()},
     needed=Needed(10, 5, 400, 300, 2, Tokens(fresh=200, cached=400)),
+    own=Recall(8, 6),
+    documents=Documents(whole=3, cut=1),
+    sentences={"verdict": Judged(5, 3, 1), "size": Judged(5, 5, 0)},
     removed=1_000,
     raw_bill=10**12,
     bill=6 * 10**11,
@@ -47,6 +51,16 @@ def cell(name, *scores, prices=PRICES["tenth"]):
     [
         ("cost", "56.1"),  # (1,250 + 400, and of summaries 100 + 50 + 50) / (2,500 + 800)
         ("with re-reads", "64.8 (64.8-64.8)"),  # 250 + 40 more
+        ("re-reads x2", "73.6"),
+        ("re-reads x4", "91.2"),
+        ("steps /100", "25.0"),
+        ("own words", "0.750 (0.750-0.750)"),
+        ("documents whole", "0.750"),
+        ("documents cut", "0.250"),
+        ("documents gone", "0.000"),
+        ("sentences", "10"),
+        ("not judged", "0.100"),
+        ("false", "0.1111"),  # 1 of 9
         ("spans", "0.500 (0.500-0.500)"),
         ("by characters", "0.750 (0.750-0.750)"),
         ("per conversation", "0.500 (0.500-0.500)"),
@@ -88,6 +102,13 @@ def test_a_policy_that_reads_no_prices_is_shown_at_each_price_model():
     first, second = scorecard.as_json(results)["policies"]
     assert (first["policy"], first["cost"].keys()) == ("nothing", {"twentieth"})
     assert (second["policy"], second["cost"].keys()) == ("p", {"twentieth"})
+
+
+def test_a_third_of_the_conversations_is_kept_apart_by_their_names():
+    results = [Result("p", f"conversation {number}", "s", "m", 10, SCORES) for number in range(900)]
+    groups = scorecard.by_third(results, "p", "tenth")
+    assert {name: len(row.conversations) // 100 for name, row in groups.items()} == {"open": 6, "kept apart": 2}
+    assert [result.is_apart for result in results] == [replace(result, policy="q").is_apart for result in results]
 
 
 @pytest.mark.parametrize("conversation", sample.conversations(), ids=lambda each: each.name)
