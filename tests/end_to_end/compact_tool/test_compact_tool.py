@@ -148,6 +148,8 @@ async def test_a_compacted_history_that_is_refused_is_not_kept_and_the_model_goe
     later = [*WORK, *assistant("Well then."), *user("Yes.")]
     await agent.send(later, api.reply("So."), stream=streams)
     assert TOLD.strip() not in text_of(agent.messages(0))
+    await agent.send(WORK, api.reply("", COMPACT), api.reply("Again."), stream=streams)
+    assert TOLD.strip() not in text_of(agent.messages(1))
 
 
 @each_way
