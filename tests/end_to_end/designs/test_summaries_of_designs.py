@@ -303,13 +303,14 @@ async def test_row_19_a_compaction_begins_where_the_last_one_ended(up, alone):
     up.script = model(lambda _: text_turn(structured_summary(next(accounts))))
     summary = {"scope": 3, "shape": "pair", "call": "transcript"}
     async with alone(up, inherit="j-cli", summary=summary, **SMALL) as agent:
-        await agent.send(chat_history(600))
-        await agent.send(chat_history(1200))
+        # Between two summaries, requests read four times as much as a call does.
+        for number in (600, *range(650, 1_100, 40), 1_200):
+            await agent.send(chat_history(number))
         ended = await until(
             lambda: log_of(agent.proxy, "compaction-ended")[1:] and log_of(agent.proxy, "compaction-ended")
         )
     assert [line["turns"] for line in ended] == ["1-600", "601-1200"]
-    first, second = (request.body.decode() for request in turns_of(up))
+    first, second = (turns_of(up)[place].body.decode() for place in (0, -1))
     assert "account number 0" in first
     assert "account number 0" in second
     assert "account number 1" in second
