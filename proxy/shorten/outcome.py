@@ -52,7 +52,8 @@ _REFUSAL = re.compile(
 _REJECTED = re.compile(
     r"\W{0,4}(?:"
     r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
-    r"|(?:the )?(?:\w+ ){0,3}(?:rejected|denied|declined|cancelled|canceled|aborted|refused) by (?:the )?user"
+    r"|(?:the )?(?:\w+ ){0,3}(?:rejected|denied|declined|cancelled|canceled|aborted|interrupted|refused)"
+    r" by (?:the )?user"
     r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
     re.IGNORECASE,
 )

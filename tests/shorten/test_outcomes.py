@@ -335,6 +335,7 @@ REJECTED = (
 NOT_DONE = [
     REJECTED,
     "[Request interrupted by user for tool use]",
+    "[tool call interrupted by the user; no result]",
     "patch rejected by user",
     "Command cancelled by the user.",
     "User rejected the edit.",
