@@ -232,6 +232,11 @@ def test_faults_that_no_other_words_of_the_same_place_can_make():
     assert judge(lost, None)["words lost"] == [False]
 
 
+def test_words_of_the_user_in_one_message_are_not_the_proxys():
+    joined = make_literal(encode({"role": "user", "content": "Mend the tests.\n\nMind rule 7."}), 0, 2, "joined")
+    assert list(list_sentences(joined, History(body()))) == []
+
+
 def test_what_nobody_can_judge_is_counted_apart():
     assert judge("[Someone's own words about a result.]", MAKE) == {"other": [None]}
     counts, _ = SentenceJudge().judge_view(body(), [write("[Someone's own words.]", MAKE)])
@@ -280,6 +285,7 @@ def test_an_act_that_a_fold_has_taken_is_told_by_a_ledger():
         ("<tool_use_error>String to replace not found</tool_use_error>", "failed"),
         ("Error: no such order", "failed"),
         ("The user doesn't want to proceed with this tool use.", "failed"),
+        ("[tool call interrupted by the user; no result]", "failed"),
         ('Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: no berth', "failed"),
         ("Traceback (most recent call last):\nValueError: x\nrecovered, 3 of 3 done", "unknown"),
         ("error handling is described below", "unknown"),

@@ -38,7 +38,7 @@ _FRAME_CHARACTERS = 500
 _REFUSED = re.compile(
     r"\A(?:<tool_use_error>|Error: |Error (?:executing|performing) |Your proposed edit has introduced|Invalid `"
     r"|No replacement was performed|(?:File|Path) does not exist"
-    r"|The user doesn't want to|\[?Request interrupted by user)"
+    r"|The user doesn't want to|\[?(?:Request|tool call) interrupted by (?:the )?user)"
 )
 """First words of a harness that has not made a call, or of a tool that could not do its work."""
 _IS_ERROR = re.compile(rb'"is_error": ?true')

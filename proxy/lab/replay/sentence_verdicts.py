@@ -555,7 +555,10 @@ def _is_named(claim: Claim, name: str, place: int) -> bool:
 
 
 def _judge_words_lost(claim: Claim) -> Verdict:
-    whole = {message.start for message in claim.view if message.role == "user" and message.made in WORDS_KEPT}
+    whole: set[int] = set()
+    for message in claim.view:
+        if message.role == "user" and message.made in WORDS_KEPT:
+            whole.update(range(message.start, message.stop))
     lost = [message for message in claim.history.messages if message.role == "user" and message.start not in whole]
     if _to_number(claim.sentence.name) <= len(lost):
         return TRUE
@@ -585,10 +588,12 @@ def _judge_refused_words(claim: Claim) -> Verdict:
 
 
 def _judge_lost_document(claim: Claim) -> Verdict:
-    text = claim.message.text
-    if any(message.is_bulk and text in message.text for message in claim.view):
-        return _deny("it is still shown")
-    return TRUE
+    """Of several parts that were read of one file, the line may speak of any."""
+    for place in claim.sentence.places[:_CANDIDATES]:
+        text = claim.history.messages[place].text
+        if not any(message.is_bulk and text in message.text for message in claim.view):
+            return TRUE
+    return _deny("it is still shown")
 
 
 def _judge_row(claim: Claim) -> Verdict:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from proxy.history.calls import iterate_strings
 from proxy.history.grouping import list_callers
-from proxy.history.messages import HEAD, Message
+from proxy.history.messages import HEAD, JOINED, Message
 from proxy.tools.tool_call import ToolCall
 
 PLACEHOLDER_KINDS = ("call", "size", "verdict", "changed since", "left out", "way back", "lines")
@@ -35,7 +35,7 @@ SECTIONS = {
 }
 """Kinds of the lines of a note, by the beginnings of its headings."""
 KINDS = (*PLACEHOLDER_KINDS, "repeats", "clipped", "restored", "carried", "words lost", *SECTIONS.values(), "other")
-SILENT = ("strip_reasoning", "leave_out_promise")
+SILENT = ("strip_reasoning", "leave_out_promise", "strip_attachments", JOINED)
 """Steps that add no words."""
 
 _PLACEHOLDER = re.compile(r"\[[Ss]hortened by the context proxy: ([^\n]*)\](?=\n|\Z)")
