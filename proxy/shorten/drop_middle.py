@@ -33,7 +33,7 @@ from proxy.shorten.fold import (
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, cut_line, find_outcome, find_words_of_user
 from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
-from proxy.shorten.placeholder import render_call
+from proxy.shorten.placeholder import render_call, render_call_with_lines
 from proxy.tools.command_line import find_command_line, remove_folder_change
 from proxy.tools.effects import acts_on_world
 from proxy.tools.file_uses import FileUse, list_file_uses
@@ -147,7 +147,7 @@ def write_ledger(
         if message.start in kept_starts:
             continue
         if call is not None and message.start in lost_documents:
-            ledger.enter(Entry(Section.DOCUMENTS, f"{call.name} {call.arguments}", render_call(call)))
+            ledger.enter(Entry(Section.DOCUMENTS, f"{call.name} {call.arguments}", render_call_with_lines(call)))
             continue
         for entry in _find_entries(message, call, following):
             if entry.section is Section.USER_WORDS and not with_user_words:

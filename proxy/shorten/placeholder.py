@@ -44,13 +44,17 @@ def render_call(call: ToolCall) -> str:
 def name_result(call: ToolCall | None) -> str:
     if call is None:
         return "an earlier result"
-    name = f"the result of {render_call(call)}"
+    return f"the result of {render_call_with_lines(call)}"
+
+
+def render_call_with_lines(call: ToolCall) -> str:
+    """`Read(a.py) for lines 10-20` if the call asks for a part of a file."""
     lines = None
     if is_read(call):
         lines = find_requested_lines(call.named)
     if lines is None:
-        return name
-    return f"{name} for lines {lines[0]}-{lines[1] or 'end'}"
+        return render_call(call)
+    return f"{render_call(call)} for lines {lines[0]}-{lines[1] or 'end'}"
 
 
 def choose_argument(call: ToolCall | None) -> str:

@@ -180,6 +180,12 @@ FAULTS = [
         "Instructions and task texts that are no longer shown:\n- Read(/w/AGENTS.md)",
         ("AGENTS", "CLAUDE"),
     ),
+    (
+        "documents lost",
+        None,
+        "Instructions and task texts that are no longer shown:\n- Read(/w/AGENTS.md) for lines 1-70",
+        ("AGENTS", "CLAUDE"),
+    ),
     ("words lost", None, "Older messages of the user that are left out here, for there is no room for them: 0.", None),
     (
         "acts",

@@ -7,6 +7,7 @@ from proxy.history.chain import compute_chain
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
 from proxy.shorten.documents import INSTRUCTION_MESSAGES, find_documents, is_instruction_path
+from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import OPENING, find_lost_documents
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.rules import Facts, Keep, Rules
@@ -175,6 +176,15 @@ def test_a_fold_that_must_take_them_names_them():
     assert not shows(plan, RULE)
     (note,) = notes
     assert "read them again before relying on them:\n- Read(AGENTS.md)\n" in note
+
+
+def test_a_part_that_is_lost_is_named_by_its_lines():
+    half = len(RULE) // 2
+    first = call("Read", path="AGENTS.md", offset=1, limit=70, out=RULE[:half])
+    second = call("Read", path="AGENTS.md", offset=71, limit=70, out=RULE[half:])
+    body = request(user("Deploy."), first, second).body
+    ledger = write_ledger(body, 1_000, lost_documents={2})
+    assert "relying on them:\n- Read(AGENTS.md) for lines 1-70\n" in ledger
 
 
 def test_a_copy_or_a_part_of_a_document_that_stays_is_not_lost():

@@ -69,6 +69,7 @@ _FRAMES = frozenset(("Taken from the calls themselves:", "(The state at this pla
 _WORDS_LOST = re.compile(
     r"Older messages of the user that are left out here, for there is no room for them: ([\d,]+)\."
 )
+_OF_LINES = re.compile(r" for lines \d+-(?:\d+|end)\Z")
 _ROW = re.compile(r"\A(.*?)(?: \(([\d,]+) times\))?(?: => (.*))?\Z", re.DOTALL)
 _WORD_ENDS = " ,:;.…"
 
@@ -283,7 +284,8 @@ def _read_row(section: str, row: str, text: str, history: History, stop: int) ->
             # A ledger may also list what stands behind it.
             places = _find_path(name, history)
         else:
-            places = history.find_calls(name, stop) or history.find_calls(name, len(history.messages))
+            call_name = _OF_LINES.sub("", name)
+            places = history.find_calls(call_name, stop) or history.find_calls(call_name, len(history.messages))
         if places:
             break
     ending = row[len(name) :]
