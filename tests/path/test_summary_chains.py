@@ -171,7 +171,8 @@ def test_of_the_users_words_the_first_stay_then_the_newest_and_no_more_would_hav
     made = run(replace(GROWING, pins=Pins(), summary=replace(GROWING.summary, user_tokens=budget)))
     for sent in made:
         covered = [message for message in words_of(sent)[:-1] if message.start < sent.plan.block.covers]
-        kept = [message.raw in sent.raws for message in covered]
+        said = "\n\n".join(message.text for message in sent.plan.view if message.is_user)
+        kept = [message.text in said for message in covered]
         left = budget - sum(estimate_tokens(message.raw) for message, stays in zip(covered, kept, strict=True) if stays)
         assert kept[0]
         assert left >= 0 or all(kept)
