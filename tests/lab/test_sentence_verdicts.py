@@ -243,6 +243,17 @@ def test_words_of_the_user_in_one_message_are_not_the_proxys():
     assert list(list_sentences(joined, History(body()))) == []
 
 
+def test_words_that_stand_in_one_message_are_not_left_out():
+    messages = view_of(history(user("Mend it."), user("Mind rule 7."), user("Never push."), assistant("Done.")))
+    messages = tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
+    joined = make_literal(encode({"role": "user", "content": "Mend it.\n\nNever push."}), 0, 3, "joined")
+    for number, is_true in ((1, True), (2, False)):
+        words = f"Older messages of the user that are left out here, for there is no room for them: {number}."
+        note = write(words, None)
+        (sentence,) = list_sentences(note, History(messages))
+        assert judge_sentence(sentence, History(messages), (joined, note)).is_true is is_true
+
+
 def test_what_nobody_can_judge_is_counted_apart():
     assert judge("[Someone's own words about a result.]", MAKE) == {"other": [None]}
     counts, _ = SentenceJudge().judge_view(body(), [write("[Someone's own words.]", MAKE)])

@@ -18,7 +18,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from proxy.history.calls import iterate_strings
-from proxy.history.messages import NOTE, WORDS_KEPT, Message
+from proxy.history.messages import JOINED, NOTE, WORDS_KEPT, Message
 from proxy.lab.replay.original_facts import (
     Effect,
     Ending,
@@ -555,14 +555,15 @@ def _is_named(claim: Claim, name: str, place: int) -> bool:
 
 
 def _judge_words_lost(claim: Claim) -> Verdict:
-    whole: set[int] = set()
-    for message in claim.view:
-        if message.role == "user" and message.made in WORDS_KEPT:
-            whole.update(range(message.start, message.stop))
-    lost = [message for message in claim.history.messages if message.role == "user" and message.start not in whole]
-    if _to_number(claim.sentence.name) <= len(lost):
+    """A message that joins several of the user's may stand for others between them, too."""
+    whole = {message.start for message in claim.view if message.made in WORDS_KEPT and message.made != JOINED}
+    joined = "\n".join(message.text for message in claim.view if message.made == JOINED)
+    lost = 0
+    for message in claim.history.messages:
+        lost += message.role == "user" and message.start not in whole and message.text not in joined
+    if _to_number(claim.sentence.name) <= lost:
         return TRUE
-    return _deny(f"{len(lost)} messages in the user's role are left out")
+    return _deny(f"{lost} messages in the user's role are left out")
 
 
 def _judge_assistant_said(claim: Claim) -> Verdict:
