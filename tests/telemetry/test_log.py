@@ -10,7 +10,7 @@ from tests import ROOT
 
 TABLE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 VALUES = {"seconds": 1.0, "status": 200, "steps": (), "details": (), "stage": "listening", "outcome": "completed"}
-VALUES["turns"] = (1, 2)
+VALUES |= {"turns": (1, 2), "share": 0.25}
 ALL = events.Event.__subclasses__()
 
 
