@@ -23,6 +23,7 @@ from proxy.config import (
 )
 from proxy.config.defaults import as_json_schema, as_yaml
 from proxy.config.values import ALL_PERCENT, ConfigModel
+from proxy.models.caches import find_cache_seconds
 from proxy.models.windows import is_known_model, resolve_window
 from proxy.path.placement import list_options
 from proxy.server import config_watch
@@ -209,6 +210,8 @@ def _schedule_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
     yield f"{model} under {policy}: newest tokens that stay", fitting.keep.tokens, "keep.tokens, with room for them"
     if rules.fold_cold_at_least:
         yield f"{model} under {policy}: with an expired cache", find_smallest_due(rules, facts), "tokens of history"
+        origin = "seconds, unless the request or later usage says otherwise"
+        yield f"{model} under {policy}: a cache expires after", find_cache_seconds(model), origin
 
 
 def _print_rows(rows: Sequence[Row]) -> None:

@@ -169,3 +169,4 @@ def test_with_a_model_the_limits_are_shown_that_are_in_force_in_its_window(expla
     _, rows = explain("--model", "claude-opus-5-5", "--policy", "middleware")
     assert rows["claude-opus-5-5 under middleware: shortened over"][0] == "199999"
     assert "claude-opus-5-5 under middleware: with an expired cache" not in rows
+    assert explain("--model", "gpt-5.6")[1]["gpt-5.6 under default: a cache expires after"][0] == "1800.0"

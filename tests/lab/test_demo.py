@@ -37,7 +37,7 @@ async def test_a_short_run_says_that_nothing_had_to_be_done(environment):
 
 @pytest.mark.seconds
 async def test_a_run_is_shortened_and_the_originals_are_where_it_says(environment):
-    done = await demo(environment, "--fast", "--turns", "40")
+    done = await demo(environment, "--fast", "--turns", "60")
     assert (done.code, done.complaint) == (0, "")
     assert re.search(r"turn +\d+   shortened \(window\): [\d,]+ tokens sent, [\d,]+ read", done.out)
     assert re.search(r"requests over the window +0 ", done.out)

@@ -92,15 +92,17 @@ async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names
 
 
 async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(up, alone):
-    todos = [call("TodoWrite", out=f"todo {number}: {'x' * 1_200}", todos=[f"item {number}"]) for number in range(8)]
+    todos = [
+        call("TodoWrite", out=f"todo {number:02}: {'x' * 1_200}", todos=[f"item {number}"]) for number in range(24)
+    ]
     pieces = [piece for todo in todos for piece in (*bashes(6), todo)]
     policy = {"summary": {"enabled": False}, "when_full": [], "clear_at_least": 1_000_000, "keep": {"tokens": 500}}
     async with alone(up, window=200_000, **policy) as agent:
         step = await agent.send(working(*pieces), headers={"x-compaction": "force"})
     assert step.compaction == "created"
-    kept = [result[:6] for result in results(step.messages) if result.startswith("todo")]
-    assert 1 <= len(kept) < 8
-    assert kept == [f"todo {number}" for number in range(8 - len(kept), 8)]
+    kept = [result[:7] for result in results(step.messages) if result.startswith("todo")]
+    assert 1 <= len(kept) < 24
+    assert kept == [f"todo {number:02}" for number in range(24 - len(kept), 24)]
 
 
 @pytest.mark.seconds
