@@ -78,7 +78,8 @@ class Outcome:
     questions: int = 0
     read_by_questions: int = 0
     oldest_summary: int = 0
-    """The greatest age of the newest summary in a view, in turns."""
+    """The greatest age, in turns, of the newest summary in a view that was just folded. Until the next fold all that
+    came after a summary stands beside it."""
     views_with_summary: int = 0
     views_with_several: int = 0
     views_without_task: int = 0
@@ -214,18 +215,21 @@ async def _play_cell(proxy: Any, up: Upstream, cell: Cell, provider: Provider, t
         outcome.requests += 1
         reason = reply.head.first("x-compaction-reason") or ""
         outcome.reasons[reason] = outcome.reasons.get(reason, 0) + 1
-        outcome.rewrites += reply.head.first("x-compaction") == "created"
+        is_new = reply.head.first("x-compaction") == "created"
+        outcome.rewrites += is_new
         outcome.refused += reply.status != 200
         if reply.status == 200:
-            _judge_view(provider.last[cell.model], turn, outcome)
+            is_folded = is_new and reason not in ("stride", "opening")
+            _judge_view(provider.last[cell.model], turn, outcome, is_folded=is_folded)
 
 
-def _judge_view(view: bytes, turn: int, outcome: Outcome) -> None:
+def _judge_view(view: bytes, turn: int, outcome: Outcome, *, is_folded: bool) -> None:
     ages = [turn - int(written_at) for written_at in _WRITTEN_AT.findall(view)]
     if ages:
         outcome.views_with_summary += 1
         outcome.views_with_several += len(ages) > 1
-        outcome.oldest_summary = max(outcome.oldest_summary, *ages)
+        if is_folded:
+            outcome.oldest_summary = max(outcome.oldest_summary, *ages)
     outcome.views_without_task += TASK.encode() not in view
     outcome.separators = max(outcome.separators, view.count(b"[Separator from"))
 
