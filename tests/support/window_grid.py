@@ -46,6 +46,8 @@ ASKS = (b"write a handover of this conversation", b"Now write the summary", b"Pa
 TASK = "The task of this conversation is to move the parser to the new tokenizer, file by file."
 _WRITTEN_AT = re.compile(rb"Told after turn (\d+)\.")
 _TURN = re.compile(rb"\[turn (\d+)\]")
+_STANDS = rb"\[turn %d\]|path\W{1,8}src/part_%d\.py|command\W{1,8}run %d\b"
+"""A turn, or its call, if only its result was shortened."""
 _WORDS = re.compile(rb"at most (\d+) words")
 _BOUND = re.compile(rb'"max(?:_completion|_output)?_tokens": ?(\d+)')
 VOCABULARY = ("time", "year", "people", "way", "question", "government", "water", "work", "number", "program", "night")
@@ -78,8 +80,8 @@ class Outcome:
     questions: int = 0
     read_by_questions: int = 0
     oldest_summary: int = 0
-    """The greatest age, in turns, of the newest summary in a view that was just folded. Until the next fold all that
-    came after a summary stands beside it."""
+    """The greatest age, in turns, of the newest summary in a view that was just folded so that what came next is gone.
+    Until then all that came after a summary stands beside it."""
     views_with_summary: int = 0
     views_with_several: int = 0
     views_without_task: int = 0
@@ -228,7 +230,8 @@ def _judge_view(view: bytes, turn: int, outcome: Outcome, *, is_folded: bool) ->
     if ages:
         outcome.views_with_summary += 1
         outcome.views_with_several += len(ages) > 1
-        if is_folded:
+        next_turn = turn - min(ages) + 1
+        if is_folded and not re.search(_STANDS % (next_turn, next_turn, next_turn), view):
             outcome.oldest_summary = max(outcome.oldest_summary, *ages)
     outcome.views_without_task += TASK.encode() not in view
     outcome.separators = max(outcome.separators, view.count(b"[Separator from"))
