@@ -30,7 +30,7 @@ from tests.support.upstream_replies import Reply
 
 WINDOWS = (2_000, 4_000, 8_000, 16_000, 32_000)
 KINDS = ("chat", "tools")
-POLICIES = ("default", *(name for name in shipped_policies() if name not in ("observe", "off")))
+POLICIES = ("default", *(name for name in shipped_policies() if name not in ("observe", "off", "lossless")))
 TURNS = 240
 CELLS_AT_ONCE = 12
 BYTES_PER_TOKEN = 4
