@@ -20,13 +20,12 @@ from msgspec.structs import replace
 from proxy.history.messages import Message, find_first_line
 from proxy.shorten.failure_lines import SUMMARIES, WEIGHTS, find_failure_lines, find_reason
 from proxy.shorten.output import Output, read_output
-from proxy.tools.command_line import find_command_line
 from proxy.tools.effects import explains_exit, find_quoting_kind, list_own_beginnings, reads_log
 from proxy.tools.program_table import ENDED_WELL
 from proxy.tools.programs import Weight, name_program
 from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import find_kind, is_read_only
-from proxy.tools.wrappers import list_commands
+from proxy.tools.wrappers import list_commands_of
 
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
@@ -269,7 +268,7 @@ def _runs_python(call: ToolCall | None) -> bool:
         return False
     if "code" in call.named:
         return True
-    programs = [name_program(command.words[0]) for command in list_commands(find_command_line(call.named))]
+    programs = [name_program(command.words[0]) for command in list_commands_of(call)]
     return any(program in ("python", "pytest") or program.endswith(".py") for program in programs)
 
 

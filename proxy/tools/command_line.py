@@ -44,7 +44,8 @@ _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 _SHELL_WORDS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac"))
 _NO_COMMANDS = frozenset(("for", "case", "select", "function"))
 """The words that follow are names and values."""
-_TOKENS_MAX = 20_000
+_TOKENS_MAX = 4_000
+"""The text of a here-document or of quotes is one token."""
 
 
 class Command(Struct, frozen=True):

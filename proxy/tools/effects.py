@@ -12,14 +12,14 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from proxy.tools.command_line import Command, find_command_line
+from proxy.tools.command_line import Command
 from proxy.tools.program_table import find_program
 from proxy.tools.programs import Program, has_option, list_operands
 from proxy.tools.requests import is_acting_request
 from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import find_kind, is_acting_tool, matches_any
 from proxy.tools.verbs import is_acting_task, is_acting_verb
-from proxy.tools.wrappers import list_commands
+from proxy.tools.wrappers import list_commands_of
 
 _HARMLESS_OPTIONS = frozenset(
     ("--help", "--version", "--dry-run", "--dryrun", "--dry_run", "--what-if", "--whatif", "--noop", "-help")
@@ -31,7 +31,7 @@ _REMOTE = re.compile(r"[\w.@-]{2,}:")
 def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call.name, call.named) != "run":
         return is_acting_tool(call)
-    return any(map(is_act, list_commands(find_command_line(call.named))))
+    return any(map(is_act, list_commands_of(call)))
 
 
 def is_act(command: Command) -> bool:
@@ -101,7 +101,7 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
 
 
 def _list_outer_commands(call: ToolCall) -> list[Command]:
-    return [command for command in list_commands(find_command_line(call.named)) if not command.is_inner]
+    return [command for command in list_commands_of(call) if not command.is_inner]
 
 
 def _is_quoting(command: Command) -> bool:
@@ -119,7 +119,7 @@ def _names(verbs: str, program: Program, command: Command) -> bool:
 def list_own_beginnings(call: ToolCall) -> list[str]:
     """Return the beginnings of lines in which the programs of a command that quotes speak for themselves."""
     beginnings = list[str]()
-    for command in list_commands(find_command_line(call.named)):
+    for command in list_commands_of(call):
         beginnings.append(f"{posixpath.basename(command.words[0])}: ")
         program = find_program(command.words[0])
         if program is not None:
@@ -129,7 +129,7 @@ def list_own_beginnings(call: ToolCall) -> list[str]:
 
 def reads_log(call: ToolCall) -> bool:
     """Whether a command prints a log: `kubectl logs shop`, `tail -n 40 /var/log/shop.log`."""
-    for command in list_commands(find_command_line(call.named)):
+    for command in list_commands_of(call):
         program = find_program(command.words[0])
         if command.words[0] in ("journalctl", "dmesg") or any(word.endswith(".log") for word in command.words[1:]):
             return True

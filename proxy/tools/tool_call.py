@@ -34,6 +34,11 @@ class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments ar
         except (ValueError, RecursionError):
             return None
 
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What was read of this call, by the name of the question: dozens are asked of each."""
+        return {}
+
     @property
     def named(self) -> dict[str, Any]:
         """Empty if the arguments are not a JSON object."""

@@ -15,9 +15,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.tools.command_line import Command, read_commands
+from proxy.tools.command_line import Command, find_command_line, read_commands
 from proxy.tools.programs import list_operands, name_program
+from proxy.tools.tool_call import ToolCall
 
+REMEMBERED_CHARACTERS = 4_000
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -95,6 +97,17 @@ WRAPPERS = (
 )
 _DEPTH_MAX = 6
 _FIRST_WORDS = frozenset(phrase.split()[0] for wrapper in WRAPPERS for phrase in wrapper.phrases.split(", "))
+
+
+def list_commands_of(call: ToolCall) -> Sequence[Command]:
+    """Those of its command line. Only a short one is remembered: a long one may be read into thousands."""
+    commands: Sequence[Command] | None = call.memo.get("commands")
+    if commands is None:
+        line = find_command_line(call.named)
+        commands = list_commands(line)
+        if len(line) <= REMEMBERED_CHARACTERS:
+            call.memo["commands"] = commands
+    return commands
 
 
 def list_commands(line: str) -> list[Command]:
