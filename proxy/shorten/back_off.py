@@ -38,7 +38,8 @@ CARRIED_MAX = 3
 IN_USE_SHARE, REACH_SHARE = 0.65, 0.6
 """Of the size at which a fold is due: more would leave it nothing to free."""
 OPENING = (
-    "[From the context proxy, no part of the result above: earlier results of the conversation, shown whole again.]"
+    "[From the context proxy, no part of the result above: earlier results, whole again as they were; what has changed "
+    "since then is not in them.]"
 )
 CLOSING = "[End of the earlier results.]"
 

@@ -220,7 +220,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         return
     key = f"{call.name} {call.arguments}"
     tells_outcome = outcome.status != "no verdict"
-    if acts_on_world(call):
+    if acts_on_world(call) and not outcome.has_failed:
         yield Entry(Section.ACTS, key, render_call(call), _describe_act(outcome, result), outcome.has_failed)
     elif kind == "run":
         # The last line of a log without a verdict tells nothing.

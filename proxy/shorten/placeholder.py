@@ -1,7 +1,7 @@
 """Labels of calls, and placeholders: the text that a model reads in place of an old result.
 
     [Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule. Left out: 39
-    other lines. Only a new run returns the full text.]
+    other lines. Only a new run shows it, as it is then.]
     Error: no rule
 
 A template may use `{tool} {argument} {rows} {bytes} {outcome} {status} {first} {left_out} {way_back} {lines}`.
@@ -31,7 +31,7 @@ from proxy.tools.command_line import find_command_line, remove_folder_change
 from proxy.tools.effects import acts_on_world
 from proxy.tools.file_uses import PATCH, is_file_text, list_patched_files
 from proxy.tools.tool_call import COMMANDS, PATHS, ToolCall, find_requested_lines, find_value, render_value
-from proxy.tools.tool_kinds import find_kind, is_plan_mode, is_read, is_read_only, matches_any
+from proxy.tools.tool_kinds import Kind, find_kind, is_plan_mode, is_read, is_read_only, matches_any
 
 GAP = "…"
 LABEL_CHARACTERS = 100
@@ -147,7 +147,7 @@ def render_placeholder(
     outcome = outcome or find_outcome(text, call)
     verdicts = [" ".join(outcome.render().split()).rstrip(".")]
     if is_outdated:
-        verdicts.append("the file was changed since")
+        verdicts.append("the file was changed or deleted since")
     printed_text, rows, size = _measure(text, call, attachments)
     lines = left_out = ""
     if size and attachments and len(text) <= over:
@@ -232,6 +232,8 @@ def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, 
         return text, "no output", 0
     if not output.is_json:
         return text, describe_length(text), size
+    if output.members:  # data, and no output in JSON
+        return output.text, describe_length(text), size
     return output.text, describe_length(output.text or text), size
 
 
@@ -263,31 +265,39 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
     return f"Left out: {number:,} other lines. "
 
 
+NEW_RUN = "Only a new run shows it, as it is then."
+LIVE_TOOLS = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
+
+
 def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: bool) -> str:
-    result = "all of it"
-    if is_outdated:
-        result = "its current text"
-    elif is_text:
-        result = "the full text"
     if call is None:
-        return f"Only a new run returns {result}."
+        return NEW_RUN
     kind = find_kind(call.name, call.named)
-    live_tools = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
-    sentence = "Calling the tool again would do it again."
     if kind in ("change", "patch"):
-        sentence = "Read the file for its current text."
-    elif kind in ("agent", "wait", "plan", "ask") or is_plan_mode(call):
+        return "Read the file for its current text."
+    if kind in ("agent", "wait", "plan", "ask") or is_plan_mode(call):
         # A sub-agent starts its work again, and a process prints only new output.
-        sentence = "Calling the tool again may not return this text."
-    elif matches_any(call.name, live_tools):
-        sentence = "A new call shows how it looks then, and not this."
-    elif acts_on_world(call):
-        sentence = "Do not make this call again to see it: that would do it again."
-    elif kind == "read" or is_read_only(call.name) or is_file_text(call):
-        sentence = f"Call the tool again for {result}."
-    elif kind == "run":
-        sentence = f"Only a new run returns {result}."
-    return sentence
+        return "Calling the tool again may not return this text."
+    if matches_any(call.name, LIVE_TOOLS):
+        return "A new call shows how it looks then, and not this."
+    if acts_on_world(call):
+        return "Do not make this call again to see it: that would do it again."
+    return _describe_new_look(call, kind, is_text=is_text, is_outdated=is_outdated)
+
+
+def _describe_new_look(call: ToolCall, kind: Kind, *, is_text: bool, is_outdated: bool) -> str:
+    if kind == "read" or is_file_text(call):
+        result = "all of it"
+        if is_outdated:
+            result = "its current text"
+        elif is_text:
+            result = "the full text"
+        return f"Call the tool again for {result}."
+    if is_read_only(call.name):
+        return "Call the tool again for its current result."
+    if kind == "run":
+        return NEW_RUN
+    return "Calling the tool again would do it again."
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:

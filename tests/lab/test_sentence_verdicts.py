@@ -17,6 +17,7 @@ from proxy.lab.replay.replay_history import encode
 from proxy.lab.replay.replay_values import Judged, Recall
 from proxy.lab.replay.sentence_verdicts import SentenceJudge, judge_sentence, measure_acts_told
 from proxy.lab.replay.sentences import History, list_sentences
+from proxy.shorten.back_off import OPENING
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import view_of
@@ -86,7 +87,7 @@ HEAD, TAIL = "Exit code 2\nline 0 of a long output", "make: *** no rule"
 MIDDLE = len(FAILED) - len(HEAD) - len(TAIL)
 CARRIED = f"""all quays were read
 
-[From the context proxy, no part of the result above: earlier results of the conversation, shown whole again.]
+{OPENING}
 
 the result of Bash(make all):
 {FAILED}
@@ -122,20 +123,20 @@ FAULTS = [
     (
         "changed since",
         READ,
-        placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}, the file was changed since. Call the tool again."),
+        placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}, the file was changed or deleted since. Call the tool again."),
         None,
     ),
     (
         "left out",
         MAKE,
-        placeholder(f"Bash(make all), {FAILED_SIZE}. Left out: 91 other lines. Only a new run returns the full text.")
+        placeholder(f"Bash(make all), {FAILED_SIZE}. Left out: 91 other lines. Only a new run shows it, as it is then.")
         + "\nmake: *** no rule",
         ("91", "19"),
     ),
     (
         "lines",
         MAKE,
-        f"{placeholder(f'Bash(make all), {FAILED_SIZE}. Only a new run returns the full text.')}\nmake: *** no rule",
+        f"{placeholder(f'Bash(make all), {FAILED_SIZE}. Only a new run shows it, as it is then.')}\nmake: *** no rule",
         ("\nmake: *** no rule", "\nmake: *** no target"),
     ),
     (
@@ -232,7 +233,9 @@ def test_a_true_sentence_is_true_and_made_false_it_is_false(kind, place, text, f
 
 
 def test_faults_that_no_other_words_of_the_same_place_can_make():
-    words = placeholder("Read(/w/AGENTS.md), 1 line, 680 bytes, the file was changed since. Call the tool again.")
+    words = placeholder(
+        "Read(/w/AGENTS.md), 1 line, 680 bytes, the file was changed or deleted since. Call the tool again."
+    )
     assert judge(words, RULES)["changed since"] == [False]
     lost = "Older messages of the user that are left out here, for there is no room for them: 3."
     assert judge(lost, None)["words lost"] == [False]
@@ -274,7 +277,7 @@ def test_a_sentence_counts_once_however_many_views_have_it():
     [
         (placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 2."), MAKE, Recall(1, 1)),
         (f"{placeholder(f'Bash(make all), {FAILED_SIZE}.')}\nmake: *** no rule", MAKE, Recall(1, 1)),
-        (placeholder(f"Bash(make all), {FAILED_SIZE}. Only a new run returns the full text."), MAKE, Recall(1, 0)),
+        (placeholder(f"Bash(make all), {FAILED_SIZE}. Only a new run shows it, as it is then."), MAKE, Recall(1, 0)),
         (placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0."), TEST, Recall()),
         ("Commands:\n- make all => exit code 2: make: *** no rule", None, Recall(1, 1)),
         ("Commands:\n- make all", None, Recall(1, 0)),

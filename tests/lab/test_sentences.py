@@ -38,14 +38,15 @@ def read(text, made="clear_results", place=2):
 def test_a_placeholder_has_a_sentence_for_each_claim():
     header = (
         "[Shortened by the context proxy: Bash(make all), 91 lines, 2,410 bytes, exit code 2: make: *** no rule. 7 of 9"
-        " failed, the file was changed since. Left out: 90 other lines. Only a new run returns the full text.]"
+        " failed, the file was changed or deleted since. Left out: 90 other lines. Only a new run shows it, as it is"
+        " then.]"
     )
     assert [(sentence.kind, sentence.words) for sentence in read(f"{header}\nmake: *** no rule")] == [
         ("call", "Bash(make all)"),
         ("size", "91 lines, 2,410 bytes"),
-        ("way back", "Only a new run returns the full text."),
+        ("way back", "Only a new run shows it, as it is then."),
         ("left out", "Left out: 90 other lines."),
-        ("changed since", "the file was changed since"),
+        ("changed since", "the file was changed or deleted since"),
         ("verdict", "exit code 2: make: *** no rule. 7 of 9 failed"),
         ("lines", "make: *** no rule"),
     ]

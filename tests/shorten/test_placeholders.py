@@ -88,7 +88,7 @@ def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
     first, *lines = text.split("\n")
     assert first == (
         "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
-        " Left out: 39 other lines. Only a new run returns the full text.]"
+        " Left out: 39 other lines. Only a new run shows it, as it is then.]"
     )
     assert lines == ["compiled part number 38", "compiled part number 39", "Error: no rule"]
 
@@ -138,7 +138,7 @@ def test_a_result_of_up_to_2500_bytes_stays_whole():
 def test_the_placeholder_of_a_file_that_was_changed_later_says_so(change):
     read = call("Read", file_path="a.py", out=LONG)
     before, *_, after = clear_results(read, call("Read", file_path="b.py", out=LONG), change, read)
-    assert ", the file was changed since. Call the tool again for its current text.]" in before
+    assert ", the file was changed or deleted since. Call the tool again for its current text.]" in before
     assert "changed since" not in after
 
 
@@ -188,19 +188,20 @@ def test_a_command_that_acts_is_not_to_be_run_again(line):
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments"),
+    ("tool", "arguments", "result"),
     [
-        ("Read", {"file_path": "a.py"}),
-        ("Bash", {"command": "sed -n 1,200p a.py"}),
-        ("WebFetch", {"url": "https://a.example"}),
-        ("mcp__jira__get_issue", {"key": "A-1"}),
-        ("searchDocs", {"text": "clock"}),
-        ("list_orders", {}),
+        ("Read", {"file_path": "a.py"}, "the full text"),
+        ("Bash", {"command": "sed -n 1,200p a.py"}, "the full text"),
+        ("WebFetch", {"url": "https://a.example"}, "its current result"),
+        ("mcp__jira__get_issue", {"key": "A-1"}, "its current result"),
+        ("searchDocs", {"text": "clock"}, "its current result"),
+        ("list_orders", {}, "its current result"),
     ],
 )
-def test_a_tool_that_only_reads_may_be_called_again(tool, arguments):
+def test_a_tool_that_only_reads_may_be_called_again(tool, arguments, result):
+    """What a search or a page returns may be another text by then."""
     (text,) = clear_results(call(tool, **arguments, out=LONG))
-    assert "Call the tool again for the full text.]" in text
+    assert f"Call the tool again for {result}.]" in text
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgoA" * 400}}
@@ -413,3 +414,9 @@ def test_a_placeholder_counts_the_lines_that_it_leaves_out(lines, left_out):
     text = "error: no rule" + "\nmade" * lines
     tool = ToolCall("c", "build", "{}")
     assert render_placeholder("{left_out}", text, tool, outcome=ResultOutcome(lines=("error: no rule",))) == left_out
+
+
+def test_data_in_one_line_of_json_is_one_line():
+    comment = {"url": "https://api.example/7", "diff_hunk": "@@ -1 +1 @@\n" + "-a line\n" * 400}
+    (text,) = clear_results(call("get_comment", id=7, out=json.dumps(comment)))
+    assert "get_comment(7), 1 line, " in text

@@ -1,7 +1,7 @@
 """Sentences that the proxy has added to a view, each with the messages of the client that it speaks of.
 
     [Shortened by the context proxy: Bash(make), 90 lines, 2,410 bytes, exit code 2: no rule. Left out: 88 other
-    lines. Only a new run returns the full text.]
+    lines. Only a new run shows it, as it is then.]
     make: *** no rule
 
 has a `call`, a `size`, a `verdict`, what was `left out`, a `way back` and quoted `lines`. Each line of a ledger is a
@@ -45,7 +45,7 @@ _WAY_BACK = re.compile(
     r"\. ((?:Call |Calling |Do not |Only a new run |Read the file |A new call |Nothing was left out|It can |Run it )"
     r"(?:(?!\. [A-Z])[^\n])*\.(?: [A-Z][^\n]*)?)\Z"
 )
-_CHANGED = re.compile(r",? ?(the file was changed since)")
+_CHANGED = re.compile(r",? ?(the file was changed or deleted since)")
 _CLIPPED = re.compile(
     r"\n\[… [^\n]*? left out here by the context proxy; [^\n]*?(?: …\]|\n.*?\n… end of what was left out\])\n",
     re.DOTALL,
