@@ -250,7 +250,7 @@ async def test_a_refused_configuration_says_why_until_it_is_right_again(admin):
     assert any(each["name"] == "config-refused" for each in (await admin.read("/events?least=error"))["events"])
     file.write_text(before)  # at once, before it is read again
     assert (await admin.read("/configuration"))["refused"] is None
-    file.write_text(before.replace("30000", "31000"))
+    file.write_text(before.replace("6000", "7000"))
     assert await admin.until("/configuration", lambda data: not data["refused"] and data["version"] != version)
     file.write_text(before)
     assert await admin.until("/configuration", lambda data: data["version"] == version)

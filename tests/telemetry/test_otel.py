@@ -47,7 +47,7 @@ async def traced_proxy(serve, script, *, status=200, **more):
 
 @pytest.mark.seconds
 async def test_a_request_is_a_span_and_its_call_another_in_the_trace_of_the_client(serve):
-    long = body(reading(40, size=3_000), model="gpt-4o")
+    long = body(reading(120, size=3_000), model="gpt-4o")
     async with traced_proxy(serve, text_turn("Hi").using(prompt=9_000, cached=8_000)) as (proxy, up, collector):
         reply = await ask(proxy, long, headers={"traceparent": CLIENTS, "tracestate": "a=b", "authorization": "b"})
         spans = {span.kind: span for span in await collector.spans(2)}
