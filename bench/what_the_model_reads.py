@@ -108,6 +108,7 @@ room are listed as said by the user "or by others in the user's role": agents an
 
 Chat templates may refuse two messages of the user in a row. So chat completions get a separator in the assistant's role
 where all answers between two of them are gone: `[Separator from the context proxy: the conversation continues below.]`.
+Of the user's messages in such a row all but the last are forwarded as one message, each text whole.
 """
 PAGE_KINDS = (
     ("A file that was read", "Read"),

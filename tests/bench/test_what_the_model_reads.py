@@ -39,7 +39,10 @@ def test_each_placeholder_names_its_author_and_the_way_back(bodies):
         first = text.split("\n", 1)[0]
         assert "by the context proxy" in text
         assert (
-            re.search(r"(for|returns) the full text\.\]$|for its current text\.\]$|above\.\]$|left out", first)
+            re.search(
+                r"for the full text\.\]$|for its current (text|result)\.\]$|as it is then\.\]$|above\.\]$|left out",
+                first,
+            )
             or "left out" in text
         )
         assert "\x1b" not in text
