@@ -64,12 +64,17 @@ def choose_argument(call: ToolCall | None) -> str:
     arguments = call.named
     texts = _list_texts(arguments)
     pattern = find_value(texts, ("pattern", "query", "regex", "search_term", "glob", "url"))
+    scopes = []
     path = find_value(texts, PATHS)
     if path:
-        path = _shorten_path(path)
+        scopes.append(_shorten_path(path))
+    glob = find_value(texts, ("glob", "include"))
+    if pattern and glob and glob != pattern:
+        scopes.append(_shorten_middle(glob))
+    if scopes:
         if pattern:
-            return f"{_shorten_middle(pattern)} in {path}"
-        return path
+            return f"{_shorten_middle(pattern)} in {', '.join(scopes)}"
+        return scopes[0]
     if "" in map(arguments.get, COMMANDS):
         return ""
     label = pattern
@@ -103,8 +108,14 @@ def _render_arguments(call: ToolCall) -> str:
         (value,) = arguments.values()
         texts = filter(str.strip, iterate_strings(value))
         return " ".join(islice(texts, 4)) or render_value(value)
-    pairs = islice(arguments.items(), 6)
-    return ", ".join(f"{key}: {cut_first_line(render_value(value), 60)}" for key, value in pairs)
+    pairs: list[str] = []
+    for key, value in arguments.items():
+        pair = f"{key}: {cut_first_line(render_value(value), 60)}"
+        if pairs and len(", ".join([*pairs, pair])) > LABEL_CHARACTERS - len(GAP):
+            pairs.append(GAP)
+            break
+        pairs.append(pair)
+    return ", ".join(pairs)
 
 
 def _shorten_path(path: str) -> str:
@@ -232,8 +243,8 @@ def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, 
         return text, "no output", 0
     if not output.is_json:
         return text, describe_length(text), size
-    if output.members:  # data, and no output in JSON
-        return output.text, describe_length(text), size
+    if output.members:  # data, and no output in JSON: its members are no lines of it
+        return "", describe_length(text), size
     return output.text, describe_length(output.text or text), size
 
 

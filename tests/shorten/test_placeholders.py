@@ -420,3 +420,15 @@ def test_data_in_one_line_of_json_is_one_line():
     comment = {"url": "https://api.example/7", "diff_hunk": "@@ -1 +1 @@\n" + "-a line\n" * 400}
     (text,) = clear_results(call("get_comment", id=7, out=json.dumps(comment)))
     assert "get_comment(7), 1 line, " in text
+
+
+def test_a_search_names_the_files_that_it_was_limited_to():
+    (text,) = clear_results(call("Grep", pattern="^import", glob="cmd/*.go", out=LONG))
+    assert "Grep(^import in cmd/*.go)" in text
+
+
+def test_each_argument_is_named_whole_or_not_at_all():
+    arguments = {"subject": "A card", "description": "long words " * 20, "activeForm": "Making a card"}
+    (text,) = clear_results(call("TaskMake", **arguments, out=LONG))
+    assert "TaskMake(subject: A card, description: " in text
+    assert "Making a card" not in text
