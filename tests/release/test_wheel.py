@@ -94,7 +94,7 @@ def cpu_seconds(pid):
 
 
 async def compact_one(origin, up):
-    sent = request(headers={"authorization": "Bearer sk-a"}, body=body(reading(60, size=3_000)))
+    sent = request(headers={"authorization": "Bearer sk-a"}, body=body(reading(120, size=3_000)))
     reply = await http_client.send(origin, sent)
     assert (reply.status, reply.head.all("x-compaction")) == (200, [b"created"])
     assert len(up.requests[-1].body) < len(sent) / 2

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from proxy import events
 from proxy.telemetry.metrics import PREFIX, Metrics
@@ -44,7 +45,7 @@ def everything() -> Iterator[events.Event]:
     for outcome in ("completed", "failed"):
         yield events.RequestFinished(
             "r", "POST", "/v1/chat/completions", 200, outcome, "red", "openai", "gpt-4o", "c", None, "applied",
-            100, 40, 40, 9, 9, 0.2, 0.1, 0.01,
+            100, 40, 40, 1, 9, 9, 0.2, 0.1, 0.01,
         )  # fmt: skip
     yield events.UpstreamRetried("openai", "503", 1)
     yield events.ConfigReloaded("no good")
@@ -58,7 +59,7 @@ def everything() -> Iterator[events.Event]:
     yield events.ViewRefused("r", "openai", helped=True)
     yield events.PromptTruncated("c", "openai", 100, 50, is_repeated=False)
     yield events.LoopLagged(0.01)
-    yield TURN
+    yield replace(TURN, refetches=1)
 
 
 def happening(metrics: Metrics) -> Metrics:
@@ -147,6 +148,10 @@ SINCE = {
         f'{PREFIX}prompt_dollars_total{{kind="paid"}}': "0+2x90",
         f'{PREFIX}prompt_dollars_total{{kind="plain"}}': GOES_ON,
     },
+    "CompactionProxyFetchedAgain": {
+        f'{PREFIX}refetches_total{{team="red", policy="default", model="m"}}': GOES_ON,
+        f'{PREFIX}team_requests_total{{team="red", outcome="completed"}}': "0+4x90",
+    },
     "CompactionProxySlow": {
         f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="0.1"}}': NEVER,
         f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="0.25"}}': GOES_ON,
@@ -162,6 +167,8 @@ WELL = {
     f'{PREFIX}failed_open_total{{kind="KeyError"}}': "3x90",
     f'{PREFIX}prompt_dollars_total{{kind="paid"}}': GOES_ON,
     f'{PREFIX}prompt_dollars_total{{kind="plain"}}': "0+2x90",
+    f'{PREFIX}refetches_total{{team="red", policy="default", model="m"}}': NEVER,
+    f'{PREFIX}team_requests_total{{team="red", outcome="completed"}}': "0+4x90",
     f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="0.1"}}': GOES_ON,
     f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="+Inf"}}': GOES_ON,
     f'{PREFIX}workers{{version="0.1.0"}}': "2x90",

@@ -94,8 +94,11 @@ async def direct_reading(agent: Agent, place) -> Reading:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def proxied_reading(agent: Agent, place, serve) -> Reading:
-    async with Upstream(script) as up, serve(None, config={"upstreams": [{**QUIET, "base_url": up.url}]}) as proxy:
-        return await read(agent, proxy.url, place(), up)
+    early = {"trigger_tokens": 30_000, "keep": {"tokens": 2_000}}
+    async with Upstream(script) as up:
+        config = {"upstreams": [{**QUIET, "base_url": up.url}], "policies": {"default": early}}
+        async with serve(None, config=config) as proxy:
+            return await read(agent, proxy.url, place(), up)
 
 
 def holds_text(result: str, text: str) -> bool:

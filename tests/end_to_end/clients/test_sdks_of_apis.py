@@ -58,7 +58,8 @@ async def test_a_conversation_is_shortened_and_the_library_sees_no_difference(se
 
 
 async def test_the_upstream_sees_the_very_request_that_the_library_would_have_sent_it(serve, program):
-    async with Upstream(program.api.reply()) as up, serve(up.url) as proxy:
+    unmarked = {"policies": {"default": {"cache_marks": "off", "cache_key": "off"}}}
+    async with Upstream(program.api.reply()) as up, serve(up.url, config=unmarked) as proxy:
         for url in (proxy.url, up.url):
             assert (await program.ask(url, reading(2), streams=False))["text"] == "Go on."
         relayed, direct = [request for request in up.requests if request.method == "POST"]
