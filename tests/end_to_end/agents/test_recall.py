@@ -90,7 +90,10 @@ def agent(request) -> Agent:
 async def recall_run(agent: Agent, tmp_path_factory, serve) -> tuple[RecallingModel, Run, list[Request]]:
     recalling = RecallingModel(agent)
     async with Upstream(recalling) as up:
-        config = {"upstreams": [{**QUIET, "base_url": up.url}], "policies": {"default": {"recall": "on"}}}
+        config = {
+            "upstreams": [{**QUIET, "base_url": up.url}],
+            "policies": {"default": {"recall": "on", "summary": {"enabled": False}}},
+        }
         async with serve(None, config=config) as proxy:
             done = await agent.work(proxy.url, tmp_path_factory.mktemp(agent.name))
             requests = [request for request in up.requests if request.arrived and is_chat(request)]
