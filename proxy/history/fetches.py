@@ -10,7 +10,7 @@
 The next lines of a file bring nothing again, and neither does a command whose output has changed.
 """
 
-import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
@@ -78,10 +78,12 @@ class _Results:
         self._results = [*known]
         self._newest_texts = dict(zip(map(attrgetter("text"), known), range(len(known)), strict=True))
         self._newest_files = dict(zip(map(attrgetter("file"), known), range(len(known)), strict=True))
+        self._changes = Counter(chain.from_iterable(map(attrgetter("changed_paths"), known)))
 
     def add(self, result: Result) -> None:
         if result.text:
             self._newest_texts[result.text] = self._newest_files[result.file] = len(self._results)
+        self._changes.update(result.changed_paths)
         self._results.append(result)
 
     def read(self, message: Message, call: ToolCall, use: FileResult | None) -> Result:
@@ -100,7 +102,7 @@ class _Results:
         if read_range is None:
             return Result(changed_paths, text, earlier=earlier)
         path, lines = normpath(read_range.path), read_range.lines
-        changes_before = sum(map(path.__eq__, chain.from_iterable(map(attrgetter("changed_paths"), self._results))))
+        changes_before = self._changes[path]
         file = f"{changes_before} {path}"
         same_file = self._newest_files.get(file, -1)
         earlier = max(earlier, self._find_overlapping(lines, same_file))
@@ -123,11 +125,8 @@ def _list_changes(call: ToolCall, use: FileResult | None) -> tuple[str, ...]:
 
 
 def _digest(message: Message, call: ToolCall) -> bytes:
-    arguments = call.arguments
-    if call.value is not None:
-        arguments = json.dumps(call.value, sort_keys=True)
     digest = blake2b(digest_size=12)
-    for text in (call.name, arguments, remove_reminders(message.text).strip()):
+    for text in (call.name, call.arguments, remove_reminders(message.text).strip()):
         digest.update(text.encode("utf-8", "surrogatepass"))
         digest.update(b"\0")
     return digest.digest()

@@ -35,6 +35,8 @@ CARRIED = "carry_results"
 FETCHES_BEFORE_CARRYING = 2
 CARRIED_MAX = 3
 """Carried results cost a write to the cache whether the model needs them or not: a few at a time."""
+CARRYING_FETCHES_MAX = 64
+"""Under one block. For each of them the history is gone through once."""
 IN_USE_SHARE, REACH_SHARE = 0.65, 0.6
 """Of the size at which a fold is due: more would leave it nothing to free."""
 OPENING = (
@@ -130,7 +132,7 @@ class _Reading:
         if earlier < 0 or earlier in self._standing:
             return None
         fetch = Fetch(message.start, earlier)
-        if self._fetches_under_block < FETCHES_BEFORE_CARRYING or message.attached:
+        if message.attached or not FETCHES_BEFORE_CARRYING <= self._fetches_under_block < CARRYING_FETCHES_MAX:
             return fetch
         return Fetch(message.start, earlier, self._choose_carried(fetch, len(message.raw)))
 
@@ -231,11 +233,10 @@ def account_fetches(body: Sequence[Message], fetches: Sequence[Fetch], count: Co
     tokens, last_answer = 0, find_last_assistant(body) or 0
     for place in fetched_places:
         tokens += count(body[place].raw)
-        asking = find_last_assistant(body, place)
-        if asking is not None and fetched_places.issuperset(range(asking + 1, place + 1)):
-            # Its other results may follow: the call is counted with the last of those that belong together.
-            is_last = place + 1 == len(body) or not body[place + 1].is_result
-            if is_last:
+        # The call is counted with the last of its results, if all of them were fetched.
+        if place + 1 == len(body) or not body[place + 1].is_result:
+            asking = find_last_assistant(body, place)
+            if asking is not None and fetched_places.issuperset(range(asking + 1, place + 1)):
                 tokens += count(body[asking].raw)
     new_places = range(last_answer + 1, len(body))
     results = len(fetched_places.intersection(new_places))

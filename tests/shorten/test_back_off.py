@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.shorten.back_off import CARRIED, CARRIED_MAX, CLOSING, OPENING
 from proxy.shorten.block import Block, Fetch, Part
@@ -11,6 +12,7 @@ from proxy.shorten.summary import SummaryRules
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.compaction_worker import Worker
+from tests.support.counted_lines import count_lines
 from tests.support.messages import assistant, call, calls, history, user
 from tests.support.messages_api import request as write_messages
 from tests.support.responses_api import request as write_responses
@@ -205,3 +207,18 @@ def test_on_the_other_apis_too(wire, write):
     assert text("part8").splitlines()[-1] in session.sent.left.decode()
     grow_until_made(session, 20)
     assert text("part8") in "\n".join(message.text for message in session.sent.plan.view)
+
+
+@pytest.mark.seconds
+def test_many_fetches_at_once_cost_what_each_of_them_costs():
+    """The block and the results behind it are two sizes of one request: the cost is not their product."""
+    rules = replace(RULES, trigger_tokens=8_000)
+
+    def count(files):
+        reads = [call("Read", file_path=f"part{number}.py", out=f"{number} {'x' * 700}") for number in range(files)]
+        worker = Worker(rules, Facts(usable_tokens=100_000_000))
+        assert worker.send(history(user("Go."), *reads)).plan.action == "created"
+        twice = history(user("Go."), *reads, *reads)
+        return count_lines(lambda: worker.send(twice))
+
+    assert count(1_600) <= 2.1 * count(800)
