@@ -177,6 +177,16 @@ def test_a_question_names_the_servers_of_its_toolsets_and_no_others(tools, is_se
     )
 
 
+def test_a_question_repeats_the_history_with_system_messages_in_its_midst():
+    """The upstream has exactly these bytes in its cache."""
+    asked = json.loads(request(LONG))
+    asked["messages"].insert(3, {"role": "system", "content": "Skills: deploy."})
+    read = MESSAGES_FORMAT.parse(json.dumps(asked).encode())
+    aligned = Try(read.messages, read.tools, aligned=True)
+    question = json.loads(MESSAGES_FORMAT.render_question(read, aligned, {"max_tokens": 100}))
+    assert (question["system"], question["messages"]) == (asked["system"], asked["messages"])
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

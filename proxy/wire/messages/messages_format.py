@@ -8,12 +8,13 @@ Clients that send the whole history when it is lost are told that it is:
 import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import takewhile
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.history.messages import Message, is_different
+from proxy.history.messages import HEAD, Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire.cache_placement import BlockPlace, place_marks
@@ -169,14 +170,13 @@ class MessagesFormat(PiecedFormat):
         return source
 
     def _replace_history(self, request: Request, question: Try) -> bytes:
-        """A system prompt other than the client's own replaces that."""
-        head = [message for message in question.messages if message.role in ("system", "developer")]
+        """A system prompt other than the client's own replaces that; system messages further on stay in the list."""
+        head = list(takewhile(lambda message: message.role in HEAD, question.messages))
         if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
             return self.render(request, question.messages, question.tools)
         without_system = self.parse(splice.remove_members(request.source, {"system"}))
         assert without_system is not None  # noqa: S101 - nor was the request
-        view = [message for message in question.messages if message not in head]
-        source = self.render(without_system, view, question.tools)
+        source = self.render(without_system, question.messages[len(head) :], question.tools)
         if not head:
             return source
         opening = source.index(b"{") + 1
