@@ -20,7 +20,7 @@ Pages, the functions of the routes:
 figures         totals, spend, savings and tokens over time, by team, model and more
 request_list    requests; latency and errors over time
 conversations   conversations, their turns and messages; search in the originals
-policy_pages    policies in force, and trials of them
+policy_pages    policies in force, and where each applies
 teams           teams, their keys, switches
 events_page     the configuration, warnings, faults and the audit log
 

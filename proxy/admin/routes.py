@@ -61,8 +61,6 @@ class Route(Struct, frozen=True):
     """The form of the body, or None if the route takes none."""
     for_teams: bool = False
     """Tell if a key of one team may use the route, which then keeps to `visitor.team`."""
-    only_reads: bool = False
-    """Tell if the role `read` is enough, though the method is not GET."""
 
 
 def write_audit(

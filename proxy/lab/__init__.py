@@ -3,7 +3,6 @@
 replay/     recorded conversations through a policy or a running proxy, and the scorecard
 sessions/   session files of agents, read as conversations
 report      the results of a replay as an HTML page
-what_if     a trial of a policy for the admin pages, in a process of its own
 demo/       an agent run against a simulated model
 commands/   `replay`, `demo`, `compact`
 """

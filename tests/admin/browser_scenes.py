@@ -200,7 +200,7 @@ def keyboard(browser, url, key, folder):
 
 @scene
 def work(observer):
-    """What operators do: a key, a switch, a trial of a policy."""
+    """What operators do: a key and a switch."""
     page, seen = observer.page, {}
     observer.go("#/teams")
     page.fill("input[name=label]", "for <b>a test</b>")
@@ -212,12 +212,6 @@ def work(observer):
     seen["banner"] = page.inner_text("#banner")
     page.click("button[role=switch] >> nth=0")
     page.wait_for_selector("#banner .warn", state="detached")
-    observer.go("#/policies/patient")
-    page.select_option(".trial [name=team]", "search")
-    page.select_option(".trial [name=against]", "default")
-    page.click("button:text('What if?')")
-    page.wait_for_selector(".trial .pair", timeout=60_000)
-    seen["trial"] = page.inner_text(".trial table")
     observer.go("#/nowhere")
     seen["lost"] = page.inner_text("h1")
     page.click("button:text-is('Log out')")
@@ -310,7 +304,6 @@ def portraits(browser, url, key, folder):
         ("requests", "#/requests", "light", desktop),
         ("conversation", "#/conversations", "light", desktop),
         ("conversation-phone", "#/conversations", "light", phone),
-        ("policies", "#/policies/patient", "light", desktop),
     ):
         observer = PageObserver(browser, url, color_scheme=scheme, viewport=size)
         observer.log_in(key)
@@ -320,10 +313,6 @@ def portraits(browser, url, key, folder):
             observer.page.wait_for_selector(".strip .block")
             observer.open_cleared()
             observer.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
-        elif name == "policies":
-            observer.page.click("button:text('What if?')")
-            observer.page.wait_for_selector(".trial .pair", timeout=60_000)
-            observer.page.evaluate("document.querySelector('.trial').scrollIntoView(); scrollBy(0, -70)")
         observer.page.wait_for_timeout(300)
         observer.page.screenshot(path=str(Path(folder) / f"{name}.png"))
     return observer.findings

@@ -148,19 +148,6 @@ async def test_words_are_found_in_what_is_kept(admin, data):
     assert await admin.read("/search?text=nobody+ever+said+this") == {"hits": [], "whole": True}
 
 
-@pytest.mark.seconds
-async def test_a_what_if_replays_the_transcripts_of_a_team_through_two_policies(admin):
-    wanted = {"policy": "off", "against": "patient", "seconds": 60}
-    data = await admin.read("/what-if", method="POST", body={**wanted, "team": "search"})
-    assert data["conversations"] == 1
-    assert data["tried"]["tokens_forwarded"] == data["tried"]["tokens_sent"]
-    assert data["today"]["tokens_forwarded"] < data["today"]["tokens_sent"]
-    assert (await admin.read("/what-if", method="POST", body={"team": "nobody"}))["conversations"] == 0
-    name = (await find_conversation(admin, "platform"))["conversation"]
-    one = await admin.read("/what-if", method="POST", body={**wanted, "conversation": name})
-    assert (one["conversations"], one["left_out"]) == (1, 0)
-
-
 async def test_the_default_policy_is_of_the_file_only_where_the_file_sets_it(tmp_path):
     (tmp_path / "proxy.yaml").write_text("policies: {default: {min_groups: 30}}\n")
     kinds = [find_kind(loaded, "default") for loaded in (load(None, {}), load(tmp_path / "proxy.yaml", {}))]
@@ -179,10 +166,6 @@ async def test_policies_are_listed_with_their_author(admin):
 async def test_attachments_are_listed_in_the_order_in_which_they_decide(admin):
     attachments = (await admin.read("/policies"))["attachments"]
     assert [(each["policy"], each["tag"]) for each in attachments] == [("observe", "night*"), ("default", "nightly")]
-
-
-async def test_a_trial_of_an_unknown_policy_says_so(admin):
-    assert await admin.read_error(404, "POST", "/what-if", body={"policy": "bold"})
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")

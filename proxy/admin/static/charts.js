@@ -107,19 +107,3 @@ export function meter(told, parts) {
   const piece = ([kind, share]) => svg("rect", { width: wide(share), height: 6, class: kind });
   return svg("svg", { viewBox: "0 0 100 6", ...about }, svg("title", null, told), parts.map(piece));
 }
-
-// Two amounts below each other, for a comparison: the larger one is the whole width.
-export function pair(amounts, written) {
-  const span = wide();
-  const top = Math.max(1e-9, ...amounts.map(([, , amount]) => amount));
-  const told = amounts.map(([name, , amount]) => `${name}: ${written(amount)}`).join("; ");
-  const row = ([name, kind, amount], place) => {
-    const width = Math.max(2, (span - 290) * (amount / top));
-    return svg("g", { transform: `translate(0 ${place * 34})` },
-      svg("text", { x: 0, y: 20, class: "tick name" }, name),
-      svg("rect", { x: 170, y: 5, height: 22, rx: 3, width, class: kind }),
-      svg("text", { x: 180 + width, y: 20, class: "tick value" }, written(amount)));
-  };
-  const view = `0 0 ${span} ${amounts.length * 34}`;
-  return svg("svg", { viewBox: view, class: "chart pair", role: "img", "aria-label": told }, amounts.map(row));
-}

@@ -56,9 +56,7 @@ function page(told, at, { path, choose, note, session, message }) {
       h("a", { href: "#/conversations" }, "Conversations"), " / ", h("code", null, told.conversation)),
     h("h1", null, told.title || told.conversation),
     h("p", { class: "acts" }, h("a", { href: `#/requests?conversation=${encodeURIComponent(told.conversation)}&hours=744` },
-      "Its requests in the list"),
-      h("a", { href: `#/policies/${encodeURIComponent(told.turns.at(-1).policy.split("@")[0])}?conversation=${
-        encodeURIComponent(told.conversation)}` }, "Try another policy on it")),
+      "Its requests in the list")),
     facts(told),
     sessions(told, path, session),
     requests(told, chosen, choose),

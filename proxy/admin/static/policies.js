@@ -1,15 +1,12 @@
-// Policies: which are in force, where they apply, and trials of them.
+// Policies: which are in force, and where they apply.
 
 import { get } from "./api.js";
 import { complaint } from "./faults.js";
 import { badge, figure, h, note, part, prose, show, table } from "./dom.js";
 import { toPolicy } from "./links.js";
-import { trial } from "./trial.js";
 
-export async function policies(place, [name], query) {
-  const [told, { teams }] = await Promise.all([get("/policies"), get("/conversations", { limit: 1 })]);
-  const names = told.policies.map((each) => each.name);
-  const context = { names, teams, conversation: query.get("conversation") ?? "" };
+export async function policies(place, [name]) {
+  const told = await get("/policies");
   show(place,
     h("h1", null, "Policies"),
     h("div", { class: "cards" }, told.policies.filter((each) => !isForComparison(each)).map((each) => card(each, name))),
@@ -17,8 +14,8 @@ export async function policies(place, [name], query) {
       h("summary", null, "Included for comparison: what other tools do"),
       h("div", { class: "cards" }, told.policies.filter(isForComparison).map((each) => card(each, name)))),
     name
-      ? await detail(name, context).catch((fault) => complaint(fault))
-      : note("Choose a policy to see its values, and to try it on recorded conversations."),
+      ? await detail(name).catch((fault) => complaint(fault))
+      : note("Choose a policy to see its values."),
     part("Where they apply", attachments(told)),
     told.doubts.length ? part("Warnings", list(told.doubts)) : null);
 }
@@ -34,7 +31,7 @@ const card = (each, chosen) => h("a", {
   h("b", null, each.name), " ", badge(each.kind, each.kind), each.mode === "auto" ? null : badge(each.mode, "warning"),
   h("small", null, each.version, each.inherits.length ? ` · inherits ${each.inherits[0]}` : ""));
 
-async function detail(name, context) {
+async function detail(name) {
   const told = await get(`/policies/${encodeURIComponent(name)}`);
   const set = told.values.filter((each) => each.origin !== "default");
   const body = h("div");
@@ -47,8 +44,7 @@ async function detail(name, context) {
   return h("section", { class: "detail" },
     h("div", { class: "row-head" }, h("h2", null, name, " ", badge(told.version)),
       h("label", { class: "check" }, h("input", { type: "checkbox", onchange: all }), "with all defaults")),
-    body,
-    trial(name, context));
+    body);
 }
 
 const value = (said) => h("code", null, typeof said === "string" ? said || "none" : JSON.stringify(said));
