@@ -20,7 +20,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from proxy.models.names import plain_name, without_date
+from proxy.foundation.model_names import plain_name, without_date
 
 DATA = Path(__file__).parent.parent / "proxy" / "models" / "data"
 PACKAGES = {"litellm": "1.109.1", "genai-prices": "0.2.3"}

@@ -7,9 +7,9 @@ from longwork import Work
 
 from proxy.config import Policy, Upstream
 from proxy.models.tokenizer import Tokenizers
-from proxy.path.compactor import Compactor
-from proxy.path.request_context import CompiledPolicy, PolicyChoice
-from proxy.path.services import Keeper, Services
+from proxy.serve.compactor import Compactor
+from proxy.serve.request_context import CompiledPolicy, PolicyChoice
+from proxy.serve.services import Keeper, Services
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream.client import Call, Client

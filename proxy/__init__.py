@@ -1,35 +1,29 @@
 """A transparent proxy for LLM APIs that shortens the histories of agents.
 
-Each part imports only parts above it (a room's modules may stand at different heights: tests/test_architecture.py):
+Each room imports only rooms that stand above it in this list, which tests/test_architecture.py holds:
 
-    lru            a cache bounded in bytes, shared fairly between tenants
-    lifetime       leases on shared resources, background tasks, threads that write, where faults end
-    errors         the proxy's own answers: a status, a code, and the party at fault
-    declaration    declares a setting of a policy, with its description and bounds, as a field of a struct
-    work           what the work for one request may cost: it ends if the client has left
-    threads        lanes: threads of their own for each kind of work that would hold up the event loop
+    foundation/    a bounded cache, leases, threads, the proxy's own errors: what every room may use
     tools/         what tools and programs are: tables of them, and questions about a call
     history/       the history that a client sends: its messages, groups and identity
     recall/        the tools of the proxy itself, by which a model reads earlier messages again
-    designs/       the steps that only four published designs use
     shorten/       the shorter form of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
+    decide/        the life of a request as one generator, without I/O: what to send, what to store, when to ask again
     config/        proxy.yaml, environment and options to one frozen configuration
     events         frozen values that say what happened, and their delivery to listeners
-    models/        facts about models: names, windows, prices, token counts
+    models/        facts about models: windows, prices, token counts
     store/         blocks and facts (memory, SQLite, Redis), original messages, the activity log
     upstream/      connections to a model's API
     telemetry/     listeners: log, metrics, hooks, audit log, OpenTelemetry
     access/        authentication of callers: team keys, trusted gateways, the admin key
-    summary/       summaries by a model: the question, and its calls
-    path/          one request from its first byte to its last note, and the one place that fails open
+    serve/         one request from its first byte to its last note, and the one place that fails open
     assembly       from a configuration to running objects
     admin/         API and pages for operators
     server/        sockets, worker processes, start and shutdown
-    cli/           the commands; the only part that reads the environment
+    cli/           the commands; the only room that reads the environment
     lab/           replay, scorecard, session readers, demo: nothing that serves imports it
 
-docs/architecture.md follows one request through these parts. What must always hold is a test: a request that is not
+docs/architecture.md follows one request through these rooms. What must always hold is a test: a request that is not
 shortened leaves byte for byte as it came; what was forwarded once is forwarded again with the same bytes; a history is
 cut between groups only; on any fault of the proxy the client's own bytes are forwarded; tenants share nothing; no
 secret is written down.

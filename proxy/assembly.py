@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from proxy.access.records import Records
 from proxy.access.registry import Registry
 from proxy.config import Config, Fault, InvalidConfig, Secret
-from proxy.path.services import Keeper
+from proxy.foundation.threads import CONTROL
+from proxy.serve.services import Keeper
 from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.memory_store import FALLBACK_LIMITS, FallbackStore, MemoryStore
@@ -25,7 +26,6 @@ from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, Sto
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.telemetry.hooks import Receiver
-from proxy.threads import CONTROL
 from proxy.wire.redaction import Redaction, redaction
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from proxy.lifetime import Containment
+from proxy.foundation.lifetime import Containment
 from proxy.wire.http_head import Trace
 
 

@@ -1,7 +1,7 @@
-"""The architecture: which part may import which, where each library is used, and what no module may do.
+"""The architecture: which room may import which, where each library is used, and what no module may do.
 
-A part is a module or a folder of `proxy/`, or a module of a folder that `LAYERS` names by itself. It imports only parts
-of earlier layers, never another part of its own layer. To change the order, change `LAYERS`.
+A room is a folder of `proxy/`, or a module that stands in it alone. It imports only rooms that stand before it in
+`LAYERS`, which the docstring of `proxy` shows. To change the order, change both.
 """
 
 import ast
@@ -19,56 +19,33 @@ pytestmark = pytest.mark.xdist_group("architecture")  # the code is read once
 PACKAGE = ROOT / "proxy"
 
 LAYERS = (
-    {"lru", "lifetime", "declaration", "errors", "models.names"},
-    {"work"},
-    {"threads"},
-    {"tools"},
-    {"history"},
-    {"recall"},
-    {"shorten"},
-    {"designs"},
-    {"shorten.block"},
-    {"shorten.back_off"},
-    {"shorten.marked_history"},
-    {"shorten.state"},
-    {"shorten.attempts", "shorten.worth"},
-    {"summary.question"},
-    {"path.planning"},
-    {"path.conversation"},
-    {"path.actions"},
-    {"path.remember"},
-    {"path.remedies"},
-    {"path.program"},
-    {"wire"},
-    {
-        "config",
-        "events",
-        "models.caches",
-        "models.windows",
-    },
-    {"models.tokenizer", "store", "upstream"},
-    {"telemetry"},
-    {"access"},
-    {"path.request_context"},
-    {"summary.call"},
-    {"summary.pending"},
-    {"path"},
-    {"assembly"},
-    {"admin"},
-    {"server"},
-    {"cli"},
-    {"lab"},
-    {"__main__"},
+    "foundation",
+    "tools",
+    "history",
+    "recall",
+    "shorten",
+    "wire",
+    "decide",
+    "config",
+    "events",
+    "models",
+    "store",
+    "upstream",
+    "telemetry",
+    "access",
+    "serve",
+    "assembly",
+    "admin",
+    "server",
+    "cli",
+    "lab",
+    "__main__",
 )
-LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
-# Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
+# Decided without I/O.
 PURE_PARTS = (
-    "declaration.py", "tools/", "history/", "shorten/", "designs/", "recall/",
-    "summary/question.py", "models/names.py",
-    "path/planning.py", "path/conversation.py", "path/actions.py", "path/remember.py",
-    "path/remedies.py", "path/program.py",
+    "foundation/declaration.py", "foundation/model_names.py",
+    "tools/", "history/", "recall/", "shorten/", "decide/",
 )  # fmt: skip
-NOT_CODE = {"__init__", "py.typed"}
 
 # Where a library is imported.
 USERS = {
@@ -142,13 +119,9 @@ def imported_modules(tree):
             yield (within if within in known else module), line
 
 
-def part_of(module):
-    """The longest name in `LAYERS` that the module lies below."""
+def room_of(module):
     _, *names = module.split(".")
-    if not names:
-        return "__init__"
-    whole = ".".join(names[:2])
-    return whole if whole in LAYER else names[0]
+    return names[0] if names else "__init__"
 
 
 def functions(tree):
@@ -159,30 +132,30 @@ def place_of(path, node):
     return f"proxy/{path}:{getattr(node, 'lineno', node)}"
 
 
-def test_every_part_has_a_layer():
-    parts = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name != "__pycache__"} - NOT_CODE
-    assert parts == {part.partition(".")[0] for part in LAYER}
+def test_the_layers_are_all_rooms():
+    rooms = {path.partition("/")[0].removesuffix(".py") for path in modules()}
+    assert rooms - {"__init__"} == set(LAYERS)
 
 
-def test_each_part_imports_earlier_layers_only():
+def test_no_room_imports_one_that_stands_above_it():
+    height = {room: number for number, room in enumerate(LAYERS)}
     wrong = [
-        f"{place_of(path, line)} {part_of(name_of(path))} imports {module}"
+        f"{place_of(path, line)} {room_of(name_of(path))} imports {module}"
         for path, tree in modules().items()
         for module, line in imported_modules(tree)
-        if (part := part_of(name_of(path))) != part_of(module) != "__init__"
-        and not LAYER.get(part_of(module), -1) < LAYER.get(part, -1)
+        if height.get(room_of(module), 0) > height.get(room_of(name_of(path)), 0)
     ]
     assert wrong == []
 
 
 def test_telemetry_imports_events_and_the_activity_log():
     imported = {
-        part_of(module)
+        room_of(module)
         for path, tree in modules().items()
         if path.startswith("telemetry/")
         for module, _ in imported_modules(tree)
     }
-    assert imported - {"telemetry", "__init__"} == {"events", "lifetime", "store", "models.windows", "wire"}
+    assert imported - {"telemetry", "__init__"} == {"events", "foundation", "store", "models", "wire"}
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -255,7 +228,11 @@ def suppresses_everything(_path, node):
 
 def borrows_a_thread(path, node):
     """asyncio's default threads look up the addresses of upstreams, and all others belong to lanes."""
-    return path != "threads.py" and isinstance(node, ast.Attribute) and node.attr in {"to_thread", "run_in_executor"}
+    return (
+        path != "foundation/threads.py"
+        and isinstance(node, ast.Attribute)
+        and node.attr in {"to_thread", "run_in_executor"}
+    )
 
 
 FORBIDDEN = {
@@ -290,7 +267,7 @@ def is_plain_raise(node):
 
 
 # Modules that may end any fault, and why (decision 0012): by `lifetime.Containment`, and no `except`.
-CONTAINED = {"path/gateway.py": "fail open", "events.py": "listener isolation"}
+CONTAINED = {"serve/gateway.py": "fail open", "events.py": "listener isolation"}
 
 
 def test_one_place_catches_everything_and_two_use_it():
@@ -307,7 +284,7 @@ def test_one_place_catches_everything_and_two_use_it():
         for node in functions(tree)
         if node.name in {"__exit__", "__aexit__"} and node.returns is not None and ast.unparse(node.returns) != "None"
     ]
-    assert ends == ["lifetime.py"]
+    assert ends == ["foundation/lifetime.py"]
 
 
 def test_no_name_is_vague():
@@ -366,10 +343,8 @@ def test_the_map_of_a_package_lists_what_is_in_it(path):
     assert sorted(listed) == sorted(modules_here | packages_here)
 
 
-def test_the_map_of_the_whole_lists_layers_in_their_order():
-    rooms = names_in_map(ast.get_docstring(modules()["__init__.py"]))
-    highest = [max(LAYER[part] for part in LAYER if part.partition(".")[0] == room) for room in rooms]
-    assert highest == sorted(highest)
+def test_the_map_of_the_whole_lists_the_layers_in_their_order():
+    assert names_in_map(ast.get_docstring(modules()["__init__.py"])) == [*LAYERS[:-1]]
 
 
 def test_no_test_imports_another_test():

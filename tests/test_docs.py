@@ -13,10 +13,11 @@ import yaml
 from packaging.requirements import Requirement
 from pydantic import ValidationError
 
-from proxy import __version__, errors
+from proxy import __version__
 from proxy.cli import COMMANDS
 from proxy.config import Config
 from proxy.config.defaults import as_yaml
+from proxy.foundation import errors
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import AUTO_TRIGGER, AUTO_TRIGGER_TOKENS

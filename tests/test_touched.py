@@ -11,7 +11,7 @@ from tests.touched import ALWAYS, MOST_SECONDS, choose, find_tests
     ("path", "tests"),
     [
         ("proxy/wire/refusals.py", "tests/wire"),
-        ("proxy/lru.py", "tests/test_lru.py"),
+        ("proxy/events.py", "tests/test_events.py"),
         ("proxy/lab/replay/scoring.py", "tests/lab"),
         ("bench/evidence.py", "tests/bench"),
         ("tests/store/test_memory.py", "tests/store/test_memory.py"),
@@ -30,20 +30,21 @@ def test_every_room_has_tests():
     assert without == []
 
 
+EVENTS = "tests/test_events.py"
 REACHED_BY = {
-    "proxy/wire/refusals.py": ["tests/wire/test_refusals.py", "tests/test_lru.py", "tests/wire/test_sse.py"],
-    "proxy/lru.py": ["tests/test_lru.py"],
+    "proxy/wire/refusals.py": ["tests/wire/test_refusals.py", EVENTS, "tests/wire/test_sse.py"],
+    "proxy/events.py": [EVENTS],
 }
-SECONDS = {"tests/wire/test_refusals.py": 1.0, "tests/test_lru.py": 0.5, "tests/wire/test_sse.py": MOST_SECONDS - 1.5}
+SECONDS = {"tests/wire/test_refusals.py": 1.0, EVENTS: 0.5, "tests/wire/test_sse.py": MOST_SECONDS - 1.5}
 
 
 @pytest.mark.parametrize(
     ("changes", "tests"),
     [
-        (["proxy/lru.py"], ["tests/test_lru.py"]),
-        (["proxy/wire/refusals.py"], ["tests/test_lru.py", "tests/wire/test_refusals.py", "tests/wire/test_sse.py"]),
+        (["proxy/events.py"], [EVENTS]),
+        (["proxy/wire/refusals.py"], [EVENTS, "tests/wire/test_refusals.py", "tests/wire/test_sse.py"]),
         (["proxy/server/worker.py", "README.md"], ["tests/server"]),
-        (["proxy/lru.py", "tests/store/test_memory.py"], ["tests/store/test_memory.py", "tests/test_lru.py"]),
+        (["proxy/events.py", "tests/store/test_memory.py"], ["tests/store/test_memory.py", EVENTS]),
     ],
 )
 def test_a_module_is_judged_by_the_tests_that_reach_it_and_else_by_those_of_its_room(changes, tests):
@@ -54,7 +55,7 @@ def test_the_most_specific_tests_come_first_and_those_that_cost_too_much_are_lef
     dear = {**SECONDS, "tests/wire/test_sse.py": MOST_SECONDS - 1.4}
     assert choose(["proxy/wire/refusals.py"], REACHED_BY, dear) == [
         *ALWAYS,
-        *("tests/test_lru.py", "tests/wire/test_refusals.py"),
+        *(EVENTS, "tests/wire/test_refusals.py"),
     ]
 
 

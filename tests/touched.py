@@ -19,7 +19,7 @@ ALWAYS = (
     "tests/test_architecture.py",
     "tests/end_to_end/fidelity/test_fidelity.py::test_twenty_of_all_cases_pass_byte_for_byte",
 )
-JUDGED_WITH = {"designs": "shorten"}
+JUDGED_WITH = {"decide": "path", "serve": "path"}
 """Rooms without a folder of their own in `tests/`, and the room with whose tests they are judged."""
 MOST_SECONDS = 12.0
 """CPU time of the tests that are chosen by the map."""

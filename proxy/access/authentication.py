@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from proxy.access.registry import Registry, find_public_id
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
-from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
+from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?")

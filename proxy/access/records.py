@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from proxy.access.registry import Registry
+from proxy.foundation.threads import CONTROL
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry.audit import give_to_folder_owner
-from proxy.threads import CONTROL
 
 DOCUMENT = "key-uses"
 SHARED = "registry"

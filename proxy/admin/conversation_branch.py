@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from proxy import assembly
 from proxy.admin.routes import AdminContext, Json
 from proxy.config import Config
-from proxy.errors import NotFound
+from proxy.foundation.errors import NotFound
+from proxy.foundation.threads import FILES
 from proxy.history.identity import make_block_key
 from proxy.history.messages import NOTE, Message, find_last_assistant
 from proxy.history.request import Request
@@ -27,7 +28,6 @@ from proxy.shorten.state import ConversationState
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine
-from proxy.threads import FILES
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
 

@@ -20,11 +20,11 @@ from proxy.admin.figures import OPEN_SECONDS
 from proxy.admin.request_list import list_names
 from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import Config
-from proxy.errors import NotFound, Overloaded
+from proxy.foundation.errors import NotFound, Overloaded
+from proxy.foundation.threads import FILES
 from proxy.recall.tool import Finder, find_text
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript
 from proxy.store.transcripts.files import file_name, list_files, parse
-from proxy.threads import FILES
 from proxy.wire.http_head import Caller
 
 TURNS_LIMIT = 2_000

@@ -17,16 +17,16 @@ from urllib.parse import parse_qs
 import msgspec
 from aiohttp import web
 
-from proxy import errors
 from proxy.access.records import RegistryUnreadable
 from proxy.admin import conversations, events_page, figures, guard, policy_pages, request_list, teams
 from proxy.admin.conversations import ConversationQuery
 from proxy.admin.guard import NeedsAdminKey, Visitor
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable
-from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
+from proxy.foundation import errors
+from proxy.foundation.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
+from proxy.foundation.threads import CONTROL, FILES
 from proxy.store.contract import StoreUnavailable
-from proxy.threads import CONTROL, FILES
 
 
 def read_query(route: Route, query: Mapping[str, str]) -> object:

@@ -21,7 +21,7 @@ from proxy.access.admin_key import is_admin_key, read_admin_key
 from proxy.access.authentication import find_host
 from proxy.access.registry import Registry, find_session_holder
 from proxy.config import Config
-from proxy.errors import ForeignOrigin, HostNotAllowed, ProxyError
+from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, ProxyError
 
 COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600

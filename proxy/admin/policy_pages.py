@@ -6,7 +6,7 @@ from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import InvalidConfig, Loaded, find_origins
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
-from proxy.errors import NotFound
+from proxy.foundation.errors import NotFound
 from proxy.models.windows import is_known_model
 
 

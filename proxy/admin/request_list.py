@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from proxy.admin.figures import HOUR_SECONDS, choose_step, list_moments
 from proxy.admin.routes import AdminContext, AdminRequest, Json
-from proxy.errors import NotFound
+from proxy.foundation.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 
 KINDS = {

@@ -17,8 +17,8 @@ from msgspec import Struct
 from proxy.access.records import Records
 from proxy.admin.guard import Visitor
 from proxy.config import Config, Loaded
-from proxy.errors import ProxyError
 from proxy.events import AdminActed, Listener
+from proxy.foundation.errors import ProxyError
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store
 from proxy.store.transcripts.archive import Archive

@@ -13,9 +13,9 @@ from proxy.admin.guard import OtherTeam
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, write_audit
 from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
-from proxy.errors import NotFound
+from proxy.foundation.errors import NotFound
+from proxy.foundation.threads import CONTROL
 from proxy.store.contract import StoreUnavailable
-from proxy.threads import CONTROL
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

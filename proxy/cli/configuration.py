@@ -25,7 +25,7 @@ from proxy.config.defaults import as_json_schema, as_yaml
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.caches import find_cache_seconds
 from proxy.models.windows import is_known_model, resolve_window
-from proxy.path.placement import list_options
+from proxy.serve.placement import list_options
 from proxy.server import config_watch
 from proxy.shorten.economics import compute_relative_prices
 from proxy.shorten.rules import Facts

@@ -25,12 +25,12 @@ from proxy.cli import options
 from proxy.cli.options import add_command, list_client_headers, name_key_variable
 from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.state_url import parse_state_url
-from proxy.errors import ProxyError
+from proxy.foundation.errors import ProxyError
 from proxy.models.windows import PROBES, is_known_model
+from proxy.serve.summary_call import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.shorten.economics import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
-from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.event_streams import read_error
 from proxy.wire.http_head import ApiPath, Headers

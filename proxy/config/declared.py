@@ -1,4 +1,4 @@
-"""Models of declared settings: pydantic checks the values that structs declare (`proxy.declaration`).
+"""Models of declared settings: pydantic checks the values that structs declare (`proxy.foundation.declaration`).
 
     class Keep(Struct):     becomes     class Keep(ConfigModel):
         tokens: int = 2_000                 tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
@@ -16,10 +16,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdap
 
 from proxy.config.own_step import is_own_step, load_step
 from proxy.config.values import AMOUNT_MAX, ConfigModel, refuse_if, suggest
-from proxy.declaration import INTERNAL, Check
-from proxy.designs.tool_hints import ToolHints
-from proxy.shorten.block import STEPS
+from proxy.foundation.declaration import INTERNAL, Check
+from proxy.shorten.designs.tool_hints import ToolHints
 from proxy.shorten.pipeline import Step
+from proxy.shorten.steps import STEPS
 
 _BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
 

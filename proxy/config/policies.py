@@ -33,10 +33,10 @@ from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model
 from proxy.config.faults import describe_errors
 from proxy.config.own_step import is_own_step
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
-from proxy.designs.strategies import DedupOld, PruneTools, Subsumption
-from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults
+from proxy.shorten.designs.strategies import DedupOld, PruneTools, Subsumption
+from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules

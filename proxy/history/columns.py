@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from proxy.foundation.work import check_work
 from proxy.history.fetches import Result, find_results
 from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message
 from proxy.history.rereads import FileResult, find_file_uses
 from proxy.tools.tool_call import ToolCall
-from proxy.work import check_work
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -18,7 +18,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from proxy.declaration import INTERNAL, Check
+from proxy.foundation.declaration import INTERNAL, Check
 from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 MAX_PASSAGES = 250

@@ -2,7 +2,7 @@
 
 import re
 
-from proxy.models.names import plain_name
+from proxy.foundation.model_names import plain_name
 from proxy.shorten.economics import LAST_RESORT_SECONDS
 
 MINUTE_SECONDS, HOUR_SECONDS = 60.0, 3_600.0

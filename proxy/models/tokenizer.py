@@ -16,12 +16,12 @@ from typing import Literal
 import tiktoken
 from msgspec import Struct, field
 
+from proxy.foundation.lru import ByteBoundedCache
+from proxy.foundation.model_names import plain_name
+from proxy.foundation.threads import COUNTING, UNKNOWN, is_of_stranger, needs_thread
+from proxy.foundation.work import check_work
 from proxy.history.calls import iterate_strings
-from proxy.lru import ByteBoundedCache
-from proxy.models.names import plain_name
-from proxy.threads import COUNTING, UNKNOWN, is_of_stranger, needs_thread
 from proxy.wire.json_body import read_json
-from proxy.work import check_work
 
 MESSAGE_TOKENS = 3  # the markup around each message
 TOOL_CALL_TOKENS = 8  # the markup around each tool call

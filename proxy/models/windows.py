@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from proxy.models.names import model_family, plain_name, without_date
+from proxy.foundation.model_names import model_family, plain_name, without_date
 from proxy.shorten.economics import Calibration, Window
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 from aiohttp import web
 
 from proxy import events
-from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError, ShuttingDown
 from proxy.events import RequestFinished
-from proxy.path.gateway import Gateway
+from proxy.foundation.errors import Internal, MethodNotAllowed, Overloaded, ProxyError, ShuttingDown
+from proxy.serve.gateway import Gateway
 from proxy.server.connection import REQUEST_ID, SERVER_NAME, ClientRequest, find_path, new_request_id, render_error
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
 from proxy.wire.http_head import COMPACTED_PATHS, ApiPath, below_v1

@@ -16,8 +16,8 @@ from msgspec import Struct
 from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
+from proxy.foundation.threads import CONTROL
 from proxy.store.contract import Store, StoreUnavailable
-from proxy.threads import CONTROL
 
 FILE_SECONDS = 0.25
 

@@ -17,9 +17,11 @@ from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from proxy import errors, events
+from proxy import events
 from proxy.config import Listen
-from proxy.errors import (
+from proxy.events import RequestFinished
+from proxy.foundation import errors
+from proxy.foundation.errors import (
     BadRequest,
     BodyTimeout,
     BodyTooLarge,
@@ -28,10 +30,9 @@ from proxy.errors import (
     UpstreamBroke,
     UpstreamTimeout,
 )
-from proxy.events import RequestFinished
-from proxy.path.gateway import RelayedAnswer
+from proxy.foundation.threads import choose_lane
+from proxy.serve.gateway import RelayedAnswer
 from proxy.store.contract import MEBIBYTE
-from proxy.threads import choose_lane
 from proxy.wire.encodings import CODINGS_MAX, DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.event_streams import StreamWatch
 from proxy.wire.http_head import (

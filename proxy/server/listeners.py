@@ -12,11 +12,11 @@ from pathlib import Path
 
 from proxy import assembly, events
 from proxy.config import Config
+from proxy.foundation.threads import CONTROL
 from proxy.models.windows import is_known_model
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
-from proxy.threads import CONTROL
 
 Fault = tuple[str, str]
 """Kind and place of an exception. Its values may hold credentials and are left out."""

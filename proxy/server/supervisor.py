@@ -18,7 +18,7 @@ from proxy.access.records import RegistryUnreadable
 from proxy.access.registry import Registry
 from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
-from proxy.lifetime import INTERRUPTED_STATUS
+from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import LastValid, Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots

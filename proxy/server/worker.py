@@ -27,17 +27,17 @@ from proxy.access.registry import Registry
 from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
 from proxy.config import EMPTY_FILE, Config, find_warnings
-from proxy.lifetime import BackgroundTasks
+from proxy.foundation.lifetime import BackgroundTasks
+from proxy.foundation.threads import CONTROL
 from proxy.models.windows import is_known_model
-from proxy.path.compactor import Compactor
-from proxy.path.gateway import Gateway
-from proxy.path.services import Services
+from proxy.serve.compactor import Compactor
+from proxy.serve.gateway import Gateway
+from proxy.serve.services import Services
 from proxy.server.application import App
 from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
 from proxy.server.connection import HEADERS_MAX, HttpServer
 from proxy.server.listeners import Listeners, LoopFaults
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
-from proxy.threads import CONTROL
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 _TRIM_SECONDS = 15.0

@@ -11,12 +11,14 @@ fold            notes in place of a stretch of history, and the messages that st
 
 clear_results   steps that shorten results or drop old reasoning
 drop_middle     the fold without a model: the user's words and a ledger of acts
+designs/        steps that only the published designs use
+steps           `STEPS`: each step by its name
 summary         the fold by a model: transcript, settings, check of the answer
 
 reasons         why a block is made, and why a history stays as it is
 rules           `Rules` (a compiled policy) and `Facts` (about a request)
 schedule        when a history is folded, and down to how many tokens
-block           steps by name, `Block`, and the other values that a store keeps
+block           `Block`, and the other values that a store keeps
 back_off        what was shortened and fetched again: it stays whole, and others of its kind come with it
 marked_history  a client's history as a policy reads it, and the messages behind a block
 joined_words    several messages of the user as one, in place of a row of separators
@@ -33,5 +35,5 @@ worth           whether a shorter view, or a call for a summary, is worth its co
 2. *When-full* steps run when a block is made, over everything older than the kept messages.
 3. *Fold* steps run if the history is still over its target.
 
-A new step is listed in `STEPS` of `block` and has golden files.
+A new step is listed in `STEPS` and has golden files.
 """

@@ -18,47 +18,18 @@ from typing import Any, Literal, Protocol, TypeVar
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict, replace
 
-from proxy.designs.one_liners import OneLiners
-from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
-from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.chain import remove_cache_marker
 from proxy.history.identity import OBSERVED, Identity
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
-from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
-from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import NOTHING_SEEN, UNCALIBRATED, CacheMemory, Calibration, Window, decode_window
 from proxy.shorten.pipeline import Step
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import Anchor
+from proxy.shorten.steps import step_from_json, step_to_json
 from proxy.shorten.summary import Summary
 
 NOTES_HEADING = b"Notes on older results that are shortened above, written by a model before they were:"
 """Version 0.3 put such notes into blocks."""
-STEPS: dict[str, Callable[..., Step]] = {
-    ClipOutput.name: ClipOutput,
-    DedupArrivals.name: DedupArrivals,
-    ClearResults.name: ClearResults,
-    ClearObservations.name: ClearObservations,
-    ClearArguments.name: ClearArguments,
-    ToolHints.name: ToolHints,
-    DedupOld.name: DedupOld,
-    StripReasoning.name: StripReasoning,
-    StripAttachments.name: StripAttachments,
-    OneLiners.name: OneLiners,
-    DropMiddle.name: DropMiddle,
-    PruneTools.name: PruneTools,
-}
-
-
-def step_to_json(step: Step) -> list[Any]:
-    return [step.name, asdict(step)]  # type: ignore[arg-type]  # a step is a struct; no protocol can say so
-
-
-def step_from_json(name: str, settings: dict[str, Any]) -> Step:
-    """Settings that the step does not have any more are left out: earlier versions stored them."""
-    kind: Any = STEPS[name]
-    step: Step = convert(settings, kind)
-    return step
 
 
 class StoredFormat(IntEnum):

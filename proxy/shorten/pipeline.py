@@ -13,11 +13,11 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from proxy.foundation.work import check_work
 from proxy.history.chain import remove_wrapping
 from proxy.history.grouping import count_flaws, find_callers
 from proxy.history.messages import NOTE, Message
 from proxy.tools.tool_call import ToolCall
-from proxy.work import check_work
 
 BYTES_PER_TOKEN = 4
 SMALL_VIEW_TOKENS = 8_000

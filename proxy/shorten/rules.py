@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from proxy.declaration import INTERNAL, Bounds, Check
+from proxy.foundation.declaration import INTERNAL, Bounds, Check
 from proxy.history.observations import ASIDES, OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_pin_fault
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning

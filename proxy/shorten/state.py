@@ -20,6 +20,7 @@ from operator import is_
 from msgspec import field
 from msgspec.structs import replace
 
+from proxy.foundation.model_names import find_binding
 from proxy.history import pins
 from proxy.history.calls import find_pruned_tools, remove_pruned_tools
 from proxy.history.columns import Columns
@@ -27,10 +28,14 @@ from proxy.history.grouping import Groups, find_groups, find_turns, repair, snap
 from proxy.history.messages import JOINED, NOTE, Message, find_last_assistant, make_literal
 from proxy.history.observations import is_text_style
 from proxy.history.request import Request
-from proxy.models.names import find_binding
 from proxy.recall.tool import RECALL, offer_tool
 from proxy.shorten.back_off import NOTHING_NEEDED, FetchedAgain, Needs, account_fetches, find_needs
-from proxy.shorten.block import Block, Fetch, Part, close
+from proxy.shorten.block import (
+    Block,
+    Fetch,
+    Part,
+    close,
+)
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import find_speaker, make_notes

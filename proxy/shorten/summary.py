@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Struct
 
-from proxy.declaration import INTERNAL, Bounds
+from proxy.foundation.declaration import INTERNAL, Bounds
 from proxy.history.messages import HEAD, Message
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from proxy.events import RequestFinished, TurnEnded
-from proxy.lifetime import BackgroundWriter
+from proxy.foundation.lifetime import BackgroundWriter
 from proxy.store.contract import StoreUnavailable, SystemClock, ignore
 from proxy.store.database_file import DatabaseFile, read_stamp
 

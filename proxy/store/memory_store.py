@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from proxy.lru import ByteBoundedCache
+from proxy.foundation.lru import ByteBoundedCache
 from proxy.store.contract import (
     MEBIBYTE,
     SECRET_BYTES,

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.errors import Overloaded
+from proxy.foundation.errors import Overloaded
+from proxy.foundation.threads import Lane
 from proxy.store.contract import (
     FACT_SECONDS_MAX,
     NO_DOCUMENT,
@@ -31,7 +32,6 @@ from proxy.store.contract import (
     ignore,
 )
 from proxy.store.database_file import BROKEN_CODES, DatabaseFile, find_code
-from proxy.threads import Lane
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from proxy import events
-from proxy.lifetime import BackgroundWriter
+from proxy.foundation.lifetime import BackgroundWriter
 
 FILE_LIMIT_BYTES = 16 * 1024 * 1024
 REFUSALS_PER_MINUTE = 60

@@ -16,7 +16,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from proxy import events
-from proxy.lifetime import BackgroundWriter
+from proxy.foundation.lifetime import BackgroundWriter
 from proxy.telemetry.lines import encode_json, escape_controls, make_line
 from proxy.wire.redaction import redaction
 

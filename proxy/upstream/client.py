@@ -24,9 +24,9 @@ from yarl import URL
 
 from proxy import events
 from proxy.config import Secret, Upstream
-from proxy.errors import BadRequest, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
-from proxy.lifetime import Lease, Leases
-from proxy.threads import LARGE
+from proxy.foundation.errors import BadRequest, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
+from proxy.foundation.lifetime import Lease, Leases
+from proxy.foundation.threads import LARGE
 from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.http_head import (

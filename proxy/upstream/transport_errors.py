@@ -8,7 +8,7 @@ import aiohttp
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from proxy.config import Upstream
-from proxy.errors import ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
+from proxy.foundation.errors import ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.wire.http_head import TOO_MANY_HEADERS
 
 LINE_LIMIT_BYTES = 64 * 1024

@@ -19,7 +19,6 @@ from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.recall.tool import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
 from proxy.shorten.reasons import Reason
-from proxy.summary.question import Try
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import BlockPlace, place_key
 from proxy.wire.event_streams import EventReader
@@ -35,6 +34,16 @@ from proxy.wire.json_body import (
     read_object,
     write_json,
 )
+
+
+class Try(Struct, frozen=True):
+    """The messages and tools of one attempt to ask a model for a summary."""
+
+    messages: tuple[Message, ...]
+    tools: bytes | None
+    aligned: bool
+    again: bool = False
+    """Asked again with more room, as the first answer had too little."""
 
 
 class RequestFormat(ABC):

@@ -13,8 +13,8 @@ from typing import Any
 
 import brotli
 
+from proxy.foundation.work import check_work
 from proxy.wire.http_head import list_codings
-from proxy.work import check_work
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -9,16 +9,35 @@ Real refusals of each kind are in tests/support/overflow_replies.py.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard, get_args
 
 from msgspec import Struct
 
-from proxy.path.actions import AddedOption, Refusal
-from proxy.path.remedies import LEAST_ANSWER_TOKENS
 from proxy.shorten.economics import Covers
 from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import Headers, find_encoding
 
+AddedOption = Literal["usage-option", "cache-marks", "cache-key"]
+"""What the proxy adds to a request: `stream_options`, `cache_control`, `prompt_cache_key`."""
+RefusedOption = AddedOption | Literal["options"]
+"""`options`: the upstream does not say which, or whether it was one of them at all."""
+RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"] | RefusedOption
+
+
+def is_option(kind: RefusalKind) -> TypeGuard[RefusedOption]:
+    return kind == "options" or kind in get_args(AddedOption)
+
+
+class Refusal(Struct, frozen=True):
+    kind: RefusalKind
+    limit: int | None = None
+    size: int | None = None
+    covers: Covers = "total"
+    answer_room: int | None = None
+
+
+LEAST_ANSWER_TOKENS = 1_024
+"""If less is left for an answer, it is the history that is too long."""
 MAX_TOKENS = r"\bmax_(?:new_|completion_|output_)?tokens\b"
 Role = Literal["limit", "size", "prompt", "answer", "longest answer", "other"]
 

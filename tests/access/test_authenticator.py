@@ -5,7 +5,7 @@ import pytest
 from proxy.access.authentication import Authenticator
 from proxy.access.registry import EVERYBODY, Registry, create_team_key
 from proxy.config import Access, Team
-from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
+from proxy.foundation.errors import Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import Caller
 
 NOW = 1_800_000_000.0

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.access.authentication import Authenticator, check_page
 from proxy.config import Access, Secret, Team, Upstream
-from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson
+from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, NotJson
 from proxy.wire.http_head import Caller
 
 HOSTS = frozenset({"ai.example.com", "ui.example.com"})

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.admin import guard, routes
 from proxy.admin.dispatch import ROUTES
-from proxy.errors import ProxyError
+from proxy.foundation.errors import ProxyError
 from tests import ROOT
 
 DOCS = (ROOT / "docs" / "admin.md").read_text(encoding="utf-8")

@@ -5,9 +5,9 @@ import json
 from msgspec.structs import replace
 
 from proxy.admin.conversation_branch import show_with_block, show_without_block
+from proxy.decide.planning import Plan, decide
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
-from proxy.path.planning import Plan, decide
 from proxy.shorten.block import Block, Part
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.shorten.state import ConversationState

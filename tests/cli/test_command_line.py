@@ -13,7 +13,7 @@ import pytest
 from proxy import events
 from proxy.__main__ import main as entry_point
 from proxy.cli import COMMANDS, build_parser, main
-from proxy.lifetime import INTERRUPTED_STATUS
+from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.server.running import announce
 from proxy.telemetry import log
 from tests.support.commands import run_command

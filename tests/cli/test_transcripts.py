@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
+from proxy.decide.planning import decide
 from proxy.history.chain import compute_chain
 from proxy.history.identity import make_block_key
-from proxy.path.planning import decide
 from proxy.server.running import announce
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState

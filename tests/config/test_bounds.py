@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.config import Config
 from proxy.config.policies import Policy
-from proxy.shorten.block import STEPS
+from proxy.shorten.steps import STEPS
 
 
 def find_numbers(annotation, place=()):

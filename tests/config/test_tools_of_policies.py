@@ -5,10 +5,10 @@ from pydantic import ValidationError
 
 from proxy.config import Config
 from proxy.config.policies import Policy, shipped_policies
-from proxy.designs.strategies import READS, DedupOld
-from proxy.designs.tool_hints import ToolHints
 from proxy.history.grouping import count_flaws
 from proxy.shorten.clear_results import ClipOutput
+from proxy.shorten.designs.strategies import READS, DedupOld
+from proxy.shorten.designs.tool_hints import ToolHints
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
 from tests.support.agent import page

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import pytest
 
-from proxy.work import BUDGET_SECONDS_PER_MIB
+from proxy.foundation.work import BUDGET_SECONDS_PER_MIB
 from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.messages import assistant, body, user

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.access.registry import create_team_key
 from proxy.config import Secret
-from proxy.errors import PathNotAllowed
+from proxy.foundation.errors import PathNotAllowed
 from proxy.upstream.client import Call
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.scripted_upstream import Upstream, text_turn

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.path.services import Keeper
+from proxy.serve.services import Keeper
 from tests.support.agent import reading
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.scripted_upstream import text_turn

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from proxy.foundation.model_names import FAMILIES, find_binding, plain_name
 from proxy.history.messages import read_message
-from proxy.models.names import FAMILIES, find_binding, plain_name
 
 EXAMPLES = [(model, binding) for _, binding, models in FAMILIES for model in models]
 SIGNED = {"type": "thinking", "thinking": "So.", "signature": "c2ln"}

@@ -10,8 +10,8 @@ import time
 import pytest
 import tiktoken_ext.openai_public as published
 
+from proxy.foundation.model_names import model_family
 from proxy.models import tokenizer
-from proxy.models.names import model_family
 from proxy.models.tokenizer import (
     _SPLITS,
     INLINE_BYTES,

@@ -1,8 +1,8 @@
 """Known callers: a team, and any caller that an upstream has accepted."""
 
-from proxy.lru import ENTRY_BYTES
-from proxy.path import request_context
-from proxy.path.request_context import AcceptedCallers, compute_fingerprint
+from proxy.foundation.lru import ENTRY_BYTES
+from proxy.serve import request_context
+from proxy.serve.request_context import AcceptedCallers, compute_fingerprint
 from proxy.upstream.client import Call
 from proxy.wire.http_head import Caller
 

@@ -3,11 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
+from proxy.decide.actions import (
+    Delivered,
+    Forwarding,
+    StoreFact,
+    TurnReport,
+)
+from proxy.decide.conversation import Context, Conversation
+from proxy.decide.remedies import plan_untouched
+from proxy.decide.remember import account, is_silently_cut
 from proxy.history.identity import Identity
-from proxy.path.actions import Delivered, Forwarding, StoreFact, TurnReport
-from proxy.path.conversation import Context, Conversation
-from proxy.path.remedies import plan_untouched
-from proxy.path.remember import account, is_silently_cut
 from proxy.shorten.back_off import FetchedAgain
 from proxy.shorten.block import Block, LastRequest, Memory
 from proxy.shorten.economics import NOT_REPORTED, CacheMemory, Calibration, PriceCliff, TokenPrices, Usage, Window

@@ -3,7 +3,7 @@
 import json
 import tracemalloc
 
-from proxy.path.services import BlockCache
+from proxy.serve.services import BlockCache
 from proxy.shorten.block import Block, Part
 
 MIB = 1024 * 1024

@@ -5,15 +5,15 @@ import gzip
 
 import pytest
 
-from proxy import work
-from proxy.errors import TooMuchWork
 from proxy.events import RequestFinished
+from proxy.foundation import work
+from proxy.foundation.errors import TooMuchWork
+from proxy.foundation.threads import LARGE, LARGE_WORK_BYTES, UNMEASURED_BYTES, run_apart
+from proxy.foundation.work import WORK, ClientLeftError, Work, check_work
 from proxy.history.columns import VALUES_PER_CHECK, Columns
 from proxy.models.tokenizer import Tokenizers
-from proxy.threads import LARGE, LARGE_WORK_BYTES, UNMEASURED_BYTES, run_apart
 from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import ApiPath
-from proxy.work import WORK, ClientLeftError, Work, check_work
 from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL

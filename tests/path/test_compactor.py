@@ -12,21 +12,22 @@ from random import Random
 
 import pytest
 
-from proxy import events, threads
+from proxy import events
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
-from proxy.errors import BadRequest, Overloaded
+from proxy.decide import planning
+from proxy.decide.actions import Opening
+from proxy.foundation import threads
+from proxy.foundation.errors import BadRequest, Overloaded
 from proxy.history import chain
 from proxy.models import tokenizer
 from proxy.models.tokenizer import CountCache
-from proxy.path import planning
-from proxy.path.actions import Opening
-from proxy.path.compactor import Compactor
-from proxy.path.driver import OutgoingRequest
-from proxy.path.gateway import render_decision
-from proxy.path.request_context import CompiledPolicy, PolicyChoice
-from proxy.path.services import Keeper, Services
+from proxy.serve.compactor import Compactor
+from proxy.serve.driver import OutgoingRequest
+from proxy.serve.gateway import render_decision
+from proxy.serve.request_context import CompiledPolicy, PolicyChoice
+from proxy.serve.services import Keeper, Services
 from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import OriginalsWriter

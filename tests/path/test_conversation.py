@@ -5,9 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.identity import Identity
-from proxy.lab.replay.simulation import drive_until
-from proxy.path.actions import (
+from proxy.decide.actions import (
     AwaitSummary,
     BeginCompaction,
     CanSummarize,
@@ -23,7 +21,6 @@ from proxy.path.actions import (
     Owner,
     ProbeWindow,
     RecountByProbe,
-    Refusal,
     ReportRefusal,
     Rewrite,
     Send,
@@ -33,13 +30,16 @@ from proxy.path.actions import (
     StoreFact,
     TurnReport,
 )
-from proxy.path.conversation import Context, Originals
-from proxy.path.program import compact, run
-from proxy.path.remember import is_silently_cut
+from proxy.decide.conversation import Context, Originals
+from proxy.decide.program import compact, run
+from proxy.decide.remember import is_silently_cut
+from proxy.history.identity import Identity
+from proxy.lab.replay.simulation import drive_until
 from proxy.shorten.block import LookUp, SummaryCandidate
 from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
+from proxy.wire.refusals import Refusal
 from tests.support.agent import reading
 from tests.support.compaction_worker import drive
 from tests.support.messages import body, call, parse_request, user

@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from proxy.events import RequestFinished
+from proxy.foundation.threads import HUGE_WORK_BYTES, LARGE, LARGE_WORK_BYTES, UNKNOWN, run_apart
+from proxy.foundation.work import WORK, Work
 from proxy.shorten import attempts
-from proxy.threads import HUGE_WORK_BYTES, LARGE, LARGE_WORK_BYTES, UNKNOWN, run_apart
-from proxy.work import WORK, Work
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess, Listening

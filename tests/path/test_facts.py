@@ -3,10 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
+from proxy.decide.conversation import Context, Conversation
+from proxy.decide.remedies import plan_untouched
 from proxy.history.identity import Identity
-from proxy.path.conversation import Context, Conversation
-from proxy.path.remedies import plan_untouched
-from proxy.shorten.block import Block, LastRequest, Memory, SummaryCandidate
+from proxy.shorten.block import (
+    Block,
+    LastRequest,
+    Memory,
+    SummaryCandidate,
+)
 from proxy.shorten.economics import Calibration, Window
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary, SummaryRules

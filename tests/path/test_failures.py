@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.designs.one_liners import OneLiners
-from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.chain import compute_chain
 from proxy.shorten.clear_results import ClearResults, StripReasoning
+from proxy.shorten.designs.one_liners import OneLiners
+from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from proxy.path.services import FetchWatch
+from proxy.serve.services import FetchWatch
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from proxy.path.driver import RequestDriver
+from proxy.serve.driver import RequestDriver
 from proxy.store.memory_store import MemoryStore
 from tests.support import http_client
 from tests.support.gateway_in_process import GatewayInProcess, Listening

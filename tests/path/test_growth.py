@@ -2,8 +2,8 @@
 
 import json
 
-from proxy.designs.strategies import DedupOld
 from proxy.history.grouping import repair
+from proxy.shorten.designs.strategies import DedupOld
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.pipeline import Draft
 from proxy.wire.chat.chat_format import CHAT_FORMAT

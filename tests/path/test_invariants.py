@@ -15,7 +15,7 @@ from proxy.history.grouping import Flaws, count_flaws, repair
 from proxy.history.messages import find_last_assistant
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.lab.replay.validity import check_alternation, shape_of
-from proxy.path.services import KnownRequests
+from proxy.serve.services import KnownRequests
 from proxy.shorten.block import Block
 from proxy.shorten.clear_results import DedupArrivals
 from proxy.shorten.rules import Facts

@@ -1,7 +1,7 @@
 """Requests that were read lately are known again, by their caller only, and in bounded memory."""
 
-from proxy.path import services
-from proxy.path.services import KnownRequests
+from proxy.serve import services
+from proxy.serve.services import KnownRequests
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT

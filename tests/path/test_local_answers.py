@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.path.actions import Decision
-from proxy.path.answers import report_compaction
-from proxy.path.remedies import plan_untouched
+from proxy.decide.actions import Decision
+from proxy.decide.remedies import plan_untouched
+from proxy.serve.answers import report_compaction
 from tests.support.messages import request, user
 
 REQUEST = request(user("Hello."))

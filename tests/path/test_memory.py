@@ -6,14 +6,27 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from proxy.decide.actions import (
+    Forwarding,
+    Identify,
+    Owner,
+    StoreBlock,
+)
+from proxy.decide.conversation import Context, Conversation, Decision
+from proxy.decide.planning import Plan
+from proxy.decide.remember import load_memory, remember
 from proxy.history.identity import Identity, make_block_key
-from proxy.path import services
-from proxy.path.actions import Forwarding, Identify, Owner, StoreBlock
-from proxy.path.conversation import Context, Conversation, Decision
-from proxy.path.planning import Plan
-from proxy.path.remember import load_memory, remember
-from proxy.path.services import StoreSecret
-from proxy.shorten.block import Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, read_candidate
+from proxy.serve import services
+from proxy.serve.services import StoreSecret
+from proxy.shorten.block import (
+    Block,
+    LastRequest,
+    LookUp,
+    Memory,
+    Part,
+    SummaryCandidate,
+    read_candidate,
+)
 from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, encode_window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Rules

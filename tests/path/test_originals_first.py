@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.path.actions import KeepOriginals, Opening, Refusal, StoreBlock
-from proxy.path.conversation import Writing, choose_originals
+from proxy.decide.actions import KeepOriginals, Opening, StoreBlock
+from proxy.decide.conversation import Writing, choose_originals
 from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.wire.refusals import Refusal
 from tests.support.compaction_worker import Driver, Worker
 from tests.support.messages import body, call, history, parse_request, user
 

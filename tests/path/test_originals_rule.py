@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.path.conversation import Originals, Writing, choose_originals, choose_writing, may_fold_unwritten
+from proxy.decide.conversation import Originals, Writing, choose_originals, choose_writing, may_fold_unwritten
 
 NOTHING, CHECK, HAND_OVER, WRITE, REFUSE = Writing
 TABLE = {

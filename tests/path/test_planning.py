@@ -5,11 +5,11 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.designs.one_liners import OneLiners
+from proxy.decide.planning import find_threshold
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
-from proxy.path.planning import find_threshold
 from proxy.shorten.clear_results import ClearResults, ClipOutput
+from proxy.shorten.designs.one_liners import OneLiners
 from proxy.shorten.economics import Prices
 from proxy.shorten.fold import OPENING
 from proxy.shorten.rules import Anchor, Facts, Keep, Rules

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.designs.strategies import PruneTools
-from proxy.path.planning import NeedSummary, Plan, choose_without_model, decide
+from proxy.decide.planning import NeedSummary, Plan, choose_without_model, decide
 from proxy.shorten.clear_results import ClearResults
+from proxy.shorten.designs.strategies import PruneTools
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import HEADING
 from proxy.shorten.pipeline import estimate_tokens

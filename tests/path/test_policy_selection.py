@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.config import Config, Occasion
-from proxy.path.request_context import PolicySelector, compute_rollout_position
+from proxy.serve.request_context import PolicySelector, compute_rollout_position
 from tests.support.messages import assistant, request, user
 
 KEY = b"k" * 32

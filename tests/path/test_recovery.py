@@ -4,13 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.decide.remedies import (
+    Cure,
+    find_cure,
+    find_cures,
+    limit_of,
+    plan_without_reasoning,
+)
 from proxy.history.chain import compute_chain
-from proxy.path.actions import Refusal
-from proxy.path.remedies import Cure, find_cure, find_cures, limit_of, plan_without_reasoning
 from proxy.shorten.economics import Window
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.refusals import Refusal
 from tests.support.messages import KEY, TENANT, assistant, request, user
 
 

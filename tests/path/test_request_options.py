@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.errors import BadRequest
-from proxy.path.request_context import MODES, RequestOptions
+from proxy.foundation.errors import BadRequest
+from proxy.serve.request_context import MODES, RequestOptions
 
 
 def test_without_options_the_policy_decides():

@@ -5,7 +5,7 @@ from time import perf_counter
 import pytest
 
 from proxy.events import ClientRewrites, RequestFinished
-from proxy.path.services import REWRITES_MIN
+from proxy.serve.services import REWRITES_MIN
 from tests.support.agent import page, reading, turns
 from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket
 from tests.support.messages import assistant, call, history, system, user

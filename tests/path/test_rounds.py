@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.events import RecallAnswered, ViewRefused
-from proxy.path.rounds import COMPACTED_ALREADY, RECALLS_MAX, ROUNDS_MAX, find_room
 from proxy.recall.tool import COMPACT, PENDING, RECALL
+from proxy.serve.rounds import COMPACTED_ALREADY, RECALLS_MAX, ROUNDS_MAX, find_room
 from tests.support.agent import reading
 from tests.support.client_answers import read_completion
 from tests.support.gateway_in_process import GatewayInProcess

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.history.identity import Identity
-from proxy.path.request_context import ANONYMOUS, find_tenant
+from proxy.serve.request_context import ANONYMOUS, find_tenant
 from proxy.shorten.block import LastRequest, StoredFormat
 from proxy.shorten.economics import Calibration, PriceCliff, Prices, Window, compute_relative_prices
 from proxy.shorten.economics import TokenPrices as Dollars

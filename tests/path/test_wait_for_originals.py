@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
-from proxy.errors import TranscriptsUnavailable
+from proxy.decide.conversation import Writing
+from proxy.foundation.errors import TranscriptsUnavailable
 from proxy.history.identity import Identity
-from proxy.path import services as module
-from proxy.path.conversation import Writing
-from proxy.path.services import Keeper
+from proxy.serve import services as module
+from proxy.serve.services import Keeper
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.messages import KEY, TENANT, body, parse_request, user

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.config import Upstream as Settings
 from proxy.events import WindowSmall
-from proxy.path import request_context
-from proxy.path.request_context import LearnedWindows, WindowProbe, make_window_scope
+from proxy.serve import request_context
+from proxy.serve.request_context import LearnedWindows, WindowProbe, make_window_scope
 from proxy.shorten.economics import Window
 from proxy.store.memory_store import MemoryStore
 from proxy.upstream.client import Call, Client

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from proxy.config import Upstream as Settings
-from proxy.errors import ProxyError
 from proxy.events import RequestFinished
+from proxy.foundation.errors import ProxyError
 from proxy.store.contract import StoreLimits
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream.client import Call, Client

@@ -5,13 +5,22 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.designs.strategies import DedupOld
 from proxy.history.calls import list_tool_names, remove_pruned_tools
 from proxy.history.chain import compute_chain
 from proxy.history.identity import Identity
 from proxy.history.messages import find_last_user, make_literal
-from proxy.shorten.block import NOTES_HEADING, Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, close
+from proxy.shorten.block import (
+    NOTES_HEADING,
+    Block,
+    LastRequest,
+    LookUp,
+    Memory,
+    Part,
+    SummaryCandidate,
+    close,
+)
 from proxy.shorten.clear_results import ClipOutput
+from proxy.shorten.designs.strategies import DedupOld
 from proxy.shorten.economics import CacheMemory, Calibration, encode_window, make_learned_window
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.state import ConversationState

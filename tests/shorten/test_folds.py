@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from proxy.designs.one_liners import OneLiners
 from proxy.history.grouping import count_flaws, find_groups, find_turns
 from proxy.history.pins import find_fixed
+from proxy.shorten.designs.one_liners import OneLiners
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import CLOSING, GO_ON, OPENING, make_note
 from proxy.shorten.pipeline import Draft, run

@@ -15,8 +15,8 @@ from proxy.history.calls import list_argument_texts
 from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pins import find_fixed
-from proxy.shorten.block import STEPS, step_from_json
 from proxy.shorten.pipeline import Draft, run
+from proxy.shorten.steps import STEPS, step_from_json
 from tests.support.messages import parse_request
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.config.policies import read_prompt
+from proxy.decide.question import FOCUS, list_tries
 from proxy.history.messages import read_message
 from proxy.history.pins import Pins
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.summary.question import FOCUS, list_tries
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, user
 

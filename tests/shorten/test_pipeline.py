@@ -6,10 +6,10 @@ from typing import ClassVar
 from hypothesis import given
 from msgspec.structs import replace
 
-from proxy.designs.strategies import StripAttachments
-from proxy.designs.tool_hints import ToolHints
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
+from proxy.shorten.designs.strategies import StripAttachments
+from proxy.shorten.designs.tool_hints import ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, is_spared, run
 from tests.support.histories import any_history

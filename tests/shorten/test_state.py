@@ -6,13 +6,13 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from proxy.designs.strategies import PruneTools
 from proxy.history.calls import list_tool_names
 from proxy.history.chain import compute_chain
 from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE
 from proxy.recall.tool import RECALL
 from proxy.shorten.block import Block, Part
 from proxy.shorten.clear_results import ClearResults, DedupArrivals
+from proxy.shorten.designs.strategies import PruneTools
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.pipeline import estimate_tokens, run

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
-from proxy.path.request_context import RefusedOptions
+from proxy.serve.request_context import RefusedOptions
+from proxy.serve.summary_call import SummaryCall, choose_bound_name
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.summary.call import SummaryCall, choose_bound_name
 from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import redaction
 from tests.support.messages import body, parse_request, user

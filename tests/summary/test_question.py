@@ -8,12 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from proxy.decide.question import (
+    AGAIN,
+    CLIP_CHARACTERS,
+    UNDERSTOOD,
+    Question,
+    list_tries,
+)
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.summary import Summary, SummaryReply, Verdict
-from proxy.summary.question import AGAIN, CLIP_CHARACTERS, UNDERSTOOD, Question, list_tries
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, user

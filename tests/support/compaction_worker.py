@@ -8,12 +8,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.history.grouping import count_flaws
-from proxy.history.identity import Identity
-from proxy.history.request import Request
-from proxy.lab.replay.simulation import drive_until
-from proxy.path import planning
-from proxy.path.actions import (
+from proxy.decide import planning
+from proxy.decide.actions import (
     AwaitSummary,
     CanSummarize,
     CountTokens,
@@ -26,12 +22,16 @@ from proxy.path.actions import (
     StartSummary,
     StoreBlock,
 )
-from proxy.path.conversation import Context, Conversation
-from proxy.path.planning import Plan
-from proxy.path.program import run
-from proxy.path.remedies import plan_untouched
-from proxy.path.remember import load_memory
-from proxy.path.services import KnownRequests
+from proxy.decide.conversation import Context, Conversation
+from proxy.decide.planning import Plan
+from proxy.decide.program import run
+from proxy.decide.remedies import plan_untouched
+from proxy.decide.remember import load_memory
+from proxy.history.grouping import count_flaws
+from proxy.history.identity import Identity
+from proxy.history.request import Request
+from proxy.lab.replay.simulation import drive_until
+from proxy.serve.services import KnownRequests
 from proxy.shorten.block import LastRequest, LookUp, SummaryCandidate
 from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Count, estimate_tokens

@@ -15,10 +15,10 @@ from proxy.access.records import Records
 from proxy.config import Config
 from proxy.config import Upstream as Settings
 from proxy.events import FailedOpen, InternalFault, RequestFinished, StoreFailed, TurnEnded
-from proxy.lifetime import BackgroundTasks
-from proxy.path.compactor import Compactor
-from proxy.path.gateway import Gateway
-from proxy.path.services import Keeper, Services
+from proxy.foundation.lifetime import BackgroundTasks
+from proxy.serve.compactor import Compactor
+from proxy.serve.gateway import Gateway
+from proxy.serve.services import Keeper, Services
 from proxy.server.application import App
 from proxy.server.connection import HttpServer
 from proxy.store.memory_store import MemoryStore

@@ -7,7 +7,7 @@ import sys
 from functools import partialmethod
 
 from proxy.__main__ import main
-from proxy.path import services
+from proxy.serve import services
 from proxy.store.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 60.0

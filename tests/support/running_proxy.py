@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from proxy.lifetime import INTERRUPTED_STATUS
+from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from tests.support import http_client, process_template
 from tests.support.parent_death import die_with_parent
 from tests.support.process_template import MEASURING, ForkedProcess

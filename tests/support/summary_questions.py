@@ -1,6 +1,6 @@
 """Histories over a trigger, and the question about them."""
 
-from proxy.path.planning import NeedSummary
+from proxy.decide.planning import NeedSummary
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker

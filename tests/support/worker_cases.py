@@ -9,14 +9,14 @@ from itertools import pairwise
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.designs.one_liners import OneLiners
-from proxy.designs.strategies import DedupOld, StripAttachments
-from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.grouping import find_groups
 from proxy.history.messages import NOTE, find_last_assistant
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
+from proxy.shorten.designs.one_liners import OneLiners
+from proxy.shorten.designs.strategies import DedupOld, StripAttachments
+from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices
 from proxy.shorten.fold import HEADING

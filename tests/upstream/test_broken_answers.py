@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.config import Upstream as Settings
-from proxy.errors import UpstreamBroke
+from proxy.foundation.errors import UpstreamBroke
 from proxy.upstream.client import Call, Client
 from tests.support.proxy_client import ask, chat, data_of, until
 from tests.support.scripted_upstream import close, cut, delta, raw, stream

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from proxy.config import Upstream as Settings
-from proxy.errors import UpstreamUnreachable
-from proxy.lifetime import BackgroundTasks, Leases
+from proxy.foundation.errors import UpstreamUnreachable
+from proxy.foundation.lifetime import BackgroundTasks, Leases
 from proxy.upstream.client import Call, Client
 from tests.support.gateway_in_process import connections_closed
 from tests.support.scripted_upstream import answer, hang, text_turn

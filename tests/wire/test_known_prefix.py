@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
-from proxy.path.services import KnownRequests
+from proxy.serve.services import KnownRequests
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.json_body import CHANGING_MESSAGES, find_prefix
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from proxy.path.actions import Refusal
 from proxy.wire.event_streams import find_line_error
-from proxy.wire.refusals import BODY_MAX_BYTES, begins_as_error, classify, may_begin_as_error
+from proxy.wire.refusals import BODY_MAX_BYTES, Refusal, begins_as_error, classify, may_begin_as_error
 from proxy.wire.token_counts import says_truncated
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN

@@ -27,7 +27,8 @@ from proxy.config import Config
 from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
 from proxy.config.yaml_file import parse_variable
-from proxy.designs.strategies import PruneTools
+from proxy.decide.planning import choose_without_model, decide
+from proxy.decide.question import build_question
 from proxy.history.grouping import repair
 from proxy.history.messages import Message
 from proxy.history.request import Request
@@ -37,15 +38,14 @@ from proxy.lab.demo.picture import Ink
 from proxy.lab.sessions import session_files
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
-from proxy.path.planning import choose_without_model, decide
-from proxy.shorten.block import STEPS
+from proxy.shorten.designs.strategies import PruneTools
 from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.state import ConversationState
+from proxy.shorten.steps import STEPS
 from proxy.shorten.summary import Summarize
 from proxy.store.transcripts.archive import role_and_text
-from proxy.summary.question import build_question
 from proxy.tools.tool_kinds import EXEMPT
 from proxy.wire.formats import PATHS, REQUEST_FORMATS
 

@@ -22,11 +22,11 @@ from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, print_error
 from proxy.config import Loaded, load
 from proxy.config.policies import DEFAULT, shipped_policies
+from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.lab.demo import picture
 from proxy.lab.demo.agent import TURNS, TURNS_LIMIT, Agent, AgentTurn, sample
 from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel, SimulatedServer
 from proxy.lab.demo.picture import Ink, Moment, Scenery, Tally, charge_untouched
-from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.server import supervisor

@@ -20,18 +20,18 @@ from msgspec import Struct, to_builtins
 from proxy.assembly import build_redaction
 from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
 from proxy.config import Config, Upstream
-from proxy.errors import ProxyError
+from proxy.decide.question import Question
+from proxy.foundation.errors import ProxyError
 from proxy.history.grouping import find_groups, find_turns, pair_results
 from proxy.history.messages import Message, find_last_assistant, read_message
 from proxy.history.observations import mark_observations
 from proxy.history.pins import find_fixed
 from proxy.history.request import Request
-from proxy.path.request_context import RefusedOptions
+from proxy.serve.request_context import RefusedOptions
+from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
 from proxy.shorten.pipeline import Count, Draft, StepReport, run
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Verdict, retell
-from proxy.summary.call import SummaryCall, fetch_whole_answer
-from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
 from proxy.wire.answer_assembly import Answer
 from proxy.wire.formats import PATHS

@@ -15,14 +15,14 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
+from proxy.decide.actions import Owner
 from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.request import Request
 from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
 from proxy.lab.sessions.session_files import UnreadableError
-from proxy.path.actions import Owner
 from proxy.shorten.pipeline import Count
-from proxy.summary.question import Try
+from proxy.wire.api_format import Try
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
 from proxy.wire.pieces import PiecedRequest

@@ -14,12 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from proxy.config import Policy
-from proxy.history.identity import Identity
-from proxy.history.messages import Message, find_last_assistant
-from proxy.history.request import Request
-from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
-from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
-from proxy.path.actions import (
+from proxy.decide.actions import (
     Action,
     Actions,
     AwaitSummary,
@@ -34,14 +29,25 @@ from proxy.path.actions import (
     StoreBlock,
     StoreFact,
 )
-from proxy.path.conversation import Context, Conversation
-from proxy.path.program import run
-from proxy.shorten.block import DAY_SECONDS, Block, FoundValues, LookUp, SummaryCandidate
+from proxy.decide.conversation import Context, Conversation
+from proxy.decide.program import run
+from proxy.decide.question import Question
+from proxy.history.identity import Identity
+from proxy.history.messages import Message, find_last_assistant
+from proxy.history.request import Request
+from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
+from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
+from proxy.shorten.block import (
+    DAY_SECONDS,
+    Block,
+    FoundValues,
+    LookUp,
+    SummaryCandidate,
+)
 from proxy.shorten.economics import Prices, Window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.summary.question import Question
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.formats import REQUEST_FORMATS
 

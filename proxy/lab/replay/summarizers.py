@@ -14,17 +14,18 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from proxy.config import Upstream
+from proxy.decide.question import Question, list_tries
 from proxy.history.messages import Message
 from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn
 from proxy.lab.replay.replay_values import Tokens
-from proxy.path.request_context import RefusedOptions
+from proxy.serve.request_context import RefusedOptions
+from proxy.serve.summary_call import SummaryCall, SummaryCost
 from proxy.shorten.outcome import find_outcome
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.placeholder import choose_argument
 from proxy.shorten.summary import SummaryReply
-from proxy.summary.call import SummaryCall, SummaryCost
-from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream.client import Call, Client
+from proxy.wire.api_format import Try
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.redaction import Redaction

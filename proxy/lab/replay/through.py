@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.config import Upstream as Address
-from proxy.errors import ProxyError
+from proxy.foundation.errors import ProxyError
 from proxy.history.messages import Message, read_message
 from proxy.history.request import Request
 from proxy.lab.demo.model import DemoUsage, ModelReply, refusal

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from proxy.lifetime import WorkerThread
+from proxy.foundation.lifetime import WorkerThread
 from proxy.store.contract import MEBIBYTE, SystemClock, ignore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, make_folder, open_locked

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from proxy.lifetime import WorkerThread
+from proxy.foundation.lifetime import WorkerThread
 from proxy.store.contract import SystemClock, ignore
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines

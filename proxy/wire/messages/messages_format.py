@@ -16,7 +16,7 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import HEAD, Message, is_different
 from proxy.history.request import Request
-from proxy.summary.question import Try
+from proxy.wire.api_format import Try
 from proxy.wire.cache_placement import BlockPlace, place_marks
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, read_members

@@ -9,7 +9,7 @@ from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.shorten.reasons import Reason
-from proxy.summary.question import Try
+from proxy.wire.api_format import Try
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
 from proxy.wire.pieces import PiecedFormat, PiecedRequest, find_types, read_list, replace_list
 from proxy.wire.responses.items import as_user_item, decode_item, read_items, write_items

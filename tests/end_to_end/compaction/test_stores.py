@@ -48,7 +48,7 @@ async def test_a_store_that_is_lost_costs_a_worker_nothing(serve, fresh, harm):
 PLANTED = """
 import sys
 from proxy.cli import main
-from proxy.path import planning
+from proxy.decide import planning
 plan_without_rewrite = planning.plan_without_rewrite
 def decide_with_a_bug(state):
     if any(b"BUGGY" in message.raw for message in state.body):

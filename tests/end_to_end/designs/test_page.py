@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from proxy.config import Config, find_warnings
-from proxy.shorten.block import STEPS
+from proxy.shorten.steps import STEPS
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "five-documents.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from proxy.path.rounds import RECALLS_MAX
+from proxy.serve.rounds import RECALLS_MAX
 from tests.support.agent import Agent, reading, turns
 from tests.support.client_answers import read_completion
 from tests.support.messages import assistant, tool, user

@@ -231,7 +231,7 @@ async def test_the_answer_to_head_has_no_body_though_it_is_called_a_stream(up, p
 PLANTED_FAULT = """
 import sys
 from proxy.__main__ import main
-from proxy.path.gateway import Gateway
+from proxy.serve.gateway import Gateway
 def fail(*_):
     raise KeyError("part_1 of a conversation")
 Gateway._route = fail

@@ -41,6 +41,7 @@ from proxy.shorten.summary import (
 )
 from proxy.shorten.worth import is_worth_rewriting, may_call_again
 from proxy.tools.tool_call import ToolCall
+from proxy.wire.api_format import Try
 
 BOUNDARY = (
     "\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first} on,"
@@ -92,14 +93,6 @@ class Question(Struct, frozen=True):
         return judge_answer(
             reply, weight=self.weight, most=rules.max_tokens, headings=rules.headings, words=self.words, count=count
         )
-
-
-class Try(Struct, frozen=True):
-    messages: tuple[Message, ...]
-    tools: bytes | None
-    aligned: bool
-    again: bool = False
-    """Asked again with more room, as the first answer had too little."""
 
 
 def may_ask(rules: Rules, facts: Facts) -> bool:

@@ -14,14 +14,16 @@ from threading import Lock
 from msgspec import Struct
 
 from proxy import events
-from proxy.errors import TranscriptsUnavailable
+from proxy.decide.conversation import Writing
+from proxy.foundation.errors import TranscriptsUnavailable
+from proxy.foundation.lru import ByteBoundedCache
+from proxy.foundation.threads import CONTROL
 from proxy.history.chain import compute_chain
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Tokenizers
-from proxy.path.conversation import Writing
-from proxy.path.request_context import (
+from proxy.serve.pending_summaries import Summarizer
+from proxy.serve.request_context import (
     AcceptedCallers,
     LearnedWindows,
     ModelProfiles,
@@ -32,8 +34,6 @@ from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
-from proxy.summary.pending import Summarizer
-from proxy.threads import CONTROL
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.http_head import Headers, find_encoding, find_header

@@ -2,7 +2,7 @@
 
 import threading
 
-from proxy.lifetime import BackgroundWriter
+from proxy.foundation.lifetime import BackgroundWriter
 
 
 class Sink:

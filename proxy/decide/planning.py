@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from proxy.decide.question import Question, find_question, may_ask
 from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_aside
@@ -28,7 +29,6 @@ from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.schedule import DueFold, find_smallest_due
 from proxy.shorten.state import ConversationState
 from proxy.shorten.worth import count_required_tokens, is_worth_rewriting
-from proxy.summary.question import Question, find_question, may_ask
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""

@@ -12,28 +12,38 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from proxy.errors import ProxyError
+from proxy.decide.actions import (
+    Action,
+    Actions,
+    Deliver,
+    Delivered,
+    Forwarding,
+    Opening,
+    Rewrite,
+    Send,
+)
+from proxy.decide.conversation import Conversation, Decision
+from proxy.decide.program import compact, decide, run
+from proxy.decide.remedies import INVALID_STATUSES, strip_signed
+from proxy.decide.remember import LOOK_UP_MIN_TOKENS, give_up_summary, remember
+from proxy.foundation.errors import ProxyError
+from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
+from proxy.foundation.work import WORK
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.path.actions import Action, Actions, AddedOption, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
-from proxy.path.answers import LocalAnswer, report_compaction
-from proxy.path.conversation import Conversation, Decision
-from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
-from proxy.path.program import compact, decide, run
-from proxy.path.remedies import INVALID_STATUSES, strip_signed
-from proxy.path.remember import LOOK_UP_MIN_TOKENS, give_up_summary, remember
-from proxy.path.request_context import CompiledPolicy, RequestOptions
-from proxy.path.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
-from proxy.path.services import Services
 from proxy.recall.tool import COMPACT, RECALL, offer_tool
-from proxy.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
+from proxy.serve.answers import LocalAnswer, report_compaction
+from proxy.serve.performer import MODEL_MAX_CHARS, ActionPerformer
+from proxy.serve.request_context import CompiledPolicy, RequestOptions
+from proxy.serve.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
+from proxy.serve.services import Services
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
+from proxy.wire.refusals import AddedOption
 from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
-from proxy.work import WORK
 
 
 class OutgoingRequest(Struct, frozen=True):

@@ -12,11 +12,16 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from proxy.decide import planning
+from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.path import planning
-from proxy.path.planning import COUNT_ERROR_RATIO, Plan
-from proxy.shorten.block import NO_CANDIDATE, Block, Memory, ReadBlock
+from proxy.shorten.block import (
+    NO_CANDIDATE,
+    Block,
+    Memory,
+    ReadBlock,
+)
 from proxy.shorten.economics import (
     LAST_RESORT_SECONDS,
     UNCALIBRATED,

@@ -15,14 +15,14 @@ from time import perf_counter
 from msgspec import Struct
 
 from proxy import events
-from proxy.errors import Overloaded
+from proxy.foundation.errors import Overloaded
+from proxy.foundation.lifetime import BackgroundTasks
+from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.identity import Identity
-from proxy.lifetime import BackgroundTasks
-from proxy.lru import ByteBoundedCache
+from proxy.serve.summary_call import REST_SECONDS, SummaryCall, SummaryOutcome
 from proxy.shorten.block import DAY_SECONDS, SummaryCandidate
 from proxy.shorten.summary import Summary, Verdict
 from proxy.store.contract import Store, StoreUnavailable
-from proxy.summary.call import REST_SECONDS, SummaryCall, SummaryOutcome
 
 CLAIM_MARGIN_SECONDS = 5.0
 CACHE_MAX_BYTES = 1024 * 1024

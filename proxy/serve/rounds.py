@@ -15,21 +15,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy import events
-from proxy.errors import ProxyError, UpstreamBroke
+from proxy.decide.conversation import Decision
+from proxy.decide.remedies import INVALID_STATUSES
 from proxy.events import RequestFinished
+from proxy.foundation.errors import ProxyError, UpstreamBroke
+from proxy.foundation.threads import run_apart
 from proxy.history.messages import Message
-from proxy.path.actions import Refusal
-from proxy.path.answers import LocalAnswer
-from proxy.path.conversation import Decision
-from proxy.path.performer import note_decision
-from proxy.path.remedies import INVALID_STATUSES
 from proxy.recall.tool import COMPACT, PENDING, RECALL, EarlierMessages, read_focus
-from proxy.threads import run_apart
+from proxy.serve.answers import LocalAnswer
+from proxy.serve.performer import note_decision
 from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, withdraw_own_tools
 from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, StreamWatch, read_error
 from proxy.wire.http_head import find_encoding, is_event_stream, remove_headers
+from proxy.wire.refusals import Refusal
 
 ROUNDS_MAX = 8
 """After the first one; in the last of them the tools are not offered."""

@@ -9,12 +9,8 @@ from itertools import chain, takewhile
 
 from msgspec.structs import replace
 
-from proxy.history import observations
-from proxy.history.identity import Identity
-from proxy.history.messages import find_last_assistant
-from proxy.history.request import Request
-from proxy.path import planning
-from proxy.path.actions import (
+from proxy.decide import planning
+from proxy.decide.actions import (
     Actions,
     BeginCompaction,
     CanSummarize,
@@ -35,7 +31,7 @@ from proxy.path.actions import (
     StoreFact,
     TurnReport,
 )
-from proxy.path.conversation import (
+from proxy.decide.conversation import (
     Context,
     Conversation,
     Decision,
@@ -45,7 +41,11 @@ from proxy.path.conversation import (
     list_forwarded_pieces,
     may_fold_unwritten,
 )
-from proxy.path.planning import COUNT_ERROR_RATIO, Plan
+from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
+from proxy.history import observations
+from proxy.history.identity import Identity
+from proxy.history.messages import find_last_assistant
+from proxy.history.request import Request
 from proxy.shorten.block import (
     DAY_SECONDS,
     FACT_SECONDS,

@@ -10,36 +10,37 @@ from msgspec.structs import replace
 
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
-from proxy.errors import ProxyError
+from proxy.decide import actions
+from proxy.decide.actions import Action, TurnReport
+from proxy.decide.conversation import Context, Conversation, Decision, Writing, choose_originals
+from proxy.decide.question import Question
 from proxy.events import RequestFinished
+from proxy.foundation.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
-from proxy.path import actions
-from proxy.path.actions import Action, AddedOption, RefusedOption, TurnReport, is_option
-from proxy.path.conversation import Context, Conversation, Decision, Writing, choose_originals
-from proxy.path.placement import Placement, choose_placement
-from proxy.path.request_context import (
+from proxy.serve.pending_summaries import SummaryOrder
+from proxy.serve.placement import Placement, choose_placement
+from proxy.serve.request_context import (
     CompiledPolicy,
     RequestOptions,
     find_session,
     find_tenant,
     make_window_scope,
 )
-from proxy.path.services import WORTHWHILE_BYTES, Services
+from proxy.serve.services import WORTHWHILE_BYTES, Services
+from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
 from proxy.shorten.block import LookUp
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
 from proxy.shorten.summary import Summary
 from proxy.store.contract import StoreUnavailable
-from proxy.summary.call import SummaryCall, fetch_whole_answer
-from proxy.summary.pending import SummaryOrder
-from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import Prefix
+from proxy.wire.refusals import AddedOption, RefusedOption, is_option
 from proxy.wire.token_counts import read_usage
 
 if TYPE_CHECKING:

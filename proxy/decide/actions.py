@@ -5,34 +5,18 @@ action that reads the store, is in `shorten.block`.
 """
 
 from collections.abc import Generator, Sequence
-from typing import Any, Literal, TypeGuard, TypeVar, get_args
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from proxy.path.conversation import Conversation, Decision, Writing
+from proxy.decide.conversation import Conversation, Decision, Writing
+from proxy.decide.question import Question
 from proxy.shorten.block import LookUp
-from proxy.shorten.economics import NOT_REPORTED, Covers, Usage, Window
+from proxy.shorten.economics import NOT_REPORTED, Usage, Window
 from proxy.shorten.state import ConversationState
-from proxy.summary.question import Question
+from proxy.wire.refusals import Refusal, RefusedOption
 
 T = TypeVar("T")
-AddedOption = Literal["usage-option", "cache-marks", "cache-key"]
-"""What the proxy adds to a request: `stream_options`, `cache_control`, `prompt_cache_key`."""
-RefusedOption = AddedOption | Literal["options"]
-"""`options`: the upstream does not say which, or whether it was one of them at all."""
-RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"] | RefusedOption
-
-
-def is_option(kind: RefusalKind) -> TypeGuard[RefusedOption]:
-    return kind == "options" or kind in get_args(AddedOption)
-
-
-class Refusal(Struct, frozen=True):
-    kind: RefusalKind
-    limit: int | None = None
-    size: int | None = None
-    covers: Covers = "total"
-    answer_room: int | None = None
 
 
 class Forwarding(Struct, frozen=True):

@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from proxy.path import planning
-from proxy.path.actions import (
+from proxy.decide import planning
+from proxy.decide.actions import (
     Actions,
     AwaitSummary,
     CanSummarize,
@@ -33,10 +33,10 @@ from proxy.path.actions import (
     Send,
     StartSummary,
 )
-from proxy.path.conversation import Context, Conversation, Decision, Originals
-from proxy.path.planning import NeedSummary, Plan
-from proxy.path.remedies import forward_untouched, try_remedies
-from proxy.path.remember import (
+from proxy.decide.conversation import Context, Conversation, Decision, Originals
+from proxy.decide.planning import NeedSummary, Plan
+from proxy.decide.remedies import forward_untouched, try_remedies
+from proxy.decide.remember import (
     SMALLEST_WINDOW_TOKENS,
     account,
     begin,

@@ -7,9 +7,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from proxy.decide.conversation import Decision
+from proxy.foundation.threads import estimate_work, run_apart
 from proxy.history.observations import find_command, find_compact_call
 from proxy.history.request import Request
-from proxy.path.answers import (
+from proxy.recall.tool import COMPACT
+from proxy.serve.answers import (
     JSON,
     LocalAnswer,
     describe_compaction,
@@ -17,9 +20,8 @@ from proxy.path.answers import (
     render_compacted,
     without_command,
 )
-from proxy.path.conversation import Decision
-from proxy.path.driver import OutgoingRequest, RequestDriver
-from proxy.path.request_context import (
+from proxy.serve.driver import OutgoingRequest, RequestDriver
+from proxy.serve.request_context import (
     CompiledPolicy,
     PolicyChoice,
     RequestOptions,
@@ -27,10 +29,8 @@ from proxy.path.request_context import (
     compute_rollout_position,
     find_tenant,
 )
-from proxy.path.services import WORTHWHILE_BYTES, Services, read_history
-from proxy.recall.tool import COMPACT
+from proxy.serve.services import WORTHWHILE_BYTES, Services, read_history
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
-from proxy.threads import estimate_work, run_apart
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import offer_own_tool
 from proxy.wire.formats import REQUEST_FORMATS

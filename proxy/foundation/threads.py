@@ -18,8 +18,8 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar, TypeVarTuple
 
-from proxy.errors import Overloaded
-from proxy.work import WORK, Work
+from proxy.foundation.errors import Overloaded
+from proxy.foundation.work import WORK, Work
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lru import ENTRY_BYTES, ByteBoundedCache, weigh_text
+from proxy.foundation.lru import ENTRY_BYTES, ByteBoundedCache, weigh_text
 
 MIB = 1024 * 1024
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from proxy.errors import TooMuchWork
+from proxy.foundation.errors import TooMuchWork
 
 Result = TypeVar("Result")
 

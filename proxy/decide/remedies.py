@@ -18,25 +18,22 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.history.messages import Message
-from proxy.history.request import Request
-from proxy.path import planning
-from proxy.path.actions import (
+from proxy.decide import planning
+from proxy.decide.actions import (
     Actions,
     AwaitSummary,
     CanSummarize,
     CountTokens,
     Forwarding,
     Opening,
-    Refusal,
-    RefusedOption,
     ReportRefusal,
     Send,
-    is_option,
 )
-from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
-from proxy.path.planning import NeedSummary, Plan
-from proxy.path.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
+from proxy.decide.conversation import Context, Conversation, list_forwarded_pieces
+from proxy.decide.planning import NeedSummary, Plan
+from proxy.decide.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
@@ -44,6 +41,7 @@ from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
+from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusedOption, is_option
 
 INVALID_STATUSES = (400, 422)
 FILL_SHARE = 0.85  # counts are estimates, and the next turn should fit, too
@@ -51,7 +49,6 @@ _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # a shorter request did not overflow, whatever the error says
 ANSWER_DIVISORS = (2, 4, 8)
-LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
 
 
 class Cure(Struct, frozen=True):

@@ -20,21 +20,21 @@ from msgspec.structs import replace
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.values import ALL_PERCENT
-from proxy.errors import BadRequest, ProxyError
+from proxy.decide.conversation import Mode
+from proxy.decide.remember import find_smallest_bytes
+from proxy.foundation.errors import BadRequest, ProxyError
+from proxy.foundation.lifetime import BackgroundTasks
+from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.chain import compute_beginning
 from proxy.history.request import Request
-from proxy.lifetime import BackgroundTasks
-from proxy.lru import ByteBoundedCache
 from proxy.models.caches import find_cache_seconds
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
-from proxy.path.actions import AddedOption
-from proxy.path.conversation import Mode
-from proxy.path.remember import find_smallest_bytes
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
 from proxy.wire.http_head import Caller, Headers, find_header, is_credential, read_own_headers
+from proxy.wire.refusals import AddedOption
 
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 

@@ -12,11 +12,11 @@ from msgspec import Struct
 from proxy.config import Policy
 from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.path.actions import AddedOption
-from proxy.path.request_context import RefusedOptions, RequestOptions, WindowScope
+from proxy.serve.request_context import RefusedOptions, RequestOptions, WindowScope
 from proxy.upstream.client import Call
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.http_head import ApiPath
+from proxy.wire.refusals import AddedOption
 
 PLACED_PATHS = frozenset({ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES})
 KEYED_HOSTS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")

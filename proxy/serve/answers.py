@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from proxy.errors import BadRequest
+from proxy.decide.conversation import Decision
+from proxy.decide.planning import Plan
+from proxy.foundation.errors import BadRequest
 from proxy.history.request import Request
 from proxy.history.splice import remove_members
-from proxy.path.conversation import Decision
-from proxy.path.planning import Plan
 from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.formats import REQUEST_FORMATS, find_api
 from proxy.wire.http_head import ApiPath, Headers

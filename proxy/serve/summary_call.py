@@ -8,19 +8,19 @@ from http import HTTPStatus
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from proxy.errors import ProxyError, UpstreamTimeout
+from proxy.decide.question import Question, list_tries
+from proxy.foundation.errors import ProxyError, UpstreamTimeout
+from proxy.foundation.model_names import plain_name
+from proxy.foundation.threads import LARGE
 from proxy.history.messages import Message, read_message
 from proxy.history.request import Request
-from proxy.models.names import plain_name
-from proxy.path.request_context import RefusedOptions, WindowScope, make_window_scope
+from proxy.serve.request_context import RefusedOptions, WindowScope, make_window_scope
 from proxy.shorten.economics import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import SummaryReply, Verdict
-from proxy.summary.question import Question, Try, list_tries
-from proxy.threads import LARGE
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import Answer, Assembly
-from proxy.wire.api_format import RequestFormat
+from proxy.wire.api_format import RequestFormat, Try
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction

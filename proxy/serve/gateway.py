@@ -18,7 +18,11 @@ from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
 from proxy.config import Config, Listen, Occasion, Upstream
-from proxy.errors import (
+from proxy.decide.actions import Deliver, Forwarding, Opening
+from proxy.decide.conversation import Decision
+from proxy.decide.remedies import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS
+from proxy.events import RequestFinished
+from proxy.foundation.errors import (
     NotFound,
     PathNotAllowed,
     ProxyError,
@@ -28,16 +32,13 @@ from proxy.errors import (
     UpstreamTimeout,
     as_error,
 )
-from proxy.events import RequestFinished
-from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
-from proxy.path.actions import AddedOption, Deliver, Forwarding, Opening, Refusal, is_option
-from proxy.path.answers import LocalAnswer
-from proxy.path.compactor import Compactor
-from proxy.path.conversation import Decision
-from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
-from proxy.path.performer import MODEL_MAX_CHARS, note_decision
-from proxy.path.remedies import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS
-from proxy.path.request_context import PolicySelector
+from proxy.foundation.lifetime import BackgroundTasks, Containment, Lease, Leases
+from proxy.foundation.work import WORK, Work
+from proxy.serve.answers import LocalAnswer
+from proxy.serve.compactor import Compactor
+from proxy.serve.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
+from proxy.serve.performer import MODEL_MAX_CHARS, note_decision
+from proxy.serve.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
@@ -57,9 +58,17 @@ from proxy.wire.http_head import (
     remove_headers,
 )
 from proxy.wire.json_body import find_model
-from proxy.wire.refusals import BODY_MAX_BYTES, RECOVERABLE_KINDS, begins_as_error, classify, may_begin_as_error
+from proxy.wire.refusals import (
+    BODY_MAX_BYTES,
+    RECOVERABLE_KINDS,
+    AddedOption,
+    Refusal,
+    begins_as_error,
+    classify,
+    is_option,
+    may_begin_as_error,
+)
 from proxy.wire.token_counts import BodyRewriter, Rewriter, StreamRewriter, Tail, UsageView
-from proxy.work import WORK, Work
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from proxy.designs.strategies import remove_pairs
 from proxy.history.calls import change_arguments
 from proxy.history.chain import remove_wrapping
 from proxy.history.messages import Message
@@ -23,6 +22,7 @@ from proxy.shorten.clear_results import (
     has_text_over,
     is_clearable,
 )
+from proxy.shorten.designs.strategies import remove_pairs
 from proxy.shorten.outcome import cut_line
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import TEMPLATE, replace_texts

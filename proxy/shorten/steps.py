@@ -1,0 +1,40 @@
+"""The registry of steps: each by its name, and a step as JSON, for the blocks that carry one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import convert
+from msgspec.structs import asdict
+
+from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
+from proxy.shorten.designs.one_liners import OneLiners
+from proxy.shorten.designs.strategies import DedupOld, PruneTools, StripAttachments
+from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
+from proxy.shorten.drop_middle import DropMiddle
+from proxy.shorten.pipeline import Step
+
+STEPS: dict[str, Callable[..., Step]] = {
+    ClipOutput.name: ClipOutput,
+    DedupArrivals.name: DedupArrivals,
+    ClearResults.name: ClearResults,
+    ClearObservations.name: ClearObservations,
+    ClearArguments.name: ClearArguments,
+    ToolHints.name: ToolHints,
+    DedupOld.name: DedupOld,
+    StripReasoning.name: StripReasoning,
+    StripAttachments.name: StripAttachments,
+    OneLiners.name: OneLiners,
+    DropMiddle.name: DropMiddle,
+    PruneTools.name: PruneTools,
+}
+
+
+def step_to_json(step: Step) -> list[Any]:
+    return [step.name, asdict(step)]  # type: ignore[arg-type]  # a step is a struct; no protocol can say so
+
+
+def step_from_json(name: str, settings: dict[str, Any]) -> Step:
+    """Settings that the step does not have any more are left out: earlier versions stored them."""
+    kind: Any = STEPS[name]
+    step: Step = convert(settings, kind)
+    return step
