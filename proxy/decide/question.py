@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from proxy.history.grouping import find_groups, list_callers, repair
-from proxy.history.messages import NOTE, REPEATED, Message
+from proxy.history.messages import NOTE, REPEATED, Message, remove_reminders
 from proxy.shorten.fold import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import render_call
@@ -47,7 +47,9 @@ BOUNDARY = (
     "\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first} on,"
     " stays behind your text: tell nothing of it. (The names of messages only mark the place.)"
 )
-BOUNDARY_CHARACTERS = 100
+NAME_CHARACTERS = 120
+STAYING = "\n\nThese stay word for word beside your text, so do not copy them: {names}."
+STAYING_NAMES = 8
 RESTORED_TOKENS = 16_000
 """Of shortened results in a question: nothing of them is cached."""
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
@@ -79,9 +81,9 @@ class Question(Struct, frozen=True):
     rules: SummaryRules
     focus: str
     boundary: str = ""
-    """Names the end of the old part; empty if nothing follows."""
-    originals: dict[int, Message] = field(default_factory=dict)
-    """Results as they were, by the id() of the message in their place."""
+    """Names the end of the old part, and what of it stays beside the answer."""
+    originals: dict[int, tuple[ToolCall | None, Message]] = field(default_factory=dict)
+    """Results as they were with their calls, by the id() of the message in their place."""
 
     @property
     def instruction(self) -> str:
@@ -120,22 +122,31 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
         is_worth_it = weight >= MIN_ASKED_TOKENS
     else:
         ledger = draft.bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
-        gain = weight - rules.summary.max_tokens - ledger
-        is_worth_it = size - gain <= limit and is_worth_rewriting(state, gain, limit) and may_call_again(state)
+        cost = rules.summary.max_tokens + ledger
+        # Old results can be fetched again, and a list of the acts costs nothing.
+        own_tokens = state.count_tokens(
+            message for message in draft.middle if not message.is_bulk and id(message) not in kept_ids
+        )
+        is_shorter = size - weight + cost <= limit and is_worth_rewriting(state, weight - cost, limit)
+        is_worth_it = own_tokens > cost and is_shorter and may_call_again(state)
     if not is_worth_it:
         return None
-    return build_question(state, draft, weight)
+    return build_question(state, draft, weight, kept_ids)
 
 
-def build_question(state: ConversationState, draft: Draft, weight: int) -> Question:
-    """For the middle of this draft. *weight*: the tokens that the answer replaces."""
+def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids: set[int]) -> Question:
+    """Ask about the middle of this draft.
+
+    *weight*: the tokens that the answer replaces; *kept_ids*: the messages that stay beside it.
+    """
     rules, facts, earlier = state.rules, state.facts, state.block.summary
     # An upstream may pass over flaws of the client, but not in a call of the proxy.
     view = repair(state.request.head + state.view, state.request.wire)
     originals = {}
-    for message in draft.middle:
+    callers = list_callers(draft.view)[len(draft.before) :]
+    for message, call in zip(draft.middle, callers, strict=False):
         if _is_shortened(message):
-            originals[id(message)] = state.body[message.start]
+            originals[id(message)] = (call, state.body[message.start])
     if rules.repair and view and view[-1].is_result:
         view = (*view, _make_message("assistant", UNDERSTOOD))
     return Question(
@@ -144,7 +155,7 @@ def build_question(state: ConversationState, draft: Draft, weight: int) -> Quest
         tools=state.tools,
         old=draft.middle,
         originals=originals,
-        boundary=_describe_boundary(draft),
+        boundary=_describe_boundary(draft) + _describe_staying(draft, kept_ids),
         earlier="" if earlier is None or rules.summary.scope else earlier.text,
         words="\n".join([message.text for message in state.body if message.is_user]),
         weight=weight,
@@ -160,36 +171,71 @@ def _is_shortened(message: Message) -> bool:
 
 
 def _describe_boundary(draft: Draft) -> str:
-    """A result is named by its call, and not quoted: a tool may have fetched anything."""
+    """Name the place by the messages on both sides of it."""
     if not draft.after:
         return ""
-    callers = list_callers(draft.view)
+    names = list(map(_name_message, draft.view, list_callers(draft.view)))
     stop = len(draft.before) + len(draft.middle)
-    last = _describe_message(draft.view[stop - 1], callers[stop - 1])
-    first = _describe_message(draft.view[stop], callers[stop])
-    return BOUNDARY.format(last=last, first=first)
+    return BOUNDARY.format(last=_tell_apart(names, stop - 1), first=_tell_apart(names, stop))
 
 
-def _describe_message(message: Message, call: ToolCall | None) -> str:
-    """`the result of Bash(make test)`, `the user's message "Mend the tests."`."""
+def _name_message(message: Message, call: ToolCall | None) -> str:
+    """`the result of Bash(make test)`, `the call Bash(make test)`, `the user's message "Mend the tests."`.
+
+    A result is named by its call, and not quoted: a tool may have fetched anything.
+    """
     if message.is_bulk:
-        if call is None:
-            return "a result"
-        return f"the result of {_quote_start(render_call(call))}"
-    words = f"the {message.role}'s message"
-    if message.text.strip():
-        words += f' "{_quote_start(message.text)}"'
+        return "a result" if call is None else f"the result of {_write_in_line(render_call(call))}"
     if message.calls:
-        words += f" with the call {_quote_start(render_call(message.calls[0]))}"
-    return words
+        return f"the call {_write_in_line(render_call(message.calls[0]))}"
+    text = _write_in_line(remove_reminders(message.text))
+    return f'the {message.role}\'s message "{text}"' if text else f"the {message.role}'s message"
 
 
-def _quote_start(text: str) -> str:
-    """In one line, without quotation marks."""
-    line = " ".join(text.replace('"', "'").split())
-    if len(line) <= BOUNDARY_CHARACTERS:
-        return line
-    return f"{line[:BOUNDARY_CHARACTERS]}…"
+def _write_in_line(text: str) -> str:
+    return " ".join(text.replace('"', "'").split())
+
+
+def _tell_apart(names: Sequence[str], place: int) -> str:
+    """Three edits of a file have one name, so the place is told by a number as well."""
+    name = names[place]
+    total = names.count(name)
+    if total == 1:
+        return _shorten_name(name)
+    return f"{_shorten_name(name)} (number {names[: place + 1].count(name)} of the {total} of this name)"
+
+
+def _describe_staying(draft: Draft, kept_ids: set[int]) -> str:
+    callers = list_callers(draft.view)[len(draft.before) :]
+    results, staying_words, lost_words = [], 0, []
+    for message, call in zip(draft.middle, callers, strict=False):
+        name = _shorten_name(_name_message(message, call))
+        if message.is_user and id(message) in kept_ids:
+            staying_words += 1
+        elif message.is_user:
+            lost_words.append(name)
+        elif message.is_result and id(message) in kept_ids:
+            results.append(name)
+    names = _list_some(results)
+    if staying_words:
+        but = f", but not {', '.join(_list_some(lost_words))}" if lost_words else ""
+        names.insert(0, f"the user's messages{but}")
+    if not names:
+        return ""
+    return STAYING.format(names="; ".join(names))
+
+
+def _list_some(names: Sequence[str]) -> list[str]:
+    different_names = list(dict.fromkeys(names))
+    if len(different_names) > STAYING_NAMES:
+        return [*different_names[:STAYING_NAMES], "others"]
+    return different_names
+
+
+def _shorten_name(name: str) -> str:
+    if len(name) <= NAME_CHARACTERS:
+        return name
+    return f"{name[:NAME_CHARACTERS]}…{name[-1]}"
 
 
 def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
@@ -228,7 +274,7 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
 def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int, str]:
     """The newest that fit into *room* tokens, by the id() of the message in their place."""
     texts: list[tuple[int, str]] = []
-    for place, original in reversed(question.originals.items()):
+    for place, (_, original) in reversed(question.originals.items()):
         text = retell([original], clip)
         room -= count(_encode(text))
         if room < 0:
@@ -238,7 +284,10 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
 
 
 def _quote_shortened(question: Question, room: int, count: Count) -> str:
-    texts = list(_restore(question, CLIP_CHARACTERS, min(room, RESTORED_TOKENS), count).values())
+    texts = []
+    for place, text in _restore(question, CLIP_CHARACTERS, min(room, RESTORED_TOKENS), count).items():
+        call, _ = question.originals[place]
+        texts.append(f"[call] {render_call(call)}\n{text}" if call else text)
     if not texts:
         return ""
     return (

@@ -172,9 +172,7 @@ def _read_text(text: str, output: Output, depth: int) -> list[str]:
         value = parse_json(rest)
     if not isinstance(value, dict | list):
         output.is_cut_json = output.is_cut_json or _is_cut_json(lines)
-        if _CONTROL.search(rest):
-            lines = [_show_as_terminal(line) for line in lines]
-        return [line.rstrip() for line in lines]
+        return [line.rstrip() for line in show_as_terminal(rest).split("\n")]
     output.is_json = True
     if isinstance(value, dict):
         _read_flags(value, output, depth)
@@ -301,6 +299,9 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
         return None
 
 
-def _show_as_terminal(line: str) -> str:
-    """Remove escapes and overwritten text."""
-    return _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])
+def show_as_terminal(text: str) -> str:
+    """Return what a person sees: escapes and overwritten text are removed from each line."""
+    if not _CONTROL.search(text):
+        return text
+    lines = [_ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in text.split("\n")]
+    return "\n".join(lines)

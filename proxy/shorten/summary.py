@@ -23,6 +23,7 @@ from proxy.shorten.fold import (
     find_lost_documents,
     fold_stretches,
 )
+from proxy.shorten.output import show_as_terminal
 from proxy.shorten.pipeline import Count, Draft
 from proxy.tools.tool_kinds import Hint
 
@@ -57,7 +58,7 @@ def _render_message(message: Message, clip: int) -> Iterator[str]:
     text = message.text
     kind = message.role
     if message.is_bulk:
-        kind, text = "result", _clip(text, clip)
+        kind, text = "result", _clip(show_as_terminal(text), clip)
     elif message.literal:
         kind = "background"
     elif kind in HEAD:
@@ -183,6 +184,11 @@ def _count_letters(text: str) -> tuple[int, int]:
 
 
 LEDGER_SHARE = 0.25
+WORDS_AHEAD = 500
+"""Most words of a summary by a shipped prompt (others have no headings) that is asked for ahead.
+
+One that is asked for at the trigger copies code as well.
+"""
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries. Words, because models draw lines."""
 NOTED = "Noted. I go on from there."
@@ -236,7 +242,10 @@ class SummaryRules(Struct, frozen=True):
 
     @property
     def instruction(self) -> str:
-        return self.prompt.replace("{words}", str(int(self.max_tokens * 0.4)))
+        words = int(self.max_tokens * 0.4)
+        if self.headings and self.ahead:
+            words = min(words, WORDS_AHEAD)
+        return self.prompt.replace("{words}", str(words))
 
 
 def join_summaries(earlier: Summary | None, newest: Summary, scope: int) -> Summary:

@@ -250,11 +250,36 @@ def test_a_question_names_the_last_message_that_it_is_about_and_the_first_that_s
     question = need(OVER).question
     last = question.covers // 2 - 1  # a task, then pairs of a call and its result
     assert f"right after the result of Read({last}.py). What follows" in question.instruction
-    assert f"from the assistant's message with the call Read({last + 1}.py) on, stays behind your" in (
-        question.instruction
-    )
+    assert f"from the call Read({last + 1}.py) on, stays behind your" in (question.instruction)
     for way in list_tries(question, None, estimate_tokens):
         assert question.boundary in question_text(way)
+
+
+def test_a_place_whose_name_is_not_the_only_one_is_told_by_its_number():
+    same = [call("Edit", path="a.py", out=f"done {number}. {BIG}") for number in range(10)]
+    question = need(history(user("Mend the tests."), *same)).question
+    number = question.covers // 2
+    assert f"right after the result of Edit(a.py) (number {number} of the 10 of this name). What" in question.boundary
+    assert f"from the call Edit(a.py) (number {number + 1} of the 10 of this name) on, stays" in question.boundary
+
+
+def test_a_users_message_is_named_by_their_words_and_not_by_a_reminder_of_the_client():
+    newest = user("<system-reminder>Mind the list.</system-reminder>\nWhat about the lexer?")
+    question = need(history(work(9), newest), replace(RULES, keep=Keep(tokens=0)), force=True).question
+    assert "Mind the list" not in question.boundary
+
+
+def test_a_question_names_what_stays_beside_the_answer_anyway():
+    assert "do not copy them: the user's messages." in need(OVER).question.instruction
+
+
+def test_no_summary_is_asked_for_where_the_fold_takes_less_words_and_code_than_a_summary_has():
+    """Results can be fetched again, and the list of acts costs nothing."""
+    rules = replace(RULES, summary=replace(SHORT, max_tokens=600))
+    silent = [call("Read", path=f"{number}.py", out="x" * 2_400) for number in range(10)]
+    talkative = [[*assistant("I think so. " * 60), *each] for each in silent]
+    assert need(history(user("Mend the tests."), *silent), rules) is None
+    assert need(history(user("Mend the tests."), *talkative), rules) is not None
 
 
 def test_words_that_mark_a_place_are_few_and_close_no_quotation_and_a_result_is_not_quoted():
@@ -293,7 +318,8 @@ def test_results_that_a_stride_has_shortened_are_quoted_in_the_question_as_they_
     assert first.messages[:-1] == question.view
     assert "[Shortened by" in question.view[2].text
     quoted = question_text(first).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
-    assert [f"[result] {number}\n0 line_0 told" in quoted for number in range(len(question.originals))]
+    for number in range(len(question.originals)):
+        assert f"[call] Read({number}.py)\n[result] {number}\n0 line_0 told" in quoted
     assert quoted.count("[result]") == len(question.originals)
 
 

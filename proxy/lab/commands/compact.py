@@ -44,7 +44,7 @@ from proxy.shorten.pipeline import Draft, Step, StepReport, run
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.steps import STEPS
-from proxy.shorten.summary import Summarize
+from proxy.shorten.summary import Summarize, find_kept_beside
 from proxy.store.transcripts.archive import role_and_text
 from proxy.tools.tool_kinds import EXEMPT
 from proxy.wire.formats import PATHS, REQUEST_FORMATS
@@ -338,9 +338,10 @@ def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQ
     rules = replace(state.rules.summary, call="transcript")
     asking_state = replace(state, rules=replace(state.rules, summary=rules))
     weight = asking_state.count_tokens(draft.middle)
+    kept_ids = find_kept_beside(draft, rules)
     if not draft.middle:
         raise tangents.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
-    question = build_question(asking_state, draft, weight)
+    question = build_question(asking_state, draft, weight, kept_ids)
     verdict = asyncio.run(tangents.ask_summary(state.request, question, asking))
     if not verdict.text:
         raise tangents.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")
