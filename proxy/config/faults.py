@@ -78,6 +78,7 @@ _REMOVED = {
 }
 """Advice for settings of version 0.2 that were removed or moved."""
 _REMOVED_LATER = {
+    "compact_tool": "remove it; a tool `Compact` of the client, `/compact`, the header and the endpoint stay",
     "clear_cold_at_least": "write `fold_cold_at_least`; it is 30,000 tokens",
     "horizon": "remove it; a history is shortened over `trigger`, or while the cache has expired",
     "notes": "remove it; no notes are asked for before results are shortened",

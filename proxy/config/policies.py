@@ -217,8 +217,6 @@ class RequestSettings(ConfigModel):
     """Let clients change the mode of a request by the header x-compaction."""
     recall: Literal["off", "on"] = "off"
     """`on` offers the model a tool that returns shortened messages word for word; `off` does not."""
-    compact_tool: bool = False
-    """Offer the model a tool named Compact, by which it asks for a shorter history itself."""
     compact_command: bool = True
     """Shorten at once if a user's last message is `/compact`, or the model calls a tool named Compact of the client."""
     transcripts: bool = True

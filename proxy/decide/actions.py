@@ -53,9 +53,7 @@ class Delivered(Struct, frozen=True):
     says_truncated: bool = False
     """It ended as some servers end after they cut the prompt."""
     forwarded_tokens: int | None = None
-    """None: the prompt in `usage`."""
-    instead: Forwarding | None = None
-    """In place of the first one: the model had its history compacted."""
+    """Those of the first round, if the model has recalled something; None: the prompt in `usage`."""
 
 
 class TurnReport(Struct, frozen=True):

@@ -152,7 +152,6 @@ class Context(Struct, frozen=True):
     now: float
     mode: Mode = "auto"
     focus: str = ""
-    answer_has_begun: bool = False
     locate_originals: Callable[[Identity], str] = lambda _: ""
     """Empty if none are kept."""
     name_rewritten: Callable[[Identity], str] = lambda _: ""
@@ -339,7 +338,6 @@ class Conversation(Struct, frozen=True):
             fetches_much=context.fetches_much,
             force=context.mode == "force",
             focus=context.focus,
-            answer_has_begun=context.answer_has_begun,
         )
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:

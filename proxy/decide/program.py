@@ -65,7 +65,6 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
             yield from remember(forwarding)
     delivery: Delivered = yield Deliver(forwarding, opening)
     if forwarding.conversation is not None:
-        forwarding = delivery.instead or forwarding
         last = yield from account(forwarding, delivery)
         if last is not None:
             yield from prepare_next_summary(forwarding, last)

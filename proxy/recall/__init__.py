@@ -1,8 +1,6 @@
-"""The tools of the proxy itself, which the model calls within one request: the client sees no call and no result.
+"""Recall: the tool of the proxy, which the model calls within one request; the client sees no call and no result.
 
-    request + tools -> answer with a call -> result from the request itself -> next round -> answer for the client
+    request + tool -> answer with a call -> result from the request itself -> next round -> answer for the client
 
-If the model calls `Compact`, the driver decides on the same request once more.
-
-tool       the tools as the model sees them; search in a history, and the answer to a recall
+tool       the tool as the model sees it; search in a history, and the answer to a recall
 """

@@ -1,4 +1,4 @@
-"""The tools as the model sees them, and search and recall in the history of the request.
+"""The tool `recall_earlier_output` as the model sees it, and search and recall in the history of the request.
 
 Messages are numbered from 1, without the head, in placeholders, in notes and by `transcripts show` alike.
 """
@@ -37,15 +37,6 @@ RECALL = OwnTool(
         },
     },
 )
-COMPACT = OwnTool(
-    "Compact",
-    "Trigger conversation compression to free up context window. Use this when the conversation is getting long and "
-    "you want to summarize and compress the history to continue working efficiently.",
-    {
-        "type": "object",
-        "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
-    },
-)
 PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
 """The result of another call in the same answer, within the rounds of one request."""
 TOOLS_MAX = 128
@@ -72,13 +63,6 @@ def _has_tool(tools: bytes, name: str) -> bool:
 def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
     before, _, after = tools.rpartition(b"," + definition)
     return before + after
-
-
-def read_focus(arguments: str) -> str:
-    focus = _read_arguments(arguments).get("focus")
-    if isinstance(focus, str):
-        return focus
-    return ""
 
 
 SEARCHED_CHARACTERS = 200

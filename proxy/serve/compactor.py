@@ -11,7 +11,6 @@ from proxy.decide.conversation import Decision
 from proxy.foundation.threads import estimate_work, run_apart
 from proxy.history.observations import find_command, find_compact_call
 from proxy.history.request import Request
-from proxy.recall.tool import COMPACT
 from proxy.serve.answers import (
     JSON,
     LocalAnswer,
@@ -32,7 +31,6 @@ from proxy.serve.request_context import (
 from proxy.serve.services import WORTHWHILE_BYTES, Services, read_history
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
-from proxy.wire.api_format import offer_own_tool
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import COUNTING_PATHS, ApiPath, Caller, Headers
 from proxy.wire.json_body import Prefix
@@ -90,25 +88,21 @@ class Compactor:
             return replace(outgoing, decision=Decision("bypassed"))
         self._begin_loading()
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
-        sent_body = _offer_compact(call, body, may_offer=may_act and policy.settings.compact_tool)
-        offers_compact = sent_body is not body
-        is_unread = request is None or offers_compact
+        is_unread = request is None
         if is_unread:
-            prefix = self._find_prefix(call, sent_body)
-        left_alone = self._leave_alone(outgoing, sent_body, prefix, may_act=may_act)
+            prefix = self._find_prefix(call, body)
+        left_alone = self._leave_alone(outgoing, body, prefix, may_act=may_act)
         if left_alone is not None:  # before it is read: one that is only relayed waits for no thread
             return left_alone
         if is_unread:
-            request = await self._read(call, sent_body, prefix)
+            request = await self._read(call, body, prefix)
         if request is None:
             return replace(outgoing, decision=Decision("none", "not-understood"))
-        if offers_compact:
-            outgoing = replace(outgoing, call=replace(call, body=sent_body))
-        make_driver = partial(RequestDriver, self._services, client=client, offers_compact=offers_compact)
+        make_driver = partial(RequestDriver, self._services, client=client)
         if call.path in COUNTING_PATHS:
             return await _prepare_count(make_driver, outgoing, request, policy)
         may_obey = may_act and policy.settings.compact_command and call.path != ApiPath.RESPONSES_COMPACT
-        if may_obey and policy.may_act_on(sent_body):
+        if may_obey and policy.may_act_on(body):
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
 
@@ -176,16 +170,6 @@ class Compactor:
         secret = await self._services.secret.get()
         name = RequestOptions.read(call.headers).conversation
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
-
-
-def _offer_compact(call: Call, body: bytes, *, may_offer: bool) -> bytes:
-    if not may_offer:
-        return body
-    answers = REQUEST_FORMATS[call.path].answers
-    body_with_tool = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
-    if body_with_tool is not body and answers.allows_rounds(body):
-        return body_with_tool
-    return body
 
 
 async def _obey(

@@ -23,19 +23,17 @@ from proxy.decide.actions import (
     Send,
 )
 from proxy.decide.conversation import Conversation, Decision
-from proxy.decide.program import compact, decide, run
-from proxy.decide.remedies import INVALID_STATUSES, strip_signed
-from proxy.decide.remember import LOOK_UP_MIN_TOKENS, give_up_summary, remember
-from proxy.foundation.errors import ProxyError
+from proxy.decide.program import compact, run
+from proxy.decide.remedies import strip_signed
+from proxy.decide.remember import LOOK_UP_MIN_TOKENS
 from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
 from proxy.foundation.work import WORK
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.recall.tool import COMPACT, RECALL, offer_tool
-from proxy.serve.answers import LocalAnswer, report_compaction
+from proxy.serve.answers import LocalAnswer
 from proxy.serve.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.serve.request_context import CompiledPolicy, RequestOptions
-from proxy.serve.rounds import AnswerRounds, CompactedHistory, RoundLog, find_room
+from proxy.serve.rounds import AnswerRounds, find_room
 from proxy.serve.services import Services
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat
@@ -53,7 +51,7 @@ class OutgoingRequest(Struct, frozen=True):
     driver: "RequestDriver | None" = None
     """None if nothing can be decided: not understood, bypassed, failed open."""
     usage_view: UsageView | None = None
-    own_tools: AnswerRounds | None = None
+    recalls: AnswerRounds | None = None
     answer: LocalAnswer | None = None
     keeps_originals: bool = True
     placed: tuple[AddedOption, ...] = ()
@@ -85,10 +83,9 @@ class RequestDriver:
         policy: CompiledPolicy,
         client: Client,
         prefix: Prefix | None = None,
-        offers_compact: bool = False,
     ) -> None:
         call = outgoing.call
-        self._rounds: RoundLog | None = None
+        self._rounds: AnswerRounds | None = None
         self.model = request.model[:MODEL_MAX_CHARS]
         self.policy = policy
         self._services = services
@@ -96,7 +93,6 @@ class RequestDriver:
         self.request = request
         self._outgoing = outgoing
         self._prefix = prefix
-        self._offers_compact = offers_compact
         self._format = REQUEST_FORMATS[call.path]
         self._answers = REQUEST_FORMATS[call.path].answers
         self.performer = ActionPerformer(
@@ -107,7 +103,6 @@ class RequestDriver:
         self._life = run(self.performer.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
         self._sent_body: object = None
-        self._instead: Forwarding | None = None
         self._step: Deliver | None = None
         """Set once the answer goes to the client: what is left is the account."""
         self._acceptance: asyncio.Task[Send | Deliver | Finished] | None = None
@@ -206,8 +201,10 @@ class RequestDriver:
         if not isinstance(step, Deliver):
             return
         usage = read_usage(tail.usage())
-        forwarded_tokens = self._find_forwarded_tokens()
-        delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens, self._instead)
+        forwarded_tokens = None
+        if self._rounds is not None and self._rounds.number:
+            forwarded_tokens = read_usage(self._find_first_usage()).prompt
+        delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens)
         await self._drive(self._life, delivery)
 
     async def compact(self, *, store: bool) -> Decision:
@@ -253,10 +250,9 @@ class RequestDriver:
         call = self._call
         if body is not self.request.source:
             call = replace(self._call, body=body)
-        own_tools = None
+        self._rounds = None
         if forwarding.conversation is not None:
-            own_tools = self._start_own_tools(forwarding, forwarding.conversation, asks_usage=asks_usage)
-        self._rounds = own_tools.log if own_tools is not None else None
+            self._rounds = self._start_recalls(forwarding.conversation, decision)
         extra_tokens = 0
         if self.policy.settings.usage == "client_view":
             extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
@@ -268,7 +264,7 @@ class RequestDriver:
             call=call,
             decision=decision,
             usage_view=usage_view,
-            own_tools=own_tools,
+            recalls=self._rounds,
             driver=self,
             placed=placed,
         )
@@ -290,81 +286,15 @@ class RequestDriver:
             return rounds.rounds.find_usage(0)
         return None
 
-    def _start_own_tools(
-        self, forwarding: Forwarding, conversation: Conversation, *, asks_usage: bool
-    ) -> AnswerRounds | None:
-        decision, recall_tool = forwarding.decision, conversation.rules.recall_tool
-        tools, offered_tools, forwarded_tools = dict[str, bytes](), self.request.tools, b""
+    def _start_recalls(self, conversation: Conversation, decision: Decision) -> AnswerRounds | None:
+        recall_tool, forwarded_tools = conversation.rules.recall_tool, b""
         if decision.plan is not None and decision.rewrites:
             forwarded_tools = decision.plan.tools or b""
-        has_recall = recall_tool != b"" and recall_tool in forwarded_tools
-        if self._offers_compact:
-            tools[COMPACT.name] = self._answers.COMPACT_TOOL
-            # A history that is left alone offers no recalls, but it may be compacted in the midst of the answer.
-            has_recall |= offer_tool(offered_tools, recall_tool, RECALL.name) is not offered_tools
-        if has_recall:
-            tools[RECALL.name] = self._answers.RECALL_TOOL
-        if not tools:
+        if recall_tool == b"" or recall_tool not in forwarded_tools:
             return None
-        compact_history = partial(self._compact_for_model, forwarding, asks_usage=asks_usage)
-        return AnswerRounds(
-            self.request.body,
-            self._answers,
-            tools=tools,
-            room_bytes=self._find_room(conversation, decision),
-            compact=compact_history,
-            emit=self._services.emit,
-        )
-
-    def _find_room(self, conversation: Conversation, decision: Decision) -> int:
-        return find_room(conversation.window.usable_tokens(self.request.max_output), decision.tokens_after)
-
-    def _find_forwarded_tokens(self) -> int | None:
-        rounds = self._rounds
-        forwarding = self._instead or self._forwarding
-        if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
-            return None
-        prompt_tokens = read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
-        return max(0, prompt_tokens - sum(map(forwarding.conversation.count, rounds.added)))
-
-    async def _compact_for_model(
-        self, forwarding: Forwarding, focus: str, *, asks_usage: bool
-    ) -> tuple[str, CompactedHistory | None]:
-        """Decide once more: the model has called `Compact` in its answer."""
-        context = self.performer.gather(focus)
-        try:
-            step = await self._drive(decide(context))
-        except ProxyError as fault:  # of a request that began well, the client hears no error
-            return f"Nothing was compacted: {fault.message}.", None
-        new_forwarding: Forwarding = step.value  # type: ignore[union-attr]
-        decision = new_forwarding.decision
-        report = report_compaction(decision, focus)
-        conversation = new_forwarding.conversation
-        if conversation is None or decision.plan is None or decision.plan.block is None:
-            return report, None
-        block = decision.plan.block
-        decision = replace(decision, max_answer_tokens=forwarding.decision.max_answer_tokens, asks_usage=asks_usage)
-        write = partial(_write_body, self._format, self.request, decision)
-        body, _ = await run_apart(self._new_work, write)
-        if self._may_place and forwarding.refused_option is None:
-            body, _ = await self._place(body, decision)
-        new_forwarding = replace(new_forwarding, decision=decision)
-        return report, CompactedHistory(
-            body=body,
-            room_bytes=self._find_room(conversation, decision),
-            binds_reasoning=block.reasoning_until > len(self.request.body),
-            decision=decision,
-            accept=partial(self._adopt, new_forwarding, body),
-            reject=partial(self._reject, new_forwarding),
-        )
-
-    async def _adopt(self, new_forwarding: Forwarding, body: bytes) -> None:
-        await self._drive(remember(new_forwarding), is_heavy=True)
-        self._instead, self.performer.sent_body = new_forwarding, body
-
-    async def _reject(self, new_forwarding: Forwarding, status: int) -> None:
-        if status in INVALID_STATUSES:
-            await self._drive(give_up_summary(new_forwarding))
+        usable_tokens = conversation.window.usable_tokens(self.request.max_output)
+        room_bytes = find_room(usable_tokens, decision.tokens_after)
+        return AnswerRounds(self.request.body, self._answers, room_bytes=room_bytes, emit=self._services.emit)
 
 
 def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:

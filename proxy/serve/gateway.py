@@ -345,8 +345,8 @@ class Gateway:
         else:
             outgoing, reply = await self._settle(outgoing, reply, exchange)
         note_decision(outgoing.decision, record)
-        own_tools = outgoing.own_tools
-        if own_tools is not None:
+        recalls = outgoing.recalls
+        if recalls is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
         decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)
         if not reply.is_good or decision is None:
@@ -361,13 +361,11 @@ class Gateway:
             tap.recording = await self._fail_open(start_recording, None, record)
         answer: Reply | LocalAnswer = reply
         chunks = None
-        if own_tools is not None:
+        if recalls is not None:
             ask, fail_open = partial(self._ask_round, exchange), partial(self._fail_open, record=record)
-            answer, chunks = await own_tools.join(
+            answer, chunks = await recalls.join(
                 outgoing.call, reply, watch, record=record, ask=ask, fail_open=fail_open
             )
-            if own_tools.accepted is not None:
-                decision = own_tools.accepted.decision
         usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
         return RelayedAnswer(
             answer, render_decision(decision, record.request_id, outgoing.placed), watch, tap, usage_rewriter, chunks

@@ -95,12 +95,9 @@ class ActionPerformer:
     def is_known(self) -> bool:
         return self._services.accepted.knows(self._call.caller, self.scope.caller)
 
-    def gather(self, focus: str | None = None) -> Context:
-        """With a `focus` after the model has asked for it in its answer."""
+    def gather(self) -> Context:
         services, policy, profile, request = self._services, self.policy.settings, self.profile, self._request
         options = self._options
-        if focus is not None:
-            options = options.with_force(focus)
         probed_window = services.window_probe.find(self.scope)
         window = profile.window
         if probed_window is not None and window.origin != "config":
@@ -127,7 +124,6 @@ class ActionPerformer:
             now=time.time(),
             mode=mode,
             focus=options.focus,
-            answer_has_begun=focus is not None,
             locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
             name_rewritten=partial(services.result_watch.name_rewritten, request),
             name=options.conversation,

@@ -231,7 +231,6 @@ class Facts(Struct, frozen=True):
     """The client asks for a block now: a model is asked for a summary, however short the history is."""
     focus: str = ""
     """The client names what a summary should keep above all."""
-    answer_has_begun: bool = False
     summary: Summary | None = None
     summary_in_progress_covers: int = 0
     """In messages (0: none)."""

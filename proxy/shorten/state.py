@@ -450,19 +450,12 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
     def _find_bound_reasoning(self, *, is_refused: bool) -> int:
         if not self._binds_reasoning(is_refused=is_refused):
             return self.block.reasoning_until
-        if self.facts.answer_has_begun:
-            # The reasoning of that answer, one message, was written before the block.
-            return len(self.body) + 1
         return len(self.body)
 
     def _binds_reasoning(self, *, is_refused: bool) -> bool:
-        has_budget = self.request.has_thinking_budget
         if not any(message.has_claude_thinking for message in self.body):
-            if not self.facts.answer_has_begun:
-                return False
-            # The answer may hold the first thought; in chat completions only of a model that is known to bind it.
-            has_budget = has_budget or self.request.wire != "messages"
-        binding = find_binding(self.request.model, has_budget=has_budget)
+            return False
+        binding = find_binding(self.request.model, has_budget=self.request.has_thinking_budget)
         return binding == "yes" or (binding == "if-refused" and is_refused)
 
 

@@ -1,13 +1,13 @@
 """The classes of each API: for its requests, its answers, and the rounds of a request.
 
-If a model calls a tool of `recall.tool`, the proxy answers it and asks the upstream again. The client gets the words of
-all rounds as one message, and never sees the tool. An answer without such a call keeps its bytes.
+If a model calls the tool of `recall.tool`, the proxy answers it and asks the upstream again. The client gets the words
+of all rounds as one message, and never sees the tool. An answer without such a call keeps its bytes.
 """
 
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from proxy.history import splice
 from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.recall.tool import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
+from proxy.recall.tool import RECALL, OwnTool, withdraw_tool
 from proxy.shorten.reasons import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import BlockPlace, place_key
@@ -204,7 +204,7 @@ class Round(Struct, frozen=True):
     elements: tuple[bytes, ...]
     """The answer as the next request has to repeat it, with reasoning and signatures."""
     calls: tuple[ToolCall, ...]
-    """Calls of the proxy's tools and of the client's."""
+    """Calls of the proxy's tool and of the client's."""
 
 
 class Rounds(ABC):
@@ -213,9 +213,7 @@ class Rounds(ABC):
     _CUT: ClassVar[frozenset[str]] = frozenset()
     """Finish reasons after which the last call may be truncated."""
 
-    def __init__(self, own: Collection[str], *, stream: bool) -> None:
-        self._own = frozenset(own)
-        """Names of the proxy's own tools."""
+    def __init__(self, *, stream: bool) -> None:
         self._stream = stream
         self._is_first = True
         self._usage: dict[str, Any] | None = None
@@ -324,9 +322,6 @@ class Rounds(ABC):
             return {}
         return {"usage": write_json(usage)}
 
-    def _names_own(self, raw: bytes) -> bool:
-        return any(f'"{name}"'.encode() in raw for name in self._own)
-
 
 def write_elements(elements: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(elements) + b"]"
@@ -361,28 +356,9 @@ def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> by
     return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new_elements))
 
 
-def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
-    """*source* itself if `offer_tool` refuses."""
-    try:
-        places = find_values(source)
-        if "tools" not in places:
-            return source
-        start, stop = places["tools"]
-        tools = source[start:stop]
-        offered_tools = offer_tool(tools, definition, tool.name)
-    except (ValueError, RecursionError):
-        return source  # the next reader of the request reports the mistake
-    if offered_tools is None or offered_tools is tools:
-        return source
-    return splice.replace_bytes(source, start, stop, offered_tools)
-
-
-def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:
+def withdraw_recall_tool(source: bytes, definition: bytes) -> bytes:
     start, stop = find_values(source)["tools"]
-    tools = source[start:stop]
-    for definition in definitions:
-        tools = withdraw_tool(tools, definition)
-    return splice.replace_bytes(source, start, stop, tools)
+    return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], definition))
 
 
 def write_completion(answer: Mapping[str, Any], content: list[Any], calls: list[Any], finish: str | None) -> bytes:
@@ -402,11 +378,9 @@ class AnswerFormat(ABC):
 
     ROUNDS: ClassVar[type[Rounds]]
     RECALL_TOOL: ClassVar[bytes]
-    COMPACT_TOOL: ClassVar[bytes]
 
     def __init_subclass__(cls) -> None:
         cls.RECALL_TOOL = cls.define_tool(RECALL)
-        cls.COMPACT_TOOL = cls.define_tool(COMPACT)
 
     @staticmethod
     @abstractmethod
@@ -427,7 +401,3 @@ class AnswerFormat(ABC):
 
     def allows_rounds(self, _source: bytes, /) -> bool:
         return True
-
-    def remove_reasoning(self, answer: Round) -> Round:
-        """Without reasoning that is signed for the history before it."""
-        return answer

@@ -17,7 +17,7 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import HEAD
 from proxy.history.request import Request
-from proxy.recall.tool import COMPACT, RECALL
+from proxy.recall.tool import RECALL
 from proxy.wire.json_body import (
     Places,
     as_object,
@@ -40,7 +40,6 @@ MARK_KEY = b'"cache_control"'
 DEFAULT_MARK: Mapping[str, object] = {"type": "ephemeral"}
 MARKABLE_TYPES = frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result"})
 """The API refuses a mark on thinking."""
-OWN_TOOLS = frozenset({COMPACT.name, RECALL.name})
 CACHE_KEY = b'"prompt_cache_key"'
 CACHE_KEY_BYTES = 16
 SMALLEST_CACHED_BYTES = 3 * 1_024
@@ -160,7 +159,7 @@ def outline(source: bytes, places: Places) -> Outline:
             raw = source[slice(*tool)]
             definition = as_object(read_json(raw))
             # The API refuses a mark on a tool that is loaded later. Tools of the proxy come and go.
-            is_passing = definition.get("defer_loading") or as_text(definition.get("name")) in OWN_TOOLS
+            is_passing = definition.get("defer_loading") or as_text(definition.get("name")) == RECALL.name
             if definition and not is_passing and MARK_KEY not in raw:
                 head = tool
     return Outline(source, head, locate_elements(source, *places["messages"]))

@@ -305,29 +305,6 @@ async def test_a_history_that_goes_on_is_read_from_where_it_was_known(compactor_
     assert all(map(is_, second.driver.request.messages, known))
 
 
-@pytest.mark.parametrize("tools", ["before", "after"])
-async def test_with_compact_offered_a_history_is_looked_for_once_and_known_again(
-    compactor_under_test, monkeypatch, tools
-):
-    known, searches = compactor_under_test.services.known_requests, []
-    find = known.find_prefix
-    monkeypatch.setattr(known, "find_prefix", lambda *given: searches.append(given) or find(*given))
-    offering = SMALL.model_copy(update={"compact_tool": True})
-    tool = b'"tools": [{"type": "function", "function": {"name": "Read", "parameters": {}}}]'
-    requests = []
-    for messages in (WORK, [*WORK, *user("Go on.")]):
-        if tools == "before":
-            sent = b"{" + tool + b", " + body(messages)[1:]
-        else:
-            sent = body(messages)[:-1] + b", " + tool + b"}"
-        prepared = await compactor_under_test.send(sent, policy=offering)
-        assert prepared.driver.request.tools.count(b'"name"') == 2
-        requests.append(prepared.driver.request)
-    first, second = requests
-    assert all(map(is_, second.messages, first.messages))
-    assert len(searches) == 2
-
-
 async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compactor_under_test, monkeypatch):
     monkeypatch.setattr(threads, "LARGE", threads.Lane("full", threads=1, most_waiting=-1))
     large = user("x" * 400_000)
@@ -515,34 +492,22 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
     assert len(bodies) == len(policies)
 
 
-BY_MODEL = {"mode": "force", "answer_has_begun": True}
-
-
 @pytest.mark.parametrize(
-    ("headers", "settings", "asked", "changes"),
+    ("headers", "settings", "changes"),
     [
-        ((), {}, {}, {}),
-        ((mode("force"), ("x-compaction-focus", "ci")), {}, {}, {"mode": "force", "focus": "ci"}),
-        ((mode("off"),), {"mode": "observe"}, {}, {"mode": "off"}),
-        ((), {"mode": "observe"}, {}, {"mode": "observe"}),
-        ((), {}, {"focus": ""}, BY_MODEL),
-        (
-            (mode("observe"),),
-            {},
-            {"focus": "ci"},
-            {"mode": "force", "focus": "ci", "answer_has_begun": True},
-        ),
-        ((("x-conversation-id", "seven"),), {"recount": "probe"}, {}, {"name": "seven", "recounts": True}),
+        ((), {}, {}),
+        ((mode("force"), ("x-compaction-focus", "ci")), {}, {"mode": "force", "focus": "ci"}),
+        ((mode("off"),), {"mode": "observe"}, {"mode": "off"}),
+        ((), {"mode": "observe"}, {"mode": "observe"}),
+        ((("x-conversation-id", "seven"),), {"recount": "probe"}, {"name": "seven", "recounts": True}),
     ],
 )
-async def test_what_client_and_policy_ask_for_is_part_of_the_context(
-    compactor_under_test, headers, settings, asked, changes
-):
+async def test_what_client_and_policy_ask_for_is_part_of_the_context(compactor_under_test, headers, settings, changes):
     policy = Policy.model_validate({"clear_at_least": 3_000, **settings})
     prepared = await compactor_under_test.prepares(WORK, *headers, policy=policy)
-    names = ("mode", "focus", "answer_has_begun", "name", "recounts")
-    context = prepared.driver.performer.gather(**asked)
-    usual = dict(zip(names, ("auto", "", False, "", False), strict=True))
+    names = ("mode", "focus", "name", "recounts")
+    context = prepared.driver.performer.gather()
+    usual = dict(zip(names, ("auto", "", "", False), strict=True))
     assert {name: getattr(context, name) for name in names} == usual | changes
 
 

@@ -89,12 +89,7 @@ LATER = {"anchor": ANCHOR, "idle_seconds": 10.0, "read_since_question": 50}
         ({"candidate": READY}, FORCED, {}, PLAIN | {"force": True} | asked(unused=1)),
         ({"last": LAST}, FORCED, NOBODY, LATER | {"force": True, "summary_failed": True}),
         ({}, {"mode": "force", "focus": "ci"}, {}, PLAIN | {"force": True, "focus": "ci"}),
-        (
-            {},
-            {"focus": "ci", "answer_has_begun": True},
-            {},
-            PLAIN | {"focus": "ci", "answer_has_begun": True},
-        ),
+        ({}, {"focus": "ci"}, {}, PLAIN | {"focus": "ci"}),
     ],
 )
 def test_what_is_remembered_becomes_facts(memory, context, asks, facts):

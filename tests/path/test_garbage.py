@@ -46,7 +46,7 @@ class FailingStore(MemoryStore):
 @pytest.mark.parametrize("store", [MemoryStore, FailingStore])
 @pytest.mark.usefixtures("no_collector")
 async def test_a_request_leaves_no_cycle(tmp_path, messages, answer, recall, store):
-    policies = {"default": {"recall": recall, "compact_tool": recall == "on"}}
+    policies = {"default": {"recall": recall}}
     async with (
         Upstream(answer) as up,
         GatewayInProcess(up, tmp_path, store(), policies=policies, window=8_000) as served,

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from proxy.recall import tool as recall
-from proxy.recall.tool import COMPACT, RECALL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
+from proxy.recall.tool import RECALL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.fold import fold_stretches
 from proxy.shorten.pipeline import Draft
@@ -167,9 +167,8 @@ def test_without_the_tool_no_placeholder_mentions_it():
     assert RECALL.name not in ClipOutput(over=500)(draft).middle[2].text
 
 
-@pytest.mark.parametrize("tool", [RECALL, COMPACT])
-def test_the_schema_is_small(tool):
-    definition = json.dumps({"name": tool.name, "description": tool.description, "parameters": tool.parameters})
+def test_the_schema_is_small():
+    definition = json.dumps({"name": RECALL.name, "description": RECALL.description, "parameters": RECALL.parameters})
     assert len(definition) < 1_000
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.recall.tool import COMPACT, RECALL
+from proxy.recall.tool import RECALL
 from proxy.wire.cache_placement import MARK_KEY
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
@@ -106,9 +106,10 @@ def test_odd_values_in_place_of_tools_blocks_and_members_do_no_harm(odd):
     json.loads(marked)
 
 
-@pytest.mark.parametrize("name", [COMPACT.name, RECALL.name])
-def test_a_tool_of_the_proxy_is_not_marked_as_it_may_be_withdrawn(name):
-    marked = place(change(request(reading(4)), tools=[*TOOLS, {"name": name, "input_schema": {"type": "object"}}]))
+def test_the_tool_of_the_proxy_is_not_marked_as_it_may_be_withdrawn():
+    marked = place(
+        change(request(reading(4)), tools=[*TOOLS, {"name": RECALL.name, "input_schema": {"type": "object"}}])
+    )
     assert find_marks(marked)[0] == ("tools", 0, 1, MARK)
 
 

@@ -43,7 +43,7 @@ STREAMS = {
 
 def play(wire, *streams, size=None):
     """What a client gets of these rounds, fed in pieces of this size."""
-    rounds, found = wire.ROUNDS({RECALL.name}, stream=True), b""
+    rounds, found = wire.ROUNDS(stream=True), b""
     for number, frames in enumerate(streams):
         data = b"".join(frames)
         for at in range(0, len(data), size or len(data)):
@@ -169,14 +169,14 @@ def test_figures_are_added_and_words_replaced():
 
 @pytest.mark.seconds
 def test_an_endless_event_is_relayed_in_pieces():
-    rounds = CHAT_ANSWERS.ROUNDS({RECALL.name}, stream=True)
+    rounds = CHAT_ANSWERS.ROUNDS(stream=True)
     found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
     assert sum(map(len, found)) >= 32 * 1024 * 1024
     assert b"".join([*found, rounds.close()]) == b"x" * 40 * 1024 * 1024
 
 
 def test_events_whose_reader_fails_are_still_held(monkeypatch):
-    rounds = CHAT_ANSWERS.ROUNDS({RECALL.name}, stream=True)
+    rounds = CHAT_ANSWERS.ROUNDS(stream=True)
     assert rounds.feed(b"data: 1") == b""
     monkeypatch.setattr(rounds, "_show", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -217,7 +217,7 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
     rounds = [*waiting, last]
     streams, bodies = zip(*answers_of(api, rounds), strict=True)
     streamed = play(wire, *streams)
-    gathered = wire.ROUNDS({RECALL.name}, stream=False)
+    gathered = wire.ROUNDS(stream=False)
     for body in bodies:
         gathered.feed(json.dumps(body).encode())
         if gathered.end_round() is not None:
@@ -242,7 +242,7 @@ def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
         {"type": kind, "id": f"item_{kind}", "call_id": f"call_{kind}"}
         for kind in ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
     ]
-    rounds = RESPONSES_ANSWERS.ROUNDS({RECALL.name}, stream=False)
+    rounds = RESPONSES_ANSWERS.ROUNDS(stream=False)
     rounds.feed(json.dumps({"object": "response", "status": "completed", "output": [*beside, recall]}).encode())
     answer = rounds.end_round()
     texts = [f"text {number}" for number in range(len(answer.calls))]
@@ -281,7 +281,7 @@ BODIES = {
 
 
 def play_bodies(wire, *bodies):
-    rounds = wire.ROUNDS({RECALL.name}, stream=False)
+    rounds = wire.ROUNDS(stream=False)
     for number, body in enumerate(bodies):
         rounds.feed(body.encode())
         assert (rounds.end_round() is None) == (number == len(bodies) - 1)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from proxy.history import splice
 from proxy.history.calls import list_tool_names, remove_calls, remove_pruned_tools
 from proxy.history.messages import REPEATED, Message, find_part_type
-from proxy.recall.tool import COMPACT, RECALL
+from proxy.recall.tool import RECALL
 from proxy.shorten.clear_results import count_old
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import render_call
@@ -213,7 +213,7 @@ class PruneTools(Struct, frozen=True):
     """Tools that stay though they were never used (globs), as those by which an agent ends its task."""
 
     def __call__(self, draft: Draft) -> Draft:
-        needed_names = {draft.forced_tool, RECALL.name, COMPACT.name}
+        needed_names = {draft.forced_tool, RECALL.name}
         for message in draft.view:
             needed_names.update(map(attrgetter("name"), message.calls))
         names = set(list_tool_names(draft.tools)) - needed_names

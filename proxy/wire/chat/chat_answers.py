@@ -4,15 +4,14 @@
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.messages import read_message
-from proxy.recall.tool import OwnTool
+from proxy.recall.tool import RECALL, OwnTool
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, write_elements
 from proxy.wire.event_streams import read_event, write_event
@@ -26,14 +25,14 @@ SIGNED_MEMBER = "reasoning_details"
 class _OpenCall(Struct):
     id: object = None
     client_index: int | None = None
-    """None: a call of the proxy's own tools."""
+    """None: a call of the proxy's own tool."""
 
 
 class ChatRounds(Rounds):
     _CUT = frozenset({"length", "content_filter"})
 
-    def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
-        super().__init__(own_tools, stream=stream)
+    def __init__(self, *, stream: bool) -> None:
+        super().__init__(stream=stream)
         self._identity: dict[str, Any] = {}
         self._earlier_endings: dict[str, str] = {}
         """The last character of each text member."""
@@ -62,7 +61,7 @@ class ChatRounds(Rounds):
             return None
         raw = choices[0].message
         message = read_message(json.loads(raw), raw)
-        if not any(call.name in self._own for call in message.calls):
+        if not any(call.name == RECALL.name for call in message.calls):
             return None
         return Round((raw,), message.calls)
 
@@ -169,7 +168,7 @@ class ChatRounds(Rounds):
         call = _OpenCall()
         for piece in pieces:
             call.id = call.id or piece.get("id")
-        if name in self._own:
+        if name == RECALL.name:
             self._calls_own = True
         else:
             call.client_index = self._client_calls
@@ -201,7 +200,7 @@ class ChatRounds(Rounds):
     def _choose_shown(self) -> list[bytes]:
         message = self._assembly.answer(ended=True).choices[0].message
         calls = _list_calls(message)
-        shown = [raw for raw in calls if as_object(json.loads(raw).get("function")).get("name") not in self._own]
+        shown = [raw for raw in calls if as_object(json.loads(raw).get("function")).get("name") != RECALL.name]
         self._client_calls += len(shown)
         if len(shown) < len(calls):
             message = _set_calls(message, shown)
@@ -297,9 +296,3 @@ class ChatAnswers(AnswerFormat):
     def allows_rounds(self, source: bytes, /) -> bool:
         """False if several choices are asked for: each would need rounds of its own."""
         return find_raw(source, find_values(source), "n") in (b"", b"1", b"null")
-
-    def remove_reasoning(self, answer: Round) -> Round:
-        [raw] = answer.elements
-        message = json.loads(raw)
-        message.pop(SIGNED_MEMBER, None)
-        return replace(answer, elements=(write_json(message),))

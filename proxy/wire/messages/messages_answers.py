@@ -4,10 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from proxy.history import splice
-from proxy.recall.tool import OwnTool
+from proxy.recall.tool import RECALL, OwnTool
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import read_event, write_event, write_named_events
@@ -103,7 +101,7 @@ class MessagesRounds(Rounds):
         return block
 
     def _is_own(self, block: dict[str, Any]) -> bool:
-        return block.get("type") == "tool_use" and block.get("name") in self._own
+        return block.get("type") == "tool_use" and block.get("name") == RECALL.name
 
     def _is_shown(self, block: dict[str, Any]) -> bool:
         return not self._is_own(block) and (self._is_first or block.get("type") not in REASONING)
@@ -224,12 +222,6 @@ class MessagesAnswers(AnswerFormat):
             results_by_call.append(b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % fields)
         blocks = b",".join(results_by_call)
         return extend_request(source, "messages", (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))
-
-    def remove_reasoning(self, answer: Round) -> Round:
-        [raw] = answer.elements
-        message = json.loads(raw)
-        message["content"] = [block for block in message["content"] if block.get("type") not in REASONING]
-        return replace(answer, elements=(write_json(message),))
 
 
 def _read_block_delta(event: Mapping[str, Any]) -> dict[str, Any]:

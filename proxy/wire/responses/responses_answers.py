@@ -1,11 +1,11 @@
 """Answers of Responses: <https://platform.openai.com/docs/api-reference/responses-streaming>."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import starmap
 from typing import Any
 
-from proxy.recall.tool import OwnTool
+from proxy.recall.tool import RECALL, OwnTool
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import (
     AnswerFormat,
@@ -31,8 +31,8 @@ class ResponsesRounds(Rounds):
     _LIST = "output"
     _FINISH = "status"
 
-    def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
-        super().__init__(own_tools, stream=stream)
+    def __init__(self, *, stream: bool) -> None:
+        super().__init__(stream=stream)
         self._shown: list[dict[str, Any]] = []
         self._sequence_number = -1
         self._is_changed = False
@@ -130,12 +130,12 @@ class ResponsesRounds(Rounds):
         elif not self._is_changed:
             if isinstance(number, int):
                 self._sequence_number = number
-            if not self._names_own(event):
+            if RECALL.name.encode() not in event:
                 return event
-        return write_event(self._remove_own_tools(value), named=has_name(event))
+        return write_event(self._remove_own_tool(value), named=has_name(event))
 
     def _is_own(self, item: Mapping[str, Any]) -> bool:
-        return item.get("type") == "function_call" and item.get("name") in self._own
+        return item.get("type") == "function_call" and item.get("name") == RECALL.name
 
     def _choose_shown(self) -> list[bytes]:
         shown: list[bytes] = []
@@ -154,19 +154,20 @@ class ResponsesRounds(Rounds):
         if not isinstance(tools, list):
             return {}
         elements = read_elements(find_raw(self._body, find_values(self._body), "tools"))
-        shown = [element for element, tool in zip(elements, tools, strict=True) if not self._is_own_tool(tool)]
+        shown = [element for element, tool in zip(elements, tools, strict=True) if not _is_recall_tool(tool)]
         if len(shown) == len(elements):
             return {}
         return {"tools": write_elements(shown)}
 
-    def _is_own_tool(self, tool: object) -> bool:
-        return as_object(tool).get("name") in self._own
-
-    def _remove_own_tools(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _remove_own_tool(self, value: dict[str, Any]) -> dict[str, Any]:
         response = value.get("response", value)
         if isinstance(response, dict) and isinstance(response.get("tools"), list):
-            response["tools"] = [tool for tool in response["tools"] if not self._is_own_tool(tool)]
+            response["tools"] = [tool for tool in response["tools"] if not _is_recall_tool(tool)]
         return value
+
+
+def _is_recall_tool(tool: object) -> bool:
+    return as_object(tool).get("name") == RECALL.name
 
 
 def _as_tool_call(item: dict[str, Any]) -> ToolCall:

@@ -148,23 +148,6 @@ async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(stack, up, p
     assert TOLD.strip() in (later.forwarded if command else turns_of(up)[1].body).decode()
 
 
-async def test_row_7_the_tool_is_offered_where_a_policy_wants_it(up, alone):
-    up.script = model(GOOD)
-    error = [call("Compact", out="Error: there is no tool Compact.", focus="the parser")]
-    async with alone(up, inherit="j-cli", compact_tool=True) as agent:
-        sent = tool_history(60)
-        before = await agent.send(sent, tools=[tool("Bash")])
-        talk = await agent.send(sent)
-        step = await agent.send([*sent, *history(*error)], tools=[tool("Bash")])
-    offered = json.loads(before.forwarded)["tools"]
-    assert [each["function"]["name"] for each in offered] == ["Bash", "Compact"]
-    assert list(offered[1]["function"]["parameters"]["properties"]) == ["focus"]
-    assert "tools" not in json.loads(talk.forwarded)
-    (asked,) = summary_calls(up)
-    assert "concerns this: the parser" in asked.json["messages"][-1]["content"]
-    assert step.compaction == "created"
-
-
 async def test_row_7_another_focus_asks_again_about_the_whole_history(agent, up):
     answers = [text_turn(structured_summary(f"About {word}: {TOLD}")) for word in ("parsing", "lexing")]
     up.script = model(in_turn(*answers))

@@ -1,1 +1,0 @@
-"""The tool `Compact` of the proxy: called by a model, answered within the request, never seen by a client."""
