@@ -19,7 +19,7 @@ from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.foundation.threads import CONTROL
 from proxy.serve.services import Keeper
 from proxy.store import sqlite
-from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
+from proxy.store.contract import MEBIBYTE, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.memory_store import FALLBACK_LIMITS, FallbackStore, MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
@@ -38,7 +38,7 @@ async def can_write_state(folder: Path, store: Store) -> bool:
     if not await CONTROL.run(_can_write_file, folder):
         return False
     try:
-        await store.replace_document(NO_DOCUMENT, b"", b"")
+        await store.check_writable()
     except StoreUnavailable:
         return False
     return True

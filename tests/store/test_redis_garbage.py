@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import struct
+import time
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from proxy.store.contract import SECRET_BYTES, Found, StoreUnavailable
+from proxy.store.contract import Found, StoreUnavailable
 from tests.support.redis_server import needs_redis
 
 pytestmark = needs_redis
@@ -33,14 +35,23 @@ async def test_a_value_without_a_deadline_is_nothing_and_is_overwritten(server, 
 async def test_a_value_of_another_type_is_nothing_and_is_overwritten(server, open_store):
     store = open_store(server.url)
     await store.put_block("t/h1", b"older")
-    for key in ("promise/t/h2", "fact/t/a", "secret"):
+    for key in ("promise/t/h2", "fact/t/a"):
         server.run("DEL", f"cp/1/{key}")
         server.run("LPUSH", f"cp/1/{key}", "x")
     assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"older"), None)
     assert await store.put_block("t/h2", b"block") == b"block"
     await store.write_fact("t/a", b"fact", 60)
     assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h2", b"block"), Found("t/a", b"fact"))
-    assert len(await store.load_secret()) == SECRET_BYTES
+
+
+async def test_values_of_version_0_3_are_read(server, open_store):
+    store, deadline = open_store(server.url), struct.pack(">d", time.time() + 600)
+    old_values = {"promise/t/h1": deadline + b"block", "fact/t/a": deadline + b"fact", "secret": b"s" * 33}
+    for key, value in {**old_values, "document/keys": b"document"}.items():
+        server.set(f"cp/1/{key}", value)
+    assert await store.find_first(["t/h1"], ["t/a"]) == (Found("t/h1", b"block"), Found("t/a", b"fact"))
+    assert await store.load_secret() == b"s" * 33
+    assert await store.read_document("keys") == b"document"
 
 
 @pytest.mark.parametrize("garbage", [b"", b"x" * 1_000])
@@ -53,10 +64,15 @@ async def test_a_secret_that_no_hash_takes_is_replaced_by_the_one_in_use(server,
 
 async def test_a_document_of_another_type_is_kept_and_reported(server, open_store):
     store = open_store(server.url)
-    server.run("LPUSH", "cp/1/document/keys", "x")
-    for act in (store.read_document, lambda key: store.replace_document(key, None, b"new")):
+    for key in ("document/keys", "secret"):
+        server.run("LPUSH", f"cp/1/{key}", "x")
+    for act in (
+        lambda: store.read_document("keys"),
+        lambda: store.replace_document("keys", None, b"new"),
+        store.load_secret,
+    ):
         with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
-            await act("keys")
+            await act()
     assert server.run("TYPE", "cp/1/document/keys") == "+list"
 
 

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
-from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, may_write
+from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, _lock_for_a_moment, may_write
 from tests.support.clocks import Clocks, even_clock
 from tests.support.stores import when_available
 
@@ -266,14 +266,14 @@ async def test_an_outage_that_begins_as_the_last_one_ends_stays(locking_process,
     """The file is locked again between the try that shows it free and the event loop's next turn."""
     with pytest.raises(StoreUnavailable, match="locked"):
         await store.put_block("t/h2", b"block")
-    store._check.cancel()
+    store._breaker._trying.cancel()
     await asyncio.sleep(0.1)
     locking_process.execute("rollback")
-    store._begin_checks()
+    store._breaker.begin_trying()
     await asyncio.sleep(0)
     store._lane._threads.submit(int).result()
     locking_process.execute("begin immediate")
-    behind = store._lane._threads.submit(store._run, lambda db: store._put_block(db, "t/h3", b"block", None))
+    behind = store._lane._threads.submit(store._run, _lock_for_a_moment)
     assert isinstance(behind.exception(), StoreUnavailable)
     await asyncio.sleep(0.05)
     began = time.monotonic()
@@ -444,3 +444,22 @@ async def test_the_blocks_of_version_0_2_are_found(path):
     assert found == [(Found("t/h1", b"block"), None)] * 2
     for store in stores:
         await store.close()
+
+
+async def test_secret_and_documents_of_version_0_3_are_found_and_stay_for_it(path):
+    path.parent.mkdir()
+    with sqlite3.connect(path) as db:
+        db.execute("create table secret_1 (one integer primary key check (one = 1), value blob not null)")
+        db.execute("insert into secret_1 values (1, ?)", (b"s" * 33,))
+        db.execute("create table documents_1 (key text primary key, value blob not null)")
+        db.execute("insert into documents_1 values ('keys', ?)", (b"document",))
+    db.close()
+    for expected in (b"document", b"newer"):
+        store = SqliteStore(path)
+        assert await store.load_secret() == b"s" * 33
+        assert await store.read_document("keys") == expected
+        assert await store.replace_document("keys", expected, b"newer")
+        await store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("select value from secret_1").fetchall() == [(b"s" * 33,)]
+    db.close()
