@@ -31,11 +31,10 @@ from proxy.shorten.economics import (
     Window,
     make_model_keys,
 )
-from proxy.shorten.marked_history import count_calibrated
 from proxy.shorten.pipeline import Count
 from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts, Rules
-from proxy.shorten.state import ConversationState
+from proxy.shorten.state import ConversationState, count_calibrated
 from proxy.shorten.summary import Summary
 
 

@@ -3,9 +3,8 @@
 A block is stored only after the upstream has accepted a request that used it.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import chain, takewhile
+from collections.abc import Sequence
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -45,7 +44,6 @@ from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
 from proxy.history import observations
 from proxy.history.identity import Identity
 from proxy.history.messages import find_last_assistant
-from proxy.history.request import Request
 from proxy.shorten.block import (
     DAY_SECONDS,
     FACT_SECONDS,
@@ -67,7 +65,6 @@ from proxy.shorten.economics import (
     price_answer,
     price_prompt,
 )
-from proxy.shorten.marked_history import count_all
 from proxy.shorten.rules import Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
@@ -122,10 +119,10 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
 def _count_request(context: Context) -> Actions[int]:
     """Only messages that no earlier request has counted."""
     request, count = context.request, context.count
-    counted_messages = request.columns.count_summed(count)
+    new_messages = request.known.list_uncounted(count)
     outside = [*(message.raw for message in request.head), request.tools or b""]
-    counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted_messages:])])
-    return sum(counts[: len(outside)]) + count_all(request.columns, request.body, count)
+    counts: list[int] = yield CountTokens([*outside, *(message.raw for message in new_messages)])
+    return sum(counts[: len(outside)]) + request.known.count_tokens(count)
 
 
 def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
@@ -152,14 +149,13 @@ def _fill_pointer(conversation: Conversation) -> Conversation:
 
 def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
     context, identity = conversation.context, conversation.identified
-    list_keys = partial(_list_keys, context.request, identity)
     spaces = (False, True) if conversation.observes else (False,)
     look_up = LookUp(
-        blocks=[*chain.from_iterable(list_keys(partial(identity.block_key, space)) for space in spaces)],
-        facts=[*list_keys(identity.anchor_key), identity.scale_key],
+        blocks=[key for space in spaces for key in identity.list_block_keys(is_observed=space)],
+        facts=[*identity.list_anchor_keys(), identity.scale_key],
         # A window that the operator has configured overrules a learned one.
         windows=() if context.window.origin == "config" else conversation.window_keys,
-        summaries=list_keys(identity.summary_key_of) if conversation.may_need_summary(size) else (),
+        summaries=identity.list_summary_keys() if conversation.may_need_summary(size) else (),
         caches=(conversation.cache_key,) if context.request.cache_seconds is None else (),
     )
     values: FoundValues | None = yield look_up
@@ -169,12 +165,6 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
         return conversation
     places = [(link, is_observed) for is_observed in spaces for link in reversed(identity.links)]
     return (yield from _find_other_block(conversation, places[look_up.blocks.index(memory.block_key) :]))
-
-
-def _list_keys(request: Request, identity: Identity, key_of: Callable[[bytes], str]) -> Sequence[str]:
-    first, *links = identity.links
-    keys = request.columns.store_keys(key_of(first), links, key_of)
-    return [*reversed(keys), key_of(first)]
 
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
@@ -383,7 +373,7 @@ def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: P
     if plan.action == "created" or state is None:
         return sum((yield CountTokens(list_forwarded_pieces(plan))))
     outside = [*(message.raw for message in conversation.context.request.head), plan.tools or b""]
-    return sum(map(count, outside)) + count_all(state.columns, state.view, count)
+    return sum(map(count, outside)) + state.known_view.count_tokens(count)
 
 
 def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
@@ -481,7 +471,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
         return
     if _was_planned(conversation, last.anchor, facts) or not (yield CanSummarize(conversation)):
         return
-    keys = conversation.identified.summary_keys()
+    keys = conversation.identified.list_summary_keys()
     values: FoundValues | None = yield LookUp(facts=keys)
     candidate = None
     if values is not None:

@@ -19,7 +19,8 @@ Theory of operation, of this room and of `shorten/state.py`:
     draft:      m0 s1   m6 m7 | m8 m9 m10                                                cut before the last answer
     new block:  covers 8: part m0, part s1, part "[shortened ...]" for m6-m7             stored under h(8)
 
-6. Values per message (groups, links, sizes) are kept in *columns* and continued with the next request.
+6. What follows from each message (its group, link, size) is kept in *columns* of `Known`, and the next request
+   continues them.
 
 Keep in sync: a change of the bytes of a view for the same block and body breaks the upstream's prompt cache. A change
 of the canonical form makes all stored keys unknown.
@@ -32,7 +33,7 @@ pins          passages that must survive verbatim
 observations  output of an environment in the role of a user, `/compact`, and questions about the conversation itself
 fetches       results that bring again what an earlier one had brought
 rereads       second reads that a harness refuses: the text comes again once it was shortened
-columns       values computed message by message, continued from one request to the next
+known         values computed message by message, continued from one request to the next
 request       a request: its head and body, with their bytes
 chain         the canonical form of each message, and a keyed hash over it and all before it
 identity      the owner, chain and head of a history, and the keys of a store

@@ -172,7 +172,7 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
             link = compute_link(link, message, secret, form=form)
             yield link
 
-    return origin, *request.columns.links(origin, secret, len(body), continue_chain)
+    return origin, *request.known.column("links", continue_chain, origin, secret)
 
 
 def compute_beginning(request: Request, tenant: str, secret: bytes, conversation: str = "") -> bytes:
@@ -180,11 +180,7 @@ def compute_beginning(request: Request, tenant: str, secret: bytes, conversation
     origin = _compute_origin(request, tenant, secret, conversation)
     if not request.body:
         return origin
-
-    def compute_first(_: Sequence[bytes]) -> tuple[bytes]:
-        return (compute_link(origin, request.body[0], secret),)
-
-    return request.columns.links(origin, secret, 1, compute_first)[0]
+    return compute_link(origin, request.body[0], secret)
 
 
 def compute_link(link: bytes, message: Message, secret: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
@@ -211,7 +207,7 @@ def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
                 is_canonical = {**is_canonical, kind: canonicalize(message) == keep_as_written(message)}
             yield is_canonical
 
-    usual_forms = request.columns.usual_forms(len(body), compare_first)
+    usual_forms = request.known.column("canonical kinds", compare_first)
     for message, is_canonical in zip(body[start:], usual_forms[start:], strict=True):
         if is_canonical.get((message.role, bool(message.calls))) and not has_ambiguous_escape(message.raw):
             yield keep_as_written

@@ -44,8 +44,10 @@ class Identity(Struct, frozen=True):
     def of(cls, request: Request, tenant: str, secret: bytes, name: str, counter: str) -> "Identity":
         """*name* is the client's, to tell apart conversations with equal content."""
         links = compute_chain(request, tenant, secret, name)
-        key = tenant, secret, *(message.raw for message in request.head)
-        digest = request.columns.head_digest(key, lambda: compute_head_digest(request.head, tenant, secret))
+        head = [message.raw for message in request.head]
+        digest = request.known.memo(
+            "head digest", lambda: compute_head_digest(request.head, tenant, secret), tenant, secret, *head
+        )
         return cls(tenant, links, counter, digest)
 
     @property
@@ -62,8 +64,13 @@ class Identity(Struct, frozen=True):
     def anchor_key(self, link: bytes) -> str:
         return f"{self.tenant}/anchor/{link.hex()}"
 
-    def block_key(self, is_observed: bool, link: bytes) -> str:  # noqa: FBT001 (bound before the link)
-        return make_block_key(self._find_space(is_observed=is_observed), link)
+    def list_anchor_keys(self) -> list[str]:
+        """Return a key for each link, the newest first."""
+        return self._list_keys(f"{self.tenant}/anchor/")
+
+    def list_block_keys(self, *, is_observed: bool) -> list[str]:
+        """Return a key for each link, the newest first."""
+        return self._list_keys(f"{self._find_space(is_observed=is_observed)}/block/")
 
     def block_keys(self, link: bytes, *, is_observed: bool) -> tuple[str, str]:
         """Without and with the head, to which a summary is bound."""
@@ -72,16 +79,17 @@ class Identity(Struct, frozen=True):
 
     def summary_key(self, covers: int, focus: str = "") -> str:
         """One with a focus is only for the request that asks for it."""
-        key = self.summary_key_of(self.links[covers])
+        key = f"{self.tenant}/summary/{self.links[covers].hex()}.{self.head}"
         if not focus:
             return key
         return f"{key}.{blake2b(focus.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
-    def summary_key_of(self, link: bytes) -> str:
-        return f"{self.tenant}/summary/{link.hex()}.{self.head}"
+    def list_summary_keys(self) -> list[str]:
+        """Return a key for each link, the newest first."""
+        return self._list_keys(f"{self.tenant}/summary/", f".{self.head}")
 
-    def summary_keys(self) -> list[str]:
-        return list(map(self.summary_key_of, reversed(self.links)))
+    def _list_keys(self, beginning: str, ending: str = "") -> list[str]:
+        return [f"{beginning}{link.hex()}{ending}" for link in reversed(self.links)]
 
     def _find_space(self, *, is_observed: bool) -> str:
         if is_observed:

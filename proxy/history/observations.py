@@ -252,7 +252,7 @@ def was_asked(request: Request) -> bool:
     if not body:
         return _asks(source)
 
-    if any(request.columns.compact_requests(body, lambda message: _asks(message.raw))):
+    if any(request.known.map("compact requests", lambda message: _asks(message.raw))):
         return True
     before, after = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
     return _asks(before) or _asks(after)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from proxy.history.columns import Columns
+from proxy.history.known import Known
 from proxy.history.messages import HEAD, Message, is_different
 
 _CACHE_MARK = re.compile(rb'"cache_control"\s*:\s*\{([^{}]*)\}')
@@ -14,7 +14,7 @@ _LIFETIME = re.compile(rb'"(?:ttl|prompt_cache_retention)"\s*:\s*"(\d{1,4})([mh]
 _UNIT_SECONDS = {b"m": 60.0, b"h": 3_600.0}
 
 
-class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and columns are made once
+class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and what is known are made once
     """A whole request, in any of the APIs."""
 
     source: bytes
@@ -46,8 +46,9 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and co
     """
 
     @cached_property
-    def columns(self) -> Columns:
-        return Columns()
+    def known(self) -> Known:
+        """What is known of the body."""
+        return Known(self.body)
 
     @cached_property
     def cache_seconds(self) -> float | None:

@@ -214,8 +214,8 @@ def read_history(
 
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
     origin, *rest = links
-    steps = request.columns.links_as_text(origin, rest)
-    messages = request.columns.raw_messages(request.body)
+    steps = [link.hex() for link in rest]
+    messages = [message.raw for message in request.body]
     head = [message.raw for message in request.head]
     return History(
         tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire, size=len(request.source)

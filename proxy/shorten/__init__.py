@@ -20,7 +20,7 @@ rules           `Rules` (a compiled policy) and `Facts` (about a request)
 schedule        when a history is folded, and down to how many tokens
 block           `Block`, and the other values that a store keeps
 back_off        what was shortened and fetched again: it stays whole, and others of its kind come with it
-marked_history  a client's history as a policy reads it, and the messages behind a block
+tail            the messages after a block as they are forwarded
 joined_words    several messages of the user as one, in place of a row of separators
 state           a history with a block in place; how a draft becomes a block
 attempts        ways to bring a full view down to its target, without a model

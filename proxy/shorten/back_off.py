@@ -23,13 +23,13 @@ from operator import attrgetter
 from msgspec import Struct
 
 from proxy.history.fetches import Result
+from proxy.history.known import Known
 from proxy.history.messages import Message, find_last_assistant
 from proxy.history.rereads import RESTORED
 from proxy.shorten.block import Block, Fetch
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count
 from proxy.shorten.placeholder import name_result
 from proxy.shorten.rules import ENOUGH_SHARE
-from proxy.tools.tool_call import ToolCall
 
 CARRIED = "carry_results"
 FETCHES_BEFORE_CARRYING = 2
@@ -48,6 +48,9 @@ CLOSING = "[End of the earlier results.]"
 
 class TailMessage(Struct, frozen=True):
     message: Message
+    """As it is forwarded."""
+    uncarried: Message
+    """The same without the results that it carries."""
     fetch: Fetch | None = None
 
 
@@ -59,16 +62,9 @@ class Tail(Struct, frozen=True):
     """Also those among the messages that the block covers."""
 
 
-class History(Struct, frozen=True):
-    """A history, with the columns that are asked about fetches."""
-
-    body: Sequence[Message]
-    callers: Sequence[ToolCall | None]
-    results: Sequence[Result]
-
-    def count_changes(self, stop: int) -> Counter[str]:
-        """How often each file was changed before *stop*."""
-        return Counter(chain.from_iterable(map(attrgetter("changed_paths"), self.results[:stop])))
+def _count_changes(results: Sequence[Result]) -> Counter[str]:
+    """How often each file was changed."""
+    return Counter(chain.from_iterable(map(attrgetter("changed_paths"), results)))
 
 
 def is_whole(message: Message) -> bool:
@@ -76,37 +72,40 @@ def is_whole(message: Message) -> bool:
 
 
 def extend_tail(
-    history: History, block: Block, block_view: Sequence[Message], tail: Sequence[Message], known: Sequence[TailMessage]
+    known: Known,
+    block: Block,
+    block_view: Sequence[Message],
+    tail: Sequence[TailMessage],
+    new_messages: Sequence[Message],
 ) -> Iterator[TailMessage]:
     """Find the fetches among the messages after a block, and write behind them what they carry.
 
-    *known*: those of an earlier request, of which the tail is a continuation.
+    *tail*: the messages between the block and the new ones.
     """
     stored_fetches = {fetch.place: fetch for fetch in block.fetches}
-    new_messages = tail[len(known) :]
-    if not stored_fetches and all(history.results[message.start].earlier < 0 for message in new_messages):
-        yield from map(TailMessage, new_messages)
+    if not stored_fetches and all(known.results[message.start].earlier < 0 for message in new_messages):
+        yield from map(TailMessage, new_messages, new_messages)
         return
-    earlier_messages = [*block_view, *(known_message.message for known_message in known)]
+    earlier_messages = [*block_view, *(tail_message.message for tail_message in tail)]
     fetches = [fetch for fetch in block.fetches if fetch.place < block.covers]
-    fetches += [known_message.fetch for known_message in known if known_message.fetch is not None]
-    reading = _Reading(history, block, earlier_messages, fetches)
+    fetches += [tail_message.fetch for tail_message in tail if tail_message.fetch is not None]
+    reading = _Reading(known, block, earlier_messages, fetches)
     for message in new_messages:
         fetch = stored_fetches.get(message.start)
         if message.start >= block.made_at:
             fetch = reading.find_fetch(message)
         new_message = message
         if fetch is not None and fetch.carried:
-            new_message = show_behind(message, history, fetch.carried)
+            new_message = show_behind(message, known, fetch.carried)
         reading.add(new_message, fetch)
-        yield TailMessage(new_message, fetch)
+        yield TailMessage(new_message, message, fetch)
 
 
 class _Reading:
     """What a model can read of the results so far, while a tail is gone through once."""
 
-    def __init__(self, history: History, block: Block, messages: Sequence[Message], fetches: Sequence[Fetch]) -> None:
-        self._history, self._block = history, block
+    def __init__(self, known: Known, block: Block, messages: Sequence[Message], fetches: Sequence[Fetch]) -> None:
+        self._known, self._block, self._results = known, block, known.results
         self._standing = set[int]()
         self._size_bytes = self._needed_bytes = self._fetches_under_block = 0
         for message in messages:
@@ -125,10 +124,10 @@ class _Reading:
         self._standing.update((fetch.earlier, *fetch.carried))
         self._fetches_under_block += fetch.place >= self._block.made_at
         for place in (fetch.place, *fetch.carried):
-            self._needed_bytes += len(self._history.body[place].raw)
+            self._needed_bytes += len(self._known.messages[place].raw)
 
     def find_fetch(self, message: Message) -> Fetch | None:
-        earlier = self._history.results[message.start].earlier
+        earlier = self._results[message.start].earlier
         if earlier < 0 or earlier in self._standing:
             return None
         fetch = Fetch(message.start, earlier)
@@ -148,15 +147,15 @@ class _Reading:
         candidates.sort(key=lambda place: abs(place - fetch.earlier))
         carried = []
         for place in candidates[:CARRIED_MAX]:
-            room -= len(self._history.body[place].raw)
+            room -= len(self._known.messages[place].raw)
             if room < 0:
                 break
             carried.append(place)
         return tuple(carried)
 
     def _list_shortened(self, fetch: Fetch) -> list[int]:
-        body, results, callers = self._history.body, self._history.results, self._history.callers
-        changes = self._history.count_changes(fetch.place)
+        body, results, callers = self._known.messages, self._results, self._known.callers
+        changes = _count_changes(results[: fetch.place])
         fetched_result, fetched_call = results[fetch.earlier], callers[fetch.earlier]
         newer_texts, newer_files = {results[fetch.place].text}, {results[fetch.place].file}
         places = []
@@ -175,8 +174,8 @@ class _Reading:
         return places
 
 
-def show_behind(message: Message, history: History, places: Iterable[int]) -> Message:
-    shown_again = [f"{name_result(history.callers[place])}:\n{history.body[place].text}" for place in places]
+def show_behind(message: Message, known: Known, places: Iterable[int]) -> Message:
+    shown_again = [f"{name_result(known.callers[place])}:\n{known.messages[place].text}" for place in places]
     return message.with_text("\n\n".join([message.text, OPENING, *shown_again, CLOSING]), CARRIED)
 
 
@@ -192,18 +191,19 @@ class Needs(Struct, frozen=True):
 NOTHING_NEEDED = Needs()
 
 
-def find_needs(fetches: Sequence[Fetch], history: History, sums: Sequence[int], limit: int) -> Needs:
+def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limit: int) -> Needs:
     """*sums*: the tokens of each message and all before it. *limit*: the size at which a fold is due."""
     if not fetches:
         return NOTHING_NEEDED
-    changes = history.count_changes(len(history.results))
+    results = known.results
+    changes = _count_changes(results)
     superseded = {fetch.earlier for fetch in fetches}
     in_use, in_use_tokens, reach_tokens = set[int](), 0, 0
     for fetch in reversed(fetches):
         distance = sums[fetch.place] - sums[fetch.earlier]
         if distance <= limit * REACH_SHARE:
             reach_tokens = max(reach_tokens, distance)
-        if fetch.place in superseded or not history.results[fetch.place].is_current(changes):
+        if fetch.place in superseded or not results[fetch.place].is_current(changes):
             continue
         tokens = sum(sums[place] - sums[place - 1] for place in (fetch.place, *fetch.carried) if place)
         if in_use_tokens + tokens <= limit * IN_USE_SHARE:

@@ -1,11 +1,15 @@
 """Messages that hold instructions or the task: instruction files in any role, and texts that the user named."""
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 
 from msgspec import Struct
 
+from proxy.history.chain import remove_wrapping
+from proxy.history.known import Known
 from proxy.history.messages import Message, remove_reminders
+from proxy.shorten.pipeline import BYTES_PER_TOKEN
 from proxy.tools.command_line import find_command_line
 from proxy.tools.file_uses import list_read_paths
 from proxy.tools.tool_call import ToolCall
@@ -39,6 +43,26 @@ class Reading(Struct, frozen=True):
     """Given by the user up to this message, and not fetched yet."""
     fetched_names: frozenset[str] = frozenset()
     """Fetched once: an issue is often read twice, the second time with its comments."""
+
+
+def find_kept_documents(known: Known, view: Iterable[Message], window: int | None) -> frozenset[int]:
+    """Return the starts of documents that take no more than a quarter of the window.
+
+    Of copies, the first that stands whole in the view is one, and the others are output like any other.
+    """
+    readings = known.column("documents", lambda earlier: find_documents(known.messages, known.callers, earlier))
+    max_bytes = inf if window is None else 0.25 * window * BYTES_PER_TOKEN
+    starts = dict[bytes, int]()
+    for message in view:
+        if message.made == "" and readings[message.start].is_document:
+            starts.setdefault(remove_wrapping(message.content), message.start)
+    standing_contents = {*starts}
+    for message, reading in zip(known.messages, readings, strict=True):
+        if reading.is_document:
+            content = remove_wrapping(message.content)
+            if content not in standing_contents:
+                starts[content] = message.start
+    return frozenset(start for content, start in starts.items() if len(content) <= max_bytes)
 
 
 def find_documents(

@@ -15,48 +15,50 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
 from math import inf
-from operator import is_
 
-from msgspec import field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.foundation.model_names import find_binding
 from proxy.history import pins
 from proxy.history.calls import find_pruned_tools, remove_pruned_tools
-from proxy.history.columns import Columns
 from proxy.history.grouping import Groups, find_groups, find_turns, repair, snap
+from proxy.history.known import Known, is_other
 from proxy.history.messages import JOINED, NOTE, Message, find_last_assistant, make_literal
-from proxy.history.observations import is_text_style
+from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
 from proxy.recall.tool import RECALL, offer_tool
-from proxy.shorten.back_off import NOTHING_NEEDED, FetchedAgain, Needs, account_fetches, find_needs
-from proxy.shorten.block import (
-    Block,
-    Fetch,
-    Part,
-    close,
-)
+from proxy.shorten.back_off import NOTHING_NEEDED, FetchedAgain, Needs, Tail, account_fetches, find_needs
+from proxy.shorten.block import Block, Fetch, Part, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
+from proxy.shorten.documents import find_kept_documents
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import find_speaker, make_notes
 from proxy.shorten.joined_words import join_words
-from proxy.shorten.marked_history import MarkedHistory, build_tail, count_all, leave_out_false_promises, mark_body
 from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth
-from proxy.shorten.reasons import BlockReason
+from proxy.shorten.reasons import BlockReason, Reason
 from proxy.shorten.rules import ENOUGH_SHARE, NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.shorten.schedule import DueFold, find_due_fold
 from proxy.shorten.summary import Summary
+from proxy.shorten.tail import TailWriter, leave_out_false_promises
 
 
-class ConversationState(MarkedHistory, frozen=True, dict=True):
+class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what follows from it is found once
+    request: Request
+    chain: Sequence[bytes]
+    known: Known
+    """What is known of the history, whose messages of other roles that hold output are marked."""
+    rules: Rules
+    facts: Facts
+    estimate: Count
+    calibration: Calibration
     block: Block = Block(0, ())
     has_block: bool = False
     """The block is, or will be, stored."""
     covered: tuple[Message, ...] = ()
     """The block's messages as they are forwarded: neighbouring words of the user are one."""
     tail: tuple[Message, ...] = ()
-    view: tuple[Message, ...] = ()
-    columns: Columns = field(default_factory=Columns)
+    known_view: Known = Known(())
     fetches: tuple[Fetch, ...] = ()
     """What shortening made the model fetch again, from the first message on."""
 
@@ -73,27 +75,71 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         facts: Facts = NOTHING_KNOWN,
     ) -> "ConversationState":
         rules = rules.fit(facts)
-        bare = cls(request, chain, mark_body(request, rules), rules, facts, count, calibration)
+        bare = cls(request, chain, _mark_output(request, rules), rules, facts, count, calibration)
         if block is None:
             return bare.without_block()
         marked_state = bare
         if block.text_style and not is_text_style(bare.body):
             # The observations must be those of the time when the block was made.
-            marked_state = replace(bare, body=mark_body(request, rules, text_style=True))
-        if block.fits(len(marked_state.body), marked_state.find_last_user()) and marked_state.needs_block(block):
+            marked_state = replace(bare, known=_mark_output(request, rules, text_style=True))
+        if block.fits(len(marked_state.body), marked_state.known.last_user) and marked_state.needs_block(block):
             return marked_state.with_block(block, has_block=True)
         return bare.without_block()
+
+    @property
+    def body(self) -> tuple[Message, ...]:
+        return self.known.messages
+
+    @property
+    def view(self) -> tuple[Message, ...]:
+        return self.known_view.messages
+
+    @property
+    def is_marked(self) -> bool:
+        return self.known is not self.request.known
+
+    @property
+    def pinned_passages(self) -> tuple[str, ...]:
+        pins = self.rules.pins
+        # Texts are the same in a marked history, and much is known of the request's own.
+        return pins.choose(self.body, self.request.known.map("pinned passages", pins.find, pins))
+
+    @property
+    def recalls(self) -> bool:
+        tools, definition = self.request.tools, self.rules.recall_tool
+        return definition != b"" and offer_tool(tools, definition, RECALL.name) is not tools
+
+    @property
+    def short_by(self) -> Reason:
+        """The setting by which the conversation is too short to be compacted; else empty."""
+        rules = self.rules
+        if Groups(self.known.group_starts).are_fewer_than(rules.min_groups):
+            return "min_groups"
+        if rules.min_turns > 0 and len(find_turns(self.body)) <= rules.min_turns:
+            return "min_turns"
+        return ""
+
+    @property
+    def count(self) -> Count:
+        return partial(count_calibrated, self.estimate, self.calibration)
+
+    def count_tokens(self, messages: Iterable[Message]) -> int:
+        estimate = self.estimate
+        return self.calibration.calibrate(sum([estimate(message.raw) for message in messages]))
+
+    def count_body(self) -> int:
+        return self.calibration.calibrate(self.request.known.count_tokens(self.estimate))
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
         block_view = None
         lasting_block = None
-        if self.is_unmarked:
-            block_view = self.request.columns.find_covered(block, block.covers)
+        if not self.is_marked:
+            block_view = self.request.known.find_covered(block, block.covers)
             if not block.reasoning_until:
                 lasting_block = block
         if block_view is None:
             block_view = join_words(block.apply(self.body))
-        whole_tail = build_tail(self, block, block_view)
+        whole_tail = self._write_tail(block, block_view)
         tail = whole_tail.messages
         # Under an opening block messages were forwarded unrepaired before it was stored.
         if has_block and self.rules.repair and block.reason != "opening":
@@ -104,18 +150,43 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         if block.reasoning_until:
             block_view = _strip_reasoning(block_view, block.reasoning_until)
             tail = _strip_reasoning(tail, block.reasoning_until)
-        view = block_view + tail
-        columns = self.request.columns.continue_view(view, len(self.body), lasting_block, len(block_view))
+        view, known_view = block_view + tail, self.known
+        if is_other(view, self.body):
+            known_view = self.request.known.continue_view(view, lasting_block, len(block_view))
         return replace(
             self,
             block=block,
             has_block=has_block,
             covered=block_view,
             tail=tail,
-            view=view,
-            columns=columns,
+            known_view=known_view,
             fetches=whole_tail.fetches,
         )
+
+    def _write_tail(self, block: Block, block_view: tuple[Message, ...]) -> Tail:
+        body, recalls = self.body, self.recalls
+
+        def draft_from(start: int) -> Draft:
+            new_messages = body[start:]
+            return Draft(
+                self.request.head + block_view + body[block.covers : start],
+                new_messages,
+                fixed=frozenset(
+                    message.start for message in new_messages if not message.is_bulk or message.declares_tools
+                ),
+                documents=self._find_documents(block_view + body[block.covers :], block.window),
+                window=block.window,
+                count=self.count,
+                recalls=recalls,
+            )
+
+        writer = TailWriter(self.known, block, block_view, self.is_marked, recalls, draft_from)
+        return writer.write()
+
+    def _find_documents(self, view: Iterable[Message], window: int | None) -> frozenset[int]:
+        if not self.rules.keep_documents:
+            return frozenset()
+        return find_kept_documents(self.known, view, window)
 
     def without_block(self) -> "ConversationState":
         return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
@@ -158,7 +229,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     @property
     def is_untouched(self) -> bool:
-        return len(self.view) == len(self.body) and all(map(is_, self.view, self.body))
+        return self.known_view is self.known
 
     @property
     def fetched_again(self) -> FetchedAgain:
@@ -219,7 +290,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         return self._count_outside() + self.count_view()
 
     def count_view(self) -> int:
-        return self.calibration.calibrate(count_all(self.columns, self.view, self.estimate))
+        return self.calibration.calibrate(self.known_view.count_tokens(self.estimate))
 
     def find_due_fold(self) -> DueFold | None:
         user_writes = bool(self.body) and self.body[-1].is_user
@@ -233,9 +304,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         limits = self.rules.limits(self.facts)
         if not self.fetches or not limits:
             return NOTHING_NEEDED
-        return find_needs(
-            self.fetches, self.history, self.body_columns.token_sums(self.body, self.estimate), limits[0][0]
-        )
+        return find_needs(self.fetches, self.known, self.known.token_sums(self.estimate), limits[0][0])
 
     def may_reach(self, least: float, steps: Sequence[Step]) -> bool:
         """False if these steps surely clear fewer tokens of the view than *least*."""
@@ -251,7 +320,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     def _bound_reach_before(self, cut: int, steps: Sequence[Step]) -> float:
         view, estimate = self.view, self.estimate
-        callers = self.columns.callers(view)
+        callers = self.known_view.callers
         reach = float(cut)  # each count is rounded
 
         def add_up(worth: Worth, sums: Sequence[float]) -> Iterator[float]:
@@ -266,7 +335,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             worth = find_worth(step)
             if worth is None:
                 return inf
-            sums = self.columns.worth_sums(step, estimate, len(view), partial(add_up, worth))
+            sums = self.known_view.column("worth sums", partial(add_up, worth), step, estimate)
             if cut:
                 reach += self.calibration.ratio * sums[cut - 1]
         return reach
@@ -316,7 +385,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             first = min(cut, group.stop)
         calls = None
         if view is self.view:
-            calls = self.columns.callers(self.view)[first:cut]
+            calls = self.known_view.callers[first:cut]
         return Draft(
             self.request.head + view[:first],
             view[first:cut],
@@ -324,8 +393,8 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             tools=self.tools,
             wire=self.request.wire,
             forced_tool=self.request.forced_tool,
-            fixed=pins.find_fixed(view, self.pinned_passages) | self.find_newest_user_role(),
-            documents=self.find_documents(view, self.facts.usable_tokens),
+            fixed=pins.find_fixed(view, self.pinned_passages) | _find_newest_user_role(self.body),
+            documents=self._find_documents(view, self.facts.usable_tokens),
             in_use=self.needs.in_use,
             origin=self.body,
             window=self.facts.usable_tokens,
@@ -357,7 +426,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         return max(covered_count, min(latest, cut))
 
     def _find_kept_start(self, groups: Groups, keep: Keep, latest: int) -> int:
-        sums = self.columns.token_sums(self.view, self.estimate)
+        sums = self.known_view.token_sums(self.estimate)
         cut, tokens = len(self.view), 0
         for number, group in enumerate(groups.newest_first()):
             group_tokens = sums[group.stop - 1]
@@ -371,7 +440,7 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
 
     @property
     def _groups(self) -> Groups:
-        return Groups(self.columns.group_starts(self.view))
+        return Groups(self.known_view.group_starts)
 
     def with_draft(self, draft: Draft, reason: BlockReason, summary: Summary | None = None) -> "ConversationState":
         parts, covers = self._close_draft(draft)
@@ -424,7 +493,10 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
         if self.has_block and covers == self.block.covers and after:
             # The block before is stored under this link: cover a message more, so that both are there.
             parts, covers = (*parts, after[0]), after[0].stop
-        return leave_out_false_promises(self, restore_repeated(parts, self.body)), covers
+        parts = restore_repeated(parts, self.body)
+        if not self.is_marked:
+            parts = leave_out_false_promises(self.known, parts)
+        return tuple(parts), covers
 
     def _restore_lost_pins(
         self, parts: Sequence[Message], covers: int, after: Sequence[Message]
@@ -457,6 +529,27 @@ class ConversationState(MarkedHistory, frozen=True, dict=True):
             return False
         binding = find_binding(self.request.model, has_budget=self.request.has_thinking_budget)
         return binding == "yes" or (binding == "if-refused" and is_refused)
+
+
+def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) -> int:
+    return calibration.calibrate(estimate(piece))
+
+
+def _mark_output(request: Request, rules: Rules, *, text_style: bool = False) -> Known:
+    marked_body = mark_observations(request.body, rules.observations, rules.pins, text_style=text_style)
+    if is_other(marked_body, request.body):
+        return Known(marked_body)
+    return request.known
+
+
+def _find_newest_user_role(body: Sequence[Message]) -> frozenset[int]:
+    """Since the first tool call, the newest message in a user's role is no output."""
+    if is_text_style(body):
+        return frozenset()
+    for place in reversed(range(len(body))):
+        if body[place].role == "user":
+            return frozenset((place,))
+    return frozenset()
 
 
 def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:

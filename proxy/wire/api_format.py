@@ -87,7 +87,7 @@ class RequestFormat(ABC):
         if request.tools_at > prefix.start:
             changes["tools_at"] = request.tools_at + removed_bytes
         whole_request = replace(request, source=source, **changes)
-        whole_request.columns.follow(prefix.request.columns, prefix.count - prefix.request.head_size)
+        whole_request.known.follow(prefix.request.known, prefix.count - prefix.request.head_size)
         return whole_request
 
     @abstractmethod

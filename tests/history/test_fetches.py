@@ -13,7 +13,7 @@ PATCH = "apply_patch <<'X'\n*** Begin Patch\n*** Update File: a.py\n@@\n-line 7\
 def find_earlier(*pieces):
     """The place of the earlier result, for the last message."""
     parsed_request = request(user("Go."), *pieces)
-    return parsed_request.columns.results(parsed_request.body)[-1].earlier
+    return parsed_request.known.results[-1].earlier
 
 
 def read(path="a.py", out=TEXT, **more):

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.history.chain import compute_chain
-from proxy.history.columns import Columns
 from proxy.history.grouping import find_callers, list_callers
+from proxy.history.known import Known
 from proxy.history.messages import Message
 from proxy.shorten.pipeline import Draft, bound_saving, find_worth, is_spared
 from proxy.shorten.rules import Rules
@@ -79,37 +79,38 @@ def weigh(raw):
 
 
 def test_columns_that_a_request_did_not_use_are_forgotten():
-    columns = Columns()
-    columns.token_sums((NOTHING, NOTHING), len)
-    columns.token_sums((NOTHING, NOTHING), weigh)
-    later = Columns().follow(columns, 1)
-    assert later.count_summed(len) == 1
-    assert later.token_sums((NOTHING, NOTHING, NOTHING), len) == (2, 4, 6)
-    assert Columns().follow(later, 3).count_summed(weigh) == 0
+    known = Known((NOTHING,) * 2)
+    known.token_sums(len)
+    known.token_sums(weigh)
+    later = Known((NOTHING,) * 3).follow(known, 1)
+    assert len(later.list_uncounted(len)) == 2
+    assert later.token_sums(len) == (2, 4, 6)
+    assert later.list_uncounted(len) == ()
+    assert len(Known((NOTHING,) * 3).follow(later, 3).list_uncounted(weigh)) == 3
 
 
 def test_a_view_is_continued_up_to_its_first_other_message():
     one, other, new = (replace(NOTHING, start=place, stop=place + 1) for place in range(3))
     for messages, shared in (((one, other, new), 2), ((one, new), 1), ((new,), 0), ((one,), 1)):
-        columns = Columns()
-        columns.continue_view((one, other), 2, None, 0).token_sums((one, other), len)
-        assert columns.continue_view(messages, 3, None, 0).count_summed(len) == shared
+        known = Known((one, other))
+        known.continue_view((one, other), None, 0).token_sums(len)
+        assert len(known.continue_view(messages, None, 0).list_uncounted(len)) == len(messages) - shared
     # If the second message of the history is another one now, its part of the view may still be the same.
-    columns = Columns()
-    columns.continue_view((one, other), 2, None, 0).token_sums((one, other), len)
-    later = Columns().follow(columns, 1)
-    assert later.continue_view((one, other), 2, None, 0).count_summed(len) == 1
+    known = Known((one, other))
+    known.continue_view((one, other), None, 0).token_sums(len)
+    later = Known((one, other)).follow(known, 1)
+    assert later.continue_view((one, other), None, 0).list_uncounted(len) == (other,)
 
 
 def test_the_messages_of_a_block_are_found_again_in_the_last_view():
     one, other = (replace(NOTHING, start=place, stop=place + 1) for place in range(2))
-    block, columns = object(), Columns()
-    columns.continue_view((one, other), 2, block, 1)
-    assert columns.find_covered(block, 2) == (one,)
-    assert columns.find_covered(object(), 2) is None
-    assert Columns().follow(columns, 1).find_covered(block, 2) is None
-    assert columns.find_view((one, other)) is columns.find_view((one, other))
-    assert columns.find_view((one,)) is not columns.find_view((one,))
+    block, known = object(), Known((one, other))
+    known.continue_view((one, other), block, 1)
+    assert known.find_covered(block, 2) == (one,)
+    assert known.find_covered(object(), 2) is None
+    assert Known((one,)).follow(known, 1).find_covered(block, 2) is None
+    assert known.find_view((one, other)) is known.find_view((one, other))
+    assert known.find_view((one,)) is not known.find_view((one,))
 
 
 def test_a_draft_that_changed_forgets_its_calls():

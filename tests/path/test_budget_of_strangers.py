@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+from operator import attrgetter
 
 import pytest
 
@@ -10,7 +11,7 @@ from proxy.foundation import work
 from proxy.foundation.errors import TooMuchWork
 from proxy.foundation.threads import LARGE, LARGE_WORK_BYTES, UNMEASURED_BYTES, run_apart
 from proxy.foundation.work import WORK, ClientLeftError, Work, check_work
-from proxy.history.columns import VALUES_PER_CHECK, Columns
+from proxy.history.known import VALUES_PER_CHECK, Known
 from proxy.models.tokenizer import Tokenizers
 from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import ApiPath
@@ -101,7 +102,7 @@ def decode(_):
 
 
 def add_to_column(size):
-    Columns().raw_messages([Empty()] * size)
+    Known([Empty()] * size).map("raw", attrgetter("raw"))
 
 
 class Empty:

@@ -90,7 +90,7 @@ class Recollection:
             await self.store.write_fact(identity.scale_key, last.calibration.to_bytes(), 60)
 
     async def candidate(self, identity):
-        keys = identity.summary_keys()
+        keys = identity.list_summary_keys()
         return read_candidate((await self.store.find_first((), keys))[1], keys)
 
     async def perform(self, steps):

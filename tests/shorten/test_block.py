@@ -166,7 +166,7 @@ LAST = LastRequest(
     Anchor(LINKS[2], 900, b"view"), 5.5, US.counter, LEARNED, 2, asked_covers=2, read_since_question=7_000
 )
 OTHER = replace(LAST, counter="another")
-KEYS = US.summary_keys()
+KEYS = US.list_summary_keys()
 (BLOCK_KEY, _), (OBSERVED_KEY, _) = (US.block_keys(LINKS[2], is_observed=space) for space in (False, True))
 BLOCK = Block(2, close(BODY[:2]))
 WINDOW = make_learned_window(8_000)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from proxy.history.chain import compute_chain
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
-from proxy.shorten.documents import INSTRUCTION_MESSAGES, find_documents, is_instruction_path
+from proxy.shorten.documents import INSTRUCTION_MESSAGES, find_documents, find_kept_documents, is_instruction_path
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import OPENING, find_lost_documents
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
@@ -207,8 +207,8 @@ def test_a_document_in_force_takes_at_most_a_quarter_of_the_window():
     state = ConversationState.of(read, compute_chain(read, TENANT, KEY), None, RULES)
     (result,) = [message for message in state.body if message.is_result]
     smallest_window = 4 * len(result.content) // BYTES_PER_TOKEN
-    assert state.find_documents(state.view, smallest_window + 1) == {result.start}
-    assert state.find_documents(state.view, smallest_window - 1) == frozenset()
+    assert find_kept_documents(state.known, state.view, smallest_window + 1) == {result.start}
+    assert find_kept_documents(state.known, state.view, smallest_window - 1) == frozenset()
 
 
 def test_of_copies_one_stays_whole_and_the_others_point_to_it():

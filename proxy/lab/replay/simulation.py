@@ -195,7 +195,7 @@ class Simulation:
         next_request = replace(request)
         earlier = self._earlier
         if earlier is not None:
-            next_request.columns.follow(earlier.columns, _count_shared(earlier.body, request.body))
+            next_request.known.follow(earlier.known, _count_shared(earlier.body, request.body))
         self._earlier = next_request
         return next_request
 
@@ -252,7 +252,7 @@ class Simulation:
 
 
 def _count_read_again(request: Request) -> int:
-    new_results = request.columns.results(request.body)[(find_last_assistant(request.body) or 0) + 1 :]
+    new_results = request.known.results[(find_last_assistant(request.body) or 0) + 1 :]
     return sum(result.earlier >= 0 for result in new_results)
 
 

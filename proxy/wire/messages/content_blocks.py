@@ -10,7 +10,6 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from operator import is_
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.columns import Columns
+from proxy.history.known import Known, is_other
 from proxy.history.messages import Message, read_message
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import LOOK_BACK_BLOCKS, BlockPlace
@@ -238,16 +237,14 @@ def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byte
 
 def _write_steps(request: PiecedRequest, head: Sequence[Message], body: Sequence[Message]) -> Sequence[WriteStep]:
     """Blocks that were written for the request before are not written again."""
-    columns = Columns()
-    if all(map(is_, head, request.head)):
-        columns = request.columns.find_view(body)
+    known_view = Known(tuple(body)) if is_other(head, request.head) else request.known.find_view(body)
 
     def write_new(steps: Sequence[WriteStep]) -> Iterator[WriteStep]:
         start = _find_checkpoint(steps)
         writer = _start_writer(request, head)
         return islice(map(writer.add, body[start:]), len(steps) - start, None)
 
-    return columns.write_messages(len(body), write_new)
+    return known_view.column("written", write_new)
 
 
 def _join_steps(

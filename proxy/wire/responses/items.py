@@ -269,7 +269,7 @@ def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
     def write_new(fields: Sequence[bytes]) -> Iterator[bytes]:
         return write(body[len(fields) :])
 
-    return filter(None, (*write(head), *request.columns.find_view(body).write_messages(len(body), write_new)))
+    return filter(None, (*write(head), *request.known.find_view(body).column("written", write_new)))
 
 
 def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:

@@ -1,0 +1,192 @@
+"""What is known of a history, message by message: computed once, and continued by the next request of the conversation.
+
+Only the end of each history is new. A *column* holds one value for each message: who called a tool, where a group
+starts, the link of the chain.
+
+    request 1    m0 m1 m2 m3          group starts    0 1 1 1
+    request 2    m0 m1 m2 m3 m4 m5    group starts    0 1 1 1 4 4     only the last two are computed
+
+1. Value *i* of a column follows from messages 0 to *i* and from the causes that are named with it. If all columns were
+   forgotten, the same would be decided, only later.
+2. `Request.known` is about the client's messages. The view that is forwarded in their place is another `Known`, which
+   continues that of the last view up to the first difference.
+3. Only columns that a request used are kept for the next one: keys hold names that clients choose.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, count, islice
+from operator import is_not
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from proxy.foundation.work import check_work
+from proxy.history.fetches import Result, find_results
+from proxy.history.grouping import find_callers, find_group_starts
+from proxy.history.messages import Message
+from proxy.history.rereads import FileResult, find_file_uses
+from proxy.tools.tool_call import ToolCall
+
+V = TypeVar("V")
+CountTokens = Callable[[bytes], int]
+VALUES_PER_CHECK = 64
+"""After so many new values, look whether the work is to end. Few turns bring as many."""
+
+
+class Known:
+    """The columns of these messages."""
+
+    __slots__ = ("_earlier", "_shared", "_values", "_view", "messages")
+
+    def __init__(self, messages: tuple[Message, ...]) -> None:
+        self.messages = messages
+        self._earlier: Mapping[tuple[object, ...], tuple[Any, ...]] = {}
+        self._shared = 0
+        self._values: dict[tuple[object, ...], tuple[Any, ...]] = {}
+        self._view: View | None = None
+
+    def follow(self, earlier: "Known", shared_length: int) -> "Known":
+        """Continue what is known of messages that begin with the same *shared_length* ones."""
+        self._earlier = earlier._values  # noqa: SLF001 (its own class)
+        self._shared = shared_length
+        view = earlier._view  # noqa: SLF001
+        if view is not None and view.body_length > shared_length:
+            view = View(view.known, shared_length, view.block, view.covered_count)
+        self._view = view
+        return self
+
+    def column(self, name: str, compute: Callable[[Sequence[V]], Iterable[V]], *causes: object) -> Sequence[V]:
+        """Return a value for each message; *compute* is given the first ones and returns those that follow.
+
+        *causes*: all that the values follow from besides the messages.
+        """
+        key = name, *causes
+        values = self._values.get(key)
+        if values is None:
+            values = self._earlier.get(key, ())[: self._shared]
+            if len(values) < len(self.messages):
+                values += self._list_new(compute(values))
+            self._values[key] = values
+        return values
+
+    def _list_new(self, computed: Iterable[V]) -> tuple[V, ...]:
+        values, new_values = iter(computed), list[V]()
+        while batch := tuple(islice(values, VALUES_PER_CHECK)):
+            new_values += batch
+            if len(batch) == VALUES_PER_CHECK:
+                check_work()
+        return tuple(new_values)
+
+    def map(self, name: str, function: Callable[[Message], V], *causes: object) -> Sequence[V]:
+        """Return a column whose values follow from one message each."""
+        return self.column(name, lambda values: map(function, self.messages[len(values) :]), *causes)
+
+    def memo(self, name: str, compute: Callable[[], V], *causes: object) -> V:
+        """Return a value that follows from *causes* alone."""
+        key = name, *causes
+        values = self._values.get(key) or self._earlier.get(key) or (compute(),)
+        self._values[key] = values
+        value: V = values[0]
+        return value
+
+    @property
+    def group_starts(self) -> Sequence[int]:
+        """See `Groups.starts`."""
+        return self.column("group starts", lambda values: find_group_starts(self.messages, values))
+
+    @property
+    def callers(self) -> Sequence[ToolCall | None]:
+        """The call that each message answers."""
+        return self.column("callers", lambda values: find_callers(self.messages, values))
+
+    @property
+    def file_uses(self) -> Sequence[FileResult | None]:
+        """The file that each result is about, and the earlier result that it says is in the context."""
+        return self.column("file uses", lambda values: find_file_uses(self.messages, self.callers, values))
+
+    @property
+    def results(self) -> Sequence[Result]:
+        """What each result brings, and the earlier result that it brings again."""
+        return self.column("results", lambda values: find_results(self.messages, self.callers, self.file_uses, values))
+
+    @property
+    def last_user(self) -> int | None:
+        """The index of the newest message of a person."""
+
+        def find_last(values: Sequence[int | None]) -> Iterator[int | None]:
+            last = values[-1] if values else None
+            for place in range(len(values), len(self.messages)):
+                if self.messages[place].is_user:
+                    last = place
+                yield last
+
+        places = self.column("last users", find_last)
+        return places[-1] if places else None
+
+    def token_sums(self, estimate: CountTokens) -> Sequence[int]:
+        """The tokens of each message and all before it."""
+
+        def add_up(values: Sequence[int]) -> Iterator[int]:
+            total = values[-1] if values else 0
+            for message in self.messages[len(values) :]:
+                total += estimate(message.raw)
+                yield total
+
+        return self.column("token sums", add_up, estimate)
+
+    def count_tokens(self, estimate: CountTokens) -> int:
+        sums = self.token_sums(estimate)
+        return sums[-1] if sums else 0
+
+    def list_uncounted(self, estimate: CountTokens) -> Sequence[Message]:
+        """The messages that are not in `token_sums` yet."""
+        key = "token sums", estimate
+        if key in self._values:
+            return ()
+        return self.messages[min(len(self._earlier.get(key, ())), self._shared) :]
+
+    def continue_view(self, messages: tuple[Message, ...], block: object, covered_count: int) -> "Known":
+        """Return what is known of these messages, which are forwarded.
+
+        *block* is None if the messages for those that it covers depend on more than the block.
+        """
+        last, known = self._view, Known(messages)
+        if last is not None:
+            last_messages = last.known.messages
+            length = min(len(last_messages), len(messages))
+            shared_length = next(compress(count(), map(is_not, last_messages, messages)), length)
+            while shared_length and messages[shared_length - 1].stop > last.body_length:
+                shared_length -= 1
+            known.follow(last.known, shared_length)
+        self._view = View(known, len(self.messages), block, covered_count)
+        return known
+
+    def find_view(self, messages: Sequence[Message]) -> "Known":
+        """Return what is known of the last view if it holds these messages, else a new value."""
+        view = self._view
+        if view is None or is_other(view.known.messages, messages):
+            return Known(tuple(messages))
+        return view.known
+
+    def find_covered(self, block: object, covers: int) -> tuple[Message, ...] | None:
+        """Return the messages for the first *covers* ones in the last view, if this block made it."""
+        view = self._view
+        if view is None or view.block is not block or view.body_length < covers:
+            return None
+        return view.known.messages[: view.covered_count]
+
+
+class View(Struct, frozen=True):
+    """The messages that were last forwarded for a history."""
+
+    known: Known
+    body_length: int
+    """The number of messages of the history that it stands for."""
+    block: object
+    covered_count: int
+    """The number of messages in place of those that the block covers."""
+
+
+def is_other(view: Sequence[Message], messages: Sequence[Message]) -> bool:
+    """Whether a view consists of other values than these messages."""
+    return len(view) != len(messages) or any(map(is_not, view, messages))
