@@ -4,7 +4,7 @@ Two registries merge without conflict (a state-based CRDT, https://inria.hal.sci
 
 - keys are only added, and a revocation is final;
 - of two settings of one switch the later counts, and of two at the same moment the one that is off;
-- of the ended sessions of each person those are kept that would last longest.
+- of the ended sessions those are kept that would last longest.
 
 Clocks differ: a change to a switch always gets a later time than the setting that it replaces.
 """
@@ -14,7 +14,6 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Final, Literal
 
@@ -72,9 +71,8 @@ FORMAT_VERSION: Final = 1
 EVERYBODY = ""
 """The name of the switch that counts for all teams."""
 ENDED_SESSIONS_MAX = 500
-"""The registry remembers this many for each person, so that nobody pushes out the ended sessions of another."""
-_SESSION = re.compile(r"([0-9]{1,12})\.([0-9a-f]{8})\.[0-9a-f]{16}")
-"""A session of the admin pages without its signature: `<expiry>.<keyholder>.<random>`."""
+_SESSION = re.compile(r"[0-9]{1,12}\.(?:[0-9a-f]{8}\.)?[0-9a-f]{16}")
+"""A session of the admin pages without its signature: `<expiry>.<random>`, in version 0.3 with its owner between."""
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,20 +151,14 @@ class Registry(Struct, frozen=True):
         return cls(keys, document.switches, frozenset(document.ended_sessions))
 
 
-def find_session_holder(session: str) -> str | None:
-    """Return who a session belongs to, or None if it has another form. *session* comes without its signature."""
-    match = _SESSION.fullmatch(session)
-    return match[2] if match else None
+def has_session_form(session: str) -> bool:
+    """Tell if this may be a session without its signature."""
+    return _SESSION.fullmatch(session) is not None
 
 
 def _keep_longest(sessions: Iterable[str]) -> frozenset[str]:
     """Keep the sessions that end last. This reads no clock, because replicas that merge must agree."""
-    sessions_by_holder: dict[str | None, list[str]] = {}
-    for session in sorted(sessions, key=_rank_session, reverse=True):
-        holder_sessions = sessions_by_holder.setdefault(find_session_holder(session), [])
-        if len(holder_sessions) < ENDED_SESSIONS_MAX:
-            holder_sessions.append(session)
-    return frozenset(chain.from_iterable(sessions_by_holder.values()))
+    return frozenset(sorted(sessions, key=_rank_session, reverse=True)[:ENDED_SESSIONS_MAX])
 
 
 def _rank_session(session: str) -> tuple[int, str]:

@@ -6,8 +6,8 @@
                                                     |
                           activity log (figures) ---+--- originals and store (messages, blocks)
 
-1. `Admin` checks host, key or session, page origin and the rights of the key.
-2. A route is a function with types for its query and body, and keeps to `visitor.team` if the key is of one team.
+1. `Admin` checks host, key or session, and page origin.
+2. A route is a function with types for its query and body.
 3. Figures are SQL on the activity log of this machine.
 4. Policies are never written here: the configuration file is their one source.
 

@@ -25,7 +25,6 @@ from proxy.foundation.threads import FILES
 from proxy.recall.tool import Finder, find_text
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript
 from proxy.store.transcripts.files import file_name, list_files, parse
-from proxy.wire.http_head import Caller
 
 TURNS_LIMIT = 2_000
 # Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
@@ -60,7 +59,7 @@ select conversation, tenant, team, at, link, messages, action, reason, policy ||
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
        plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
        paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key
-from (select * from turns where conversation = :conversation and (:team = '' or team = :team)
+from (select * from turns where conversation = :conversation
       order by at desc limit :limit) order by at
 """
 
@@ -86,8 +85,7 @@ class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     query: ConversationsQuery = request.query
-    own_team = request.visitor.team
-    parameters = {**msgspec.to_builtins(query), "team": own_team or query.team, "limit": query.limit + 1}
+    parameters = {**msgspec.to_builtins(query), "limit": query.limit + 1}
     rows = context.activity_log.query(_LIST, parameters)
     has_more = len(rows) > query.limit
     rows = rows[: query.limit]
@@ -99,8 +97,8 @@ def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     return {
         "conversations": rows,
         "next": rows[-1]["last"] if has_more else None,
-        "teams": [own_team] if own_team else list_names(context.activity_log, "turns", "team"),
-        "models": list_names(context.activity_log, "turns", "model", own_team),
+        "teams": list_names(context.activity_log, "turns", "team"),
+        "models": list_names(context.activity_log, "turns", "model"),
     }
 
 
@@ -150,7 +148,7 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
 
 async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[Json], list[Json], Json]:
     """Return all turns, those of the session asked for, and the one asked for."""
-    parameters = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
+    parameters = {"conversation": request.names["conversation"], "limit": TURNS_LIMIT}
     all_turns = await FILES.run(context.activity_log.query, _TURNS, parameters)
     if not all_turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
@@ -223,7 +221,7 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
     try:
         find = find_text(query.text)
         end = time.monotonic() + 10.0
-        for saved_conversation in context.archive.newest_first(Caller(request.visitor.team).tenant):
+        for saved_conversation in context.archive.newest_first():
             for hit in _find_hits(read_transcript(saved_conversation), find):
                 if len(hits) >= query.limit:
                     return {"hits": hits, "whole": False}

@@ -75,8 +75,3 @@ def _find_refused_reload(context: AdminContext) -> Json | None:
         except InvalidConfig:
             return {"at": incident["at"], "why": incident["details"]["why"]}
     return None
-
-
-def show_visitor(_: AdminContext, request: AdminRequest) -> Json:
-    visitor = request.visitor
-    return {"who": visitor.who, "role": visitor.role, "team": visitor.team, "release": __version__}

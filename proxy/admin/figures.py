@@ -43,48 +43,38 @@ class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def show_overview(context: AdminContext, request: AdminRequest) -> Json:
     log = context.activity_log
-    team = request.visitor.team
     now = time.time()
     span = request.query.hours * HOUR_SECONDS
     step = choose_step(span)
-    open_conversations = "select distinct conversation from turns where at > ? and ? in ('', team)"
+    open_conversations = "select distinct conversation from turns where at > ?"
     return {
-        "open": len(log.query(open_conversations, [now - OPEN_SECONDS, team])),
-        "hour": _summarize(_read_counts(log, now - HOUR_SECONDS, team)),
-        "day": _summarize(_read_counts(log, now - DAY_SECONDS, team)),
-        "all": _summarize(_read_counts(log, 0, team)),
+        "open": len(log.query(open_conversations, [now - OPEN_SECONDS])),
+        "hour": _summarize(_read_counts(log, now - HOUR_SECONDS)),
+        "day": _summarize(_read_counts(log, now - DAY_SECONDS)),
+        "all": _summarize(_read_counts(log, 0)),
         "every": step,  # seconds of a moment
-        "moments": _read_moments(log, now - span, now, step, team),
+        "moments": _read_moments(log, now - span, now, step),
     }
 
 
-def _read_counts(log: ActivityLog, since: float, team: str) -> Counter[str]:
+def _read_counts(log: ActivityLog, since: float) -> Counter[str]:
     counts = Counter[str]()
-    query = "select name, sum(many) as many from minute_counts where minute >= ? and ? in ('', team) group by name"
-    for row in log.query(query, [since, team]):
+    query = "select name, sum(many) as many from minute_counts where minute >= ? group by name"
+    for row in log.query(query, [since]):
         counts[row["name"]] = row["many"]
-    if team:  # summaries are counted without a team: theirs is that of their conversation
-        summaries_of_team = """
-            select count(*) as many, coalesce(sum(dollars), 0) as dollars from incidents
-            where name = 'summary-ended' and conversation != '' and at >= ?
-                  and ? = (select team from turns where turns.conversation = incidents.conversation limit 1)
-        """
-        for summaries in log.query(summaries_of_team, [since, team]):
-            counts["summaries"] = summaries["many"]
-            counts["spent"] = round(summaries["dollars"] * MICRODOLLARS_PER_DOLLAR)
     return counts
 
 
-def _read_moments(log: ActivityLog, since: float, now: float, step: float, team: str) -> list[Json]:
+def _read_moments(log: ActivityLog, since: float, now: float, step: float) -> list[Json]:
     counts_by_moment = defaultdict[int, Counter[str]](Counter)
     query = """
         select cast(minute / :step as integer) as moment, name, sum(many) as many from minute_counts
-        where minute >= :since and (:team = '' or team = :team)
+        where minute >= :since
               and name in ('requests', 'raw', 'unshortened', 'refetches', 'forwarded', 'observed', 'plain', 'paid',
                            'spent')
         group by moment, name
     """
-    for row in log.query(query, {"step": step, "since": since, "team": team}):
+    for row in log.query(query, {"step": step, "since": since}):
         counts_by_moment[row["moment"]][row["name"]] = row["many"]
     moments: list[Json] = []
     for moment in list_moments(since, now, step):
@@ -187,7 +177,7 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     parameters = {
         "step": step,
         "since": since,
-        "team": request.visitor.team or query.team,
+        "team": query.team,
         "delay": 600.0,  # seconds by which the turn of a summary may be recorded later
     }
     log = context.activity_log

@@ -1,7 +1,7 @@
 """Authentication below /admin: host name, admin key or session, and page origin.
 
 Programs send the key itself (`Authorization: Bearer`). A browser sends it once and gets a session that any worker can
-check: expiry and keyholder, signed with a key that is derived from the admin key. Scripts cannot read the cookie, and
+check: its expiry, signed with a key that is derived from the admin key. Scripts cannot read the cookie, and
 other sites' requests do not carry it: https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Set-Cookie
 """
 
@@ -9,9 +9,7 @@ import asyncio
 import hmac
 import secrets
 import time
-from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -19,7 +17,7 @@ from msgspec import Struct
 
 from proxy.access.admin_key import is_admin_key, read_admin_key
 from proxy.access.authentication import find_host
-from proxy.access.registry import Registry, find_session_holder
+from proxy.access.registry import Registry, has_session_form
 from proxy.config import Config
 from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, ProxyError
 
@@ -36,51 +34,13 @@ class NeedsAdminKey(ProxyError):
     status, code = 401, "admin_key_needed"
 
 
-class OnlyForReading(ProxyError):
-    status, code = 403, "only_for_reading"
-
-
-class OtherTeam(ProxyError):
-    status, code = 403, "other_team"
-
-
 class Visitor(Struct, frozen=True):
     who: str
     address: str
-    role: Literal["write", "read"] = "write"
-    team: str = ""
-    """The only team that this person may see. Empty: all teams."""
-
-    def may_see(self, team: str) -> bool:
-        return self.team in ("", team)
 
 
-class Keyholder(Struct, frozen=True):
-    name: str
-    key: str
-    role: Literal["write", "read"] = "write"
-    team: str = ""
-
-    @property
-    def public_id(self) -> str:
-        return blake2b(self.name.encode(), digest_size=4, person=b"cp-admin-holder").hexdigest()
-
-    def as_visitor(self, address: str, how: str = "") -> Visitor:
-        return Visitor(f"{self.name}{how}", address, self.role, self.team)
-
-
-def list_keyholders(config: Config) -> list[Keyholder]:
-    if not config.admin.enabled:
-        return []
-    keyholders = []
-    for name, user in config.admin.users.items():
-        if user.key is not None:
-            keyholders.append(Keyholder(name, user.key.value, user.role, user.team))
-    key = read_admin_key(config)
-    # An entry may name the file in the state directory: the entry's rights count.
-    if key is not None and all(keyholder.key != key for keyholder in keyholders):
-        keyholders.insert(0, Keyholder("admin", key))
-    return keyholders
+ADMIN = "admin"
+"""Who acts, in the audit log."""
 
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
@@ -114,41 +74,30 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
 
 
 async def admit(request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
-    keyholders = list_keyholders(config)
+    admin_key = read_admin_key(config)
     address = request.remote or ""
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer" and key:
-        keyholder = await find_keyholder(keyholders, key.strip())
+        await check_key(admin_key, key.strip())
         check_origin(request, config, by_session=False)
-        return keyholder.as_visitor(address)
+        return Visitor(ADMIN, address)
     session = request.cookies.get(COOKIE, "")
-    session_holder = find_holder_of_session(keyholders, session, time.time())
-    if session_holder is None or session_id(session) in registry.ended_sessions:
+    if not is_session(session, admin_key, time.time()) or session_id(session) in registry.ended_sessions:
         raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
     check_origin(request, config, by_session=True)
-    return session_holder.as_visitor(address, " (session)")
+    return Visitor(f"{ADMIN} (session)", address)
 
 
-async def find_keyholder(keyholders: Sequence[Keyholder], key: str) -> Keyholder:
-    """Return whose key this is. All keys are compared, so that the time tells nothing of a match."""
-    matches = [keyholder for keyholder in keyholders if is_admin_key(keyholder.key, key)]
-    if not matches:
+async def check_key(admin_key: str | None, key: str) -> None:
+    if not is_admin_key(admin_key, key):
         await asyncio.sleep(WRONG_KEY_SECONDS)
         raise NeedsAdminKey(f"this is not the key: {HOW}")
-    return matches[0]
 
 
-def find_holder_of_session(keyholders: Sequence[Keyholder], session: str, now: float) -> Keyholder | None:
-    for keyholder in keyholders:
-        if is_session(session, keyholder, now):
-            return keyholder
-    return None
-
-
-def make_session(keyholder: Keyholder, now: float) -> str:
-    """Return `<expiry>.<keyholder>.<random>.<signature>`."""
-    payload = f"{int(now) + SESSION_SECONDS}.{keyholder.public_id}.{secrets.token_hex(8)}"
-    return f"{payload}.{_signature(payload, keyholder.key)}"
+def make_session(admin_key: str, now: float) -> str:
+    """Return `<expiry>.<random>.<signature>`."""
+    payload = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(8)}"
+    return f"{payload}.{_signature(payload, admin_key)}"
 
 
 def session_id(session: str) -> str:
@@ -156,13 +105,13 @@ def session_id(session: str) -> str:
     return session.rpartition(".")[0]
 
 
-def is_session(session: str, keyholder: Keyholder, now: float) -> bool:
-    """Tell if the signature of a session is that of its keyholder, who cannot sign for another."""
+def is_session(session: str, admin_key: str | None, now: float) -> bool:
+    """Tell if a session was signed with the admin key, and is not over."""
     payload, _, signature = session.rpartition(".")
-    if find_session_holder(payload) != keyholder.public_id or not signature.isascii():
+    if admin_key is None or not has_session_form(payload) or not signature.isascii():
         return False
     expiry = int(payload.partition(".")[0])
-    return hmac.compare_digest(_signature(payload, keyholder.key), signature) and expiry > now
+    return hmac.compare_digest(_signature(payload, admin_key), signature) and expiry > now
 
 
 def _signature(payload: str, key: str) -> str:

@@ -1,7 +1,5 @@
 """Policies in force, with the origin of each value, and the attachments that choose them."""
 
-from fnmatch import fnmatchcase
-
 from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import InvalidConfig, Loaded, find_origins
 from proxy.config.policies import DEFAULT, shipped_policies
@@ -10,23 +8,14 @@ from proxy.foundation.errors import NotFound
 from proxy.models.windows import is_known_model
 
 
-def list_policies(context: AdminContext, request: AdminRequest) -> Json:
-    """List policies. A key of one team sees only its attachments and no warnings, which name other teams."""
+def list_policies(context: AdminContext, _: AdminRequest) -> Json:
     loaded_config = _load(context)
     config = loaded_config.config
-    team = request.visitor.team
-    attachments, doubts = [], []
-    for attachment in config.attachments:
-        if team and not fnmatchcase(team, attachment.team):
-            continue
-        attachments.append(attachment.model_dump())
-    if not team:
-        doubts += [{"path": path, "message": why} for path, why in find_warnings(config, is_known_model)]
     names = sorted(config.all_policies, key=lambda name: (name != DEFAULT, name))
     return {
         "policies": [_describe(loaded_config, name) for name in names],
-        "attachments": attachments,
-        "doubts": doubts,
+        "attachments": [attachment.model_dump() for attachment in config.attachments],
+        "doubts": [{"path": path, "message": why} for path, why in find_warnings(config, is_known_model)],
     }
 
 

@@ -94,7 +94,6 @@ def list_requests(context: AdminContext, request: AdminRequest) -> Json:
 
 def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
     log = context.activity_log
-    team = request.visitor.team
     step = choose_step(request.query.hours * HOUR_SECONDS)
     parameters = {**_read_filter(request), "step": step}
     no_requests = dict.fromkeys(("requests", *OUTCOMES), 0)
@@ -110,16 +109,16 @@ def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
         "every": step,
         "total": total,
         "moments": moments,
-        "teams": [team] if team else list_names(log, "requests", "team"),
-        "models": list_names(log, "requests", "model", team),
-        "upstreams": list_names(log, "requests", "upstream", team),
+        "teams": list_names(log, "requests", "team"),
+        "models": list_names(log, "requests", "model"),
+        "upstreams": list_names(log, "requests", "upstream"),
     }
 
 
 def show_request(context: AdminContext, request: AdminRequest) -> Json:
     log = context.activity_log
-    query = f"select {_COLUMNS} from requests where request_id = ? and ? in ('', team) order by id desc limit 1"  # noqa: S608
-    rows = log.query(query, [request.names["request"], request.visitor.team])
+    query = f"select {_COLUMNS} from requests where request_id = ? order by id desc limit 1"  # noqa: S608
+    rows = log.query(query, [request.names["request"]])
     if not rows:
         raise NotFound("unknown request: GET /requests lists the newest 100,000 of the last 31 days")
     # A request and its turn are recorded at most two minutes apart.
@@ -138,9 +137,9 @@ def show_request(context: AdminContext, request: AdminRequest) -> Json:
 def _read_filter(request: AdminRequest) -> dict[str, Any]:
     query: RequestsQuery = request.query
     since = time.time() - query.hours * HOUR_SECONDS
-    return {**msgspec.to_builtins(query), "team": request.visitor.team or query.team, "since": since}
+    return {**msgspec.to_builtins(query), "since": since}
 
 
-def list_names(log: ActivityLog, table: str, column: str, team: str = "") -> list[str]:
-    query = f"select distinct {column} as name from {table} where ? in ('', team) order by 1 limit 500"  # noqa: S608
-    return [row["name"] for row in log.query(query, [team]) if row["name"]]
+def list_names(log: ActivityLog, table: str, column: str) -> list[str]:
+    query = f"select distinct {column} as name from {table} order by 1 limit 500"  # noqa: S608
+    return [row["name"] for row in log.query(query) if row["name"]]

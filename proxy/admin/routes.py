@@ -1,6 +1,6 @@
 """The declaration of a route of the admin API, its arguments and its errors.
 
-    Route("GET", "/teams", list_teams, for_teams=True)
+    Route("GET", "/teams", list_teams)
 
 Query and body are checked against the types of a `Route` before its function is called. A function that is not `async`
 may wait for a disk: it is called in a thread.
@@ -59,8 +59,6 @@ class Route(Struct, frozen=True):
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
     """The form of the body, or None if the route takes none."""
-    for_teams: bool = False
-    """Tell if a key of one team may use the route, which then keeps to `visitor.team`."""
 
 
 def write_audit(

@@ -82,6 +82,7 @@ _REMOVED_LATER = {
     "clear_cold_at_least": "write `fold_cold_at_least`; it is 30,000 tokens",
     "horizon": "remove it; a history is shortened over `trigger`, or while the cache has expired",
     "notes": "remove it; no notes are asked for before results are shortened",
+    "users": "remove it; the one key of `admin.key` opens the pages",
     "working_memory": "write `keep: {tokens: NUMBER}`, and a higher `target` if more than two thirds of it shall stay",
 }
 """The same for version 0.3."""

@@ -158,7 +158,6 @@ TrustedFile = Annotated[str | None, AfterValidator(_check_certificates)]
 Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
 TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
 HostName = Annotated[str, refuse_if(_find_host_fault)]
-AdminKey = Annotated[SecretReference, AfterValidator(check_strength)]
 
 
 class Listen(ConfigModel):
@@ -373,34 +372,14 @@ def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
     return name in teams or (not teams and bool(access.team_header and re.fullmatch(TEAM_NAME, name)))
 
 
-class AdminUser(ConfigModel):
-    """An admin key of one person or program."""
-
-    key: AdminKey
-    """The key, as env:NAME or file:PATH."""
-    role: Literal["write", "read"] = "write"
-    """`write` may change keys and switches, `read` may only look."""
-    team: Annotated[str, Field(pattern=f"^$|{TEAM_NAME}")] = ""
-    """Team whose data and keys alone it opens. Empty: of all teams."""
-
-    @model_validator(mode="after")
-    def _key_is_set(self) -> Self:
-        if self.key is None:
-            raise ValueError("key: name it as env:NAME or file:PATH")
-        return self
-
-
 class AdminConfig(ConfigModel):
     """The admin pages below /admin/ and their API."""
 
     enabled: bool = True
     """Serve them."""
-    key: AdminKey = None
+    key: Annotated[SecretReference, AfterValidator(check_strength)] = None
     """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and kept in `admin.key`
     in the state directory."""
-    users: Mapping[TeamName, AdminUser] = Field({})
-    """Further keys by the name that the audit log shows, such as `ann: {key: env:ANN_KEY, role: read, team:
-    search}`."""
     hosts: tuple[HostName, ...] = ()
     """Host names by which browsers reach them, besides localhost and the address of `listen.host`."""
 
@@ -468,7 +447,7 @@ class Config(ConfigModel):
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
-        faults = [*self._check_inheritance(), *self._check_admin_keys()]
+        faults = [*self._check_inheritance()]
         upstreams = {upstream.name: upstream for upstream in self.upstreams}
         if len(upstreams) < len(self.upstreams):
             faults.append("upstreams: two of them have the same name")
@@ -509,19 +488,6 @@ class Config(ConfigModel):
         for name, policy in self.policies.items():
             if policy.summary.upstream:
                 yield f"policies.{name}.summary", "upstream", policy.summary.upstream
-
-    def _check_admin_keys(self) -> Iterator[str]:
-        keys = {"admin.key": self.admin.key}
-        for name, user in self.admin.users.items():
-            keys[f"admin.users.{name}.key"] = user.key
-        holders: dict[str, str] = {}
-        for path, key in keys.items():
-            if key is None or not key.value:  # for a command that needs no secrets
-                continue
-            if key.value in holders:
-                yield f"{path}: the same key as {holders[key.value]}: give each entry its own"
-            else:
-                holders[key.value] = path
 
     def with_start_settings_of(self, started: "Config") -> tuple["Config", tuple[str, ...]]:
         """Keep the values of *started* for settings that are read only at the start. Return which of them wait."""

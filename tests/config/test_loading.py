@@ -458,7 +458,7 @@ SPOILED = [
     f"upstreams:\n  - key: file:{CANARY}\n",
     f"upstreams:\n  - headers: {{x-api-key: env:{CANARY}}}\n",
     f"admin:\n  key: *{CANARY}\n",
-    f"admin:\n  key: &{CANARY} a\n  users: &{CANARY} b\n",
+    f"admin:\n  key: &{CANARY} a\n  hosts: &{CANARY} b\n",
     f"admin:\n  key: !{CANARY} x\n",
     f"admin:\n  key: !!{CANARY}'s x\n",
     f"admin:\n  key: !{CANARY}! x\n",
@@ -480,7 +480,7 @@ KEY_SHAPED = "sk-proj-9fK2mQ7xV4bT1zR8wL3n"
 @pytest.mark.parametrize(
     "text",
     [
-        f"admin:\n  users:\n    {KEY_SHAPED}: {{key: env:FOO}}\n",
+        f"teams:\n  {KEY_SHAPED}: {{key: env:FOO}}\n",
         f"upstreams:\n  - {KEY_SHAPED}: x\n",
         f"upstreams:\n  - key: file:/{KEY_SHAPED}\n",
     ],

@@ -3,7 +3,6 @@
 import pytest
 
 from proxy.config import Config, Occasion
-from proxy.config.values import WithoutSecrets
 
 UPSTREAMS = [{"name": "main", "policy": "gentle"}, {"name": "lab", "base_url": "http://lab/v1", "models": ["lab-*"]}]
 POLICIES = {"gentle": {"clear_at_least": 30_000}, "bold": {"clear_at_least": 5_000}, "trial": {"inherit": "bold"}}
@@ -114,27 +113,6 @@ def test_a_guessable_admin_key_is_refused(refuse, key):
     invalid = str(refuse("admin: {key: env:KEY}", {"KEY": key}))
     assert "admin.key: too weak" in invalid
     assert key not in invalid
-
-
-SAME, OTHER = "v9Qw3kZr7LpX2mTb", "hY6uJ2kM8nB4vC1x"
-
-
-@pytest.mark.parametrize(
-    ("keys", "holder"),
-    [
-        ({"ADMIN": SAME, "ANN": OTHER, "LEA": SAME}, "admin.key"),
-        ({"ADMIN": SAME, "ANN": OTHER, "LEA": f"{OTHER}\n"}, "admin.users.ann.key"),
-    ],
-)
-def test_two_admin_keys_must_not_be_the_same(load_text, refuse, keys, holder):
-    """The rights of the first would count for the second, which may have far fewer."""
-    users = {"ann": {"key": "env:ANN"}, "lea": {"key": "env:LEA", "role": "read", "team": "red"}}
-    text = {"teams": {"red": {}}, "admin": {"key": "env:ADMIN", "users": users}}
-    (fault,) = refuse(text, keys).faults
-    assert (fault.path, f"same key as {holder}" in fault.message) == ("admin.users.lea.key", True)
-    assert not {SAME, OTHER} & set(fault.message.split())
-    assert load_text(text, {**keys, "LEA": "pL0oK9iJ8uH7yG6tF5rD4eS3"}).admin.users.keys() == {"ann", "lea"}
-    assert load_text(text, WithoutSecrets()).admin.users.keys() == {"ann", "lea"}, "no key is known"
 
 
 def test_a_strong_admin_key_is_accepted_and_a_password_in_a_url_is_not_printed(load_text):

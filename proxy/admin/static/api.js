@@ -7,8 +7,6 @@ export class Fault extends Error {
   }
 }
 
-// Who is logged in: {who, role, team, release}.
-export const me = fetch("/admin/api/me", { credentials: "same-origin" }).then((answer) => answer.json(), () => ({}));
 export const get = (path, query = {}) => asked("GET", path + written(query));
 export const put = (path, body) => asked("PUT", path, body);
 export const post = (path, body) => asked("POST", path, body);

@@ -1,6 +1,6 @@
 // The page that is shown, and the banner on top of every page.
 
-import { get, me, Fault } from "./api.js";
+import { get, Fault } from "./api.js";
 import { h, note, show } from "./dom.js";
 import { complaint } from "./faults.js";
 import { zone } from "./format.js";
@@ -97,9 +97,7 @@ async function attempt(place, act) {
 
 async function tell() {
   try {
-    const { team } = await me;
-    const [{ switches }, { refused }] =
-      await Promise.all([get("/switches"), team ? { refused: null } : get("/configuration")]);
+    const [{ switches }, { refused }] = await Promise.all([get("/switches"), get("/configuration")]);
     const off = switches.filter((each) => !each.on).map((each) => each.team || "all clients");
     show(banner,
       off.length ? h("p", { class: "warn" },
@@ -113,15 +111,11 @@ async function tell() {
   }
 }
 
-// Below every page: who is logged in, the time zone of all times, and when the figures were read.
+// Below every page: the time zone of all times, and when the figures were read.
 async function sign() {
-  const { who = "", role, team, release } = await me;
-  const rights = [role === "read" ? "may only read" : null, team ? `team ${team} only` : null].filter(Boolean).join(", ");
-  document.body.classList.toggle("reads", role === "read");
-  document.querySelectorAll(".bar nav a[data-all]").forEach((link) => link.toggleAttribute("hidden", Boolean(team)));
+  const { release } = await get("/configuration").catch(() => ({}));
   show(document.getElementById("foot"),
     h("span", null, "Times in ", zone()), h("span", { id: "beat" }),
-    h("span", null, `Logged in as ${who.replace(" (session)", "")}${rights ? ` (${rights})` : ""}`),
     h("span", null, `compaction-proxy ${release ?? ""}`));
   beaten();
 }

@@ -1,6 +1,6 @@
 // The overview: four figures, two charts, and a table.
 
-import { get, me } from "./api.js";
+import { get } from "./api.js";
 import { bars, meter } from "./charts.js";
 import { empty, figure, h, note, part, show, table } from "./dom.js";
 import { ago, axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
@@ -10,13 +10,12 @@ import { account, event } from "./words.js";
 
 
 export async function overview(place, _, query) {
-  const limitedTo = await me;
   let hours = Number(query.get("hours")) || 24;
   const young = await get("/overview", { hours: 1 });
   const isYoung = young.hour.requests === young.all.requests;
   if (!query.get("hours") && isYoung) hours = 1;  // so that there is something to see
   const draw = async () => {
-    const [told, { events }] = await Promise.all([get("/overview", { hours }), limitedTo.team ? { events: null } : get("/events", { limit: 5 })]);
+    const [told, { events }] = await Promise.all([get("/overview", { hours }), get("/events", { limit: 5 })]);
     const focused = document.activeElement?.getAttribute("href");
     show(place, told.all.requests ? picture(told, hours, events) : welcome());
     if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
@@ -50,7 +49,7 @@ const picture = (told, hours, events) => [
       "fetched again what had been shortened count as a loss."),
     bars(rows(told, hours, (each) => [[each.saved < 0 ? "loss" : "gain", each.saved]], (each) => dollars(each.saved)),
       { height: 130, told: "Money saved, over time", written: dollars })) : null,
-  events ? part("Latest warnings", warnings(events)) : null,
+  part("Latest warnings", warnings(events)),
   part("In figures", figures(told), meanings()),
   h("p", null, h("a", { href: "#/usage?by=team" }, "By team, model, policy or key")),
 ];

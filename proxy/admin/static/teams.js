@@ -1,6 +1,6 @@
 // Teams, their keys, and the switches.
 
-import { get, me, post, put, remove } from "./api.js";
+import { get, post, put, remove } from "./api.js";
 import { copying } from "./controls.js";
 import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted, complaint } from "./faults.js";
@@ -8,7 +8,6 @@ import { ago, moment } from "./format.js";
 import { toPolicy, toTeam } from "./links.js";
 
 export async function teams(place) {
-  const limits = await me;
   const [{ teams: all }, { keys, last_used_of: scope }, { switches }] = await Promise.all([get("/teams"), get("/keys"), get("/switches")]);
   const again = () => teams(place);
   const off = new Set(switches.filter((each) => !each.on).map((each) => each.team));
@@ -17,7 +16,7 @@ export async function teams(place) {
     part("Switches",
       note("Off: no history is shortened further, within a second, on every machine. Shortened ones stay short, so that ",
         "nothing overflows."),
-      limits.team ? null : toggle("", "All clients", !off.has(""), again),
+      toggle("", "All clients", !off.has(""), again),
       all.length ? [
         teamsTable(all, off, again),
         note("Attachments may decide before a team's own policy: ", h("a", { href: "#/policies" }, "Policies")),
@@ -49,7 +48,7 @@ function toggle(team, name, on, again, allOff) {
   return h("div", { class: "toggle" },
     h("button", {
       type: "button", role: "switch", "aria-checked": String(on), "aria-label": `Compaction for ${name}`,
-      "data-team": team, onclick: change, disabled: document.body.classList.contains("reads"),
+      "data-team": team, onclick: change,
     }, h("i")),
     h("span", null, h("b", null, name), ` ${state}`), said);
 }
@@ -72,7 +71,7 @@ function creating(all, again) {
     const wanted = { team: form.get("team"), days: Number(form.get("days") || 0), label: form.get("label") };
     await attempted(said, async () => fresh(await post("/keys", wanted), again));
   };
-  return [h("form", { class: "filters writes", onsubmit: make },
+  return [h("form", { class: "filters", onsubmit: make },
     h("select", { name: "team", "aria-label": "Team" }, all.map((each) => h("option", null, each.name))),
     h("input", { name: "label", placeholder: "what it is for", "aria-label": "Label", maxlength: 200 }),
     h("input", {
@@ -95,7 +94,7 @@ function keysTable(keys, again) {
     h("span", { title: moment(each.created) }, ago(each.created)),
     each.last_used ? h("span", { title: moment(each.last_used) }, ago(each.last_used)) : "–",
     each.revoked ? moment(each.revoked) : each.expires ? moment(each.expires) : "never",
-    each.state === "open" ? h("span", { class: "writes" }, revoking(each, again)) : null,
+    each.state === "open" ? revoking(each, again) : null,
   ]), "Keys", true);
 }
 
