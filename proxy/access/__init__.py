@@ -8,10 +8,10 @@
 
 1. The `Authenticator` judges a request before its body is read, by keys and switches in `Records.current`.
 2. Commands and admin pages change the file. Workers look at it five times a second.
-3. With a shared state, the first worker of each machine merges the file with the copy there.
+3. With a shared state, a change goes there first, and the first worker of each machine makes the file follow.
 
 authentication   the caller: a team by its key or by a trusted gateway, or a client; no page of another site
-registry         team keys, switches and ended sessions as a value that merges without conflict
-records          the registry's file, the copy that replicas share, and the last use of each key
+registry         team keys, switches and ended sessions as one versioned value
+records          the registry's file, the document that replicas share, and the last use of each key
 admin_key        the key of the admin pages
 """

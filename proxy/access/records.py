@@ -1,17 +1,19 @@
-"""The registry on disk, and the copy of it that replicas share.
+"""The registry on disk, and the document of it that replicas share.
 
-The file in the state directory decides on this machine; commands change it under a lock. If replicas share a state,
-each merges its file with the copy there, so that a replica that lost its file gets it back.
+Commands change the file in the state directory under a lock. If replicas share a state, a change goes into the document
+there first, and is made again if another administrator was quicker. Each file follows the document. A store that was
+flushed gets it back from a file, and a replica that lost its file from the store.
 """
 
 import fcntl
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.access.registry import Registry
 from proxy.foundation.threads import CONTROL
@@ -107,7 +109,11 @@ class Records:
             return has_changed
 
     def change(self, change: Change) -> Registry:
-        """Write a changed registry to the file and return it: it is in force from now on."""
+        """Write the next version of the registry to the file and return it: it is in force from now on."""
+        return self.write(lambda registry: make_next(registry, change))
+
+    def write(self, change: Change) -> Registry:
+        """Write to the file what *change* makes of it."""
         with self._lock():
             replace_file(self.path, change(self._read()).to_bytes())
         self.look()
@@ -117,8 +123,9 @@ class Records:
         try:
             data = self.path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            data = None
-        return _parse(data, str(self.path))
+            return Registry()
+        registry = _parse(data, str(self.path))
+        return replace(registry, version=registry.version or 1)
 
     def _read_stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -137,27 +144,53 @@ class Records:
             yield
 
 
+def make_next(registry: Registry, change: Change) -> Registry:
+    return replace(change(registry), version=registry.version + 1)
+
+
+async def change_registry(records: Records, store: Store | None, change: Change) -> Registry:
+    """Change the document that replicas share in *store*, and this machine's file.
+
+    While the store is out, only the file changes; `synchronize` passes it on.
+    """
+    if store is None:
+        return await CONTROL.run(records.change, change)
+    with suppress(StoreUnavailable, RegistryUnreadable):  # `synchronize` reports them
+        for _ in range(TRIES_MAX):
+            document = await store.read_document(SHARED)
+            newest = make_next(_read_shared(document, records.current).reconcile(records.current), change)
+            if await store.replace_document(SHARED, document, newest.to_bytes()):
+                return await CONTROL.run(records.write, newest.reconcile)
+    return await CONTROL.run(records.change, change)
+
+
 async def synchronize(records: Records, store: Store) -> None:
-    """Make the file and the shared copy equal. Raise StoreUnavailable or RegistryUnreadable if one cannot be read."""
+    """Make the file and the shared document equal. Raise StoreUnavailable or RegistryUnreadable if one is not read."""
     for _ in range(TRIES_MAX):
-        stored_document = await store.read_document(SHARED)
-        if records.last_agreement == (stored_document, records.current):  # the usual case, four times a second
+        document = await store.read_document(SHARED)
+        if records.last_agreement == (document, records.current):  # the usual case, four times a second
             return
-        shared_registry = _parse(stored_document, "the copy in the shared state")
-        if shared_registry.merge(records.current) != records.current:
-            await CONTROL.run(records.change, shared_registry.merge)
+        shared_registry = _read_shared(document, records.current)
+        if shared_registry.reconcile(records.current) != records.current:
+            await CONTROL.run(records.write, shared_registry.reconcile)
         current = records.current
         if current == shared_registry:
-            records.last_agreement = stored_document, current
+            records.last_agreement = document, current
             return
-        if await store.replace_document(SHARED, stored_document, current.to_bytes()):
+        if await store.replace_document(SHARED, document, current.to_bytes()):
             return
-    raise StoreUnavailable("the registry changes faster than it can be merged")
+    raise StoreUnavailable("the registry changes faster than it can be passed on")
 
 
-def _parse(data: bytes | None, origin: str) -> Registry:
-    if data is None:
+def _read_shared(document: bytes | None, current: Registry) -> Registry:
+    if document is None:
         return Registry()
+    registry = _parse(document, "the copy in the shared state")
+    # A replica of version 0.3 writes no version. It has read all that this machine knows.
+    return replace(registry, version=registry.version or current.version)
+
+
+def _parse(data: bytes, origin: str) -> Registry:
     try:
         return Registry.from_bytes(data)
     except ValueError as fault:

@@ -1,18 +1,13 @@
-"""The registry: team keys, switches and ended admin sessions, as one document that every replica holds whole.
+"""The registry: team keys, switches and ended admin sessions, as one versioned document.
 
-Two registries merge without conflict (a state-based CRDT, https://inria.hal.science/inria-00555588):
-
-- keys are only added, and a revocation is final;
-- of two settings of one switch the later counts, and of two at the same moment the one that is off;
-- of the ended sessions those are kept that would last longest.
-
-Clocks differ: a change to a switch always gets a later time than the setting that it replaces.
+Each change makes the next version. Of two copies the higher version counts; keys are only added, and a revocation is
+final, so no key of the other copy is lost.
 """
 
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Annotated, Final, Literal
@@ -87,6 +82,7 @@ class _Document(msgspec.Struct):
     keys: list[TeamKey]
     switches: dict[str, Switch]
     ended_sessions: list[Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]]
+    version: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Registry(Struct, frozen=True):
@@ -96,6 +92,8 @@ class Registry(Struct, frozen=True):
     """The switch of each team, and that of `EVERYBODY`. A team without an entry is on."""
     ended_sessions: frozenset[str] = frozenset()
     """Ended admin sessions, without their signatures."""
+    version: int = 0
+    """0 if nothing was changed yet; version 0.3 of the proxy wrote none."""
 
     def is_halted(self, team: str) -> bool:
         for name in (EVERYBODY, team):
@@ -115,29 +113,31 @@ class Registry(Struct, frozen=True):
         return self.with_key(structs.replace(key, revoked=now))
 
     def with_switch(self, team: str, *, on: bool, now: float) -> "Registry":
-        replaced_switch = self.switches.get(team)
-        if replaced_switch is not None:
-            now = max(now, replaced_switch.at + 0.001)
         return replace(self, switches={**self.switches, team: Switch(on, now)})
 
     def with_session_ended(self, session: str) -> "Registry":
-        return replace(self, ended_sessions=_keep_longest({*self.ended_sessions, session}))
+        """Return a registry that remembers this session, or rather those that would last longest."""
+        sessions = sorted({*self.ended_sessions, session}, key=_read_expiry, reverse=True)
+        return replace(self, ended_sessions=frozenset(sessions[:ENDED_SESSIONS_MAX]))
 
-    def merge(self, other: "Registry") -> "Registry":
-        """Return what both registries hold. The order does not matter, and merging again changes nothing."""
-        keys = dict(self.keys)
-        for key_id, key in other.keys.items():
-            own_key = keys.get(key_id)
-            keys[key_id] = key if own_key is None else _merge_keys(own_key, key)
-        switches = dict(self.switches)
-        for team, switch in other.switches.items():
-            switches[team] = max(switches.get(team, switch), switch, key=_rank_switch)
-        return Registry(keys, switches, _keep_longest(self.ended_sessions | other.ended_sessions))
+    def reconcile(self, other: "Registry") -> "Registry":
+        """Return the copy of the higher version, or else this one, with the keys of both.
+
+        They differ if both were changed while the shared state was away.
+        """
+        newer, older = (other, self) if other.version > self.version else (self, other)
+        keys = dict(newer.keys)
+        for key_id, key in older.keys.items():
+            if key_id not in keys or (key.revoked and not keys[key_id].revoked):
+                keys[key_id] = key
+        if keys == newer.keys:
+            return newer
+        return replace(newer, keys=keys, version=newer.version + 1)
 
     def to_bytes(self) -> bytes:
         """Return the registry as JSON. Equal registries give the same bytes."""
         keys = sorted(self.keys.values(), key=attrgetter("id"))
-        document = _Document(FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions))
+        document = _Document(FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions), self.version)
         return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
     @classmethod
@@ -148,7 +148,7 @@ class Registry(Struct, frozen=True):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
             raise ValueError(f"not a registry of format {FORMAT_VERSION}: {fault}") from None
         keys = {key.id: key for key in document.keys}
-        return cls(keys, document.switches, frozenset(document.ended_sessions))
+        return cls(keys, document.switches, frozenset(document.ended_sessions), document.version)
 
 
 def has_session_form(session: str) -> bool:
@@ -156,20 +156,5 @@ def has_session_form(session: str) -> bool:
     return _SESSION.fullmatch(session) is not None
 
 
-def _keep_longest(sessions: Iterable[str]) -> frozenset[str]:
-    """Keep the sessions that end last. This reads no clock, because replicas that merge must agree."""
-    return frozenset(sorted(sessions, key=_rank_session, reverse=True)[:ENDED_SESSIONS_MAX])
-
-
-def _rank_session(session: str) -> tuple[int, str]:
-    return int(session.partition(".")[0]), session
-
-
-def _merge_keys(key: TeamKey, other: TeamKey) -> TeamKey:
-    """Merge two copies of one key. Only its revocation can differ, and the earlier one counts."""
-    revocations = [time for time in (key.revoked, other.revoked) if time]
-    return structs.replace(key, revoked=min(revocations, default=0.0))
-
-
-def _rank_switch(switch: Switch) -> tuple[float, bool]:
-    return switch.at, not switch.on
+def _read_expiry(session: str) -> int:
+    return int(session.partition(".")[0])

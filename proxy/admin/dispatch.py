@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import web
 
 from proxy.access.admin_key import read_admin_key
-from proxy.access.records import RegistryUnreadable
+from proxy.access.records import RegistryUnreadable, change_registry
 from proxy.admin import conversations, events_page, figures, guard, policy_pages, request_list, teams
 from proxy.admin.conversations import ConversationQuery
 from proxy.admin.guard import NeedsAdminKey, Visitor
@@ -26,7 +26,7 @@ from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unrea
 from proxy.events import AdminActed, StoreFailed
 from proxy.foundation import errors
 from proxy.foundation.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
-from proxy.foundation.threads import CONTROL, FILES
+from proxy.foundation.threads import FILES
 from proxy.store.contract import StoreUnavailable
 
 
@@ -219,7 +219,7 @@ class Admin:
         if guard.is_session(session, read_admin_key(self._context.config()), time.time()):
             session_id = guard.session_id(session)  # on every worker and replica: copies of the cookie open nothing
             end_session = methodcaller("with_session_ended", session_id)
-            await CONTROL.run(self._context.records.change, end_session)
+            await change_registry(self._context.records, self._context.replicas_store, end_session)
         self._context.emit(AdminActed(visitor.who, visitor.address, "log out", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.del_cookie(guard.COOKIE, path="/admin")

@@ -38,6 +38,8 @@ class AdminContext(Struct, frozen=True):
     file: Path | None
     records: Records
     store: Store
+    replicas_store: Store | None
+    """The store with the registry, if replicas share one."""
     archive: Archive
     activity_log: ActivityLog
     audit: AuditLog

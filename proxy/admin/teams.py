@@ -7,13 +7,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from proxy.access.records import DOCUMENT, decode_uses
+from proxy.access.records import DOCUMENT, change_registry, decode_uses
 from proxy.access.registry import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, write_audit
 from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.foundation.errors import NotFound
-from proxy.foundation.threads import CONTROL
 from proxy.store.contract import StoreUnavailable
 
 
@@ -75,7 +74,7 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
     if new_key.team not in config.teams:  # a team that only a gateway's header names takes no keys
         raise _unknown_team(config)
     text, key = create_team_key(new_key.team, now, days=new_key.days, label=new_key.label)
-    await CONTROL.run(context.records.change, lambda registry: registry.with_key(key))
+    await change_registry(context.records, context.replicas_store, lambda registry: registry.with_key(key))
     write_audit(context, request, "create key", key.id, team=key.team, days=new_key.days)
     return {"key": text, "told": _describe_key(key, now)}
 
@@ -85,7 +84,9 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     now = time.time()
 
     try:
-        registry = await CONTROL.run(context.records.change, lambda registry: registry.with_key_revoked(key_id, now))
+        registry = await change_registry(
+            context.records, context.replicas_store, lambda registry: registry.with_key_revoked(key_id, now)
+        )
     except KeyError:
         raise NotFound("unknown key id: GET /keys lists all") from None
     write_audit(context, request, "revoke key", key_id)
@@ -105,7 +106,7 @@ async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
     def change(registry: Registry) -> Registry:
         return registry.with_switch(new_switch.team, on=new_switch.on, now=time.time())
 
-    registry = await CONTROL.run(context.records.change, change)
+    registry = await change_registry(context.records, context.replicas_store, change)
     act = "switch on" if new_switch.on else "switch off"
     write_audit(context, request, act, new_switch.team or "everybody")
     return _describe_switches(registry)

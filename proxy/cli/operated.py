@@ -12,7 +12,7 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from proxy import assembly, events
-from proxy.access.records import Change, RegistryUnreadable, synchronize
+from proxy.access.records import Change, RegistryUnreadable, change_registry, synchronize
 from proxy.access.registry import Registry, Switch, TeamKey, create_team_key
 from proxy.cli import options
 from proxy.cli.options import CommandFailed
 from proxy.server.running import RunningProxy, find_running
-from proxy.store.contract import StoreUnavailable, ignore
+from proxy.store.contract import Store, StoreUnavailable, ignore
 from proxy.telemetry import audit
 
 _TIMEOUT_SECONDS = 10.0
@@ -65,7 +65,7 @@ def format_time(seconds: float) -> str:
 
 
 class LocalProxy:
-    """The registry of a state folder, merged with the copy that replicas share if there is one."""
+    """The registry of a state folder, and the document that replicas share if there is one."""
 
     def __init__(self, args: argparse.Namespace, *, to_change: bool) -> None:
         self._file = options.find_config_file(args)
@@ -127,25 +127,28 @@ class LocalProxy:
 
     def _change(self, change: Change, act: str, subject: str, **details: str | float) -> None:
         with options.report_registry_faults(self._records):
-            self._records.change(change)
+            if self._is_shared:
+                asyncio.run(self._use_store(lambda store: change_registry(self._records, store, change)))
+            else:
+                self._records.change(change)
         event = events.AdminActed(_find_user_name(), "command line", act, subject, "done", tuple(details.items()))
         audit.AuditFile(self._folder, partial(print, file=sys.stderr)).write([audit.render(event)])
         self._fault_of_shared = self._fault_of_shared or self._synchronize()
 
     def _synchronize(self) -> str:
-        """Return why merging with the shared state failed; empty on success, and if there is none."""
+        """Return why the shared state could not be used; empty on success, and if there is none."""
         if not self._config.state.url:
             return ""
         try:
-            asyncio.run(self._merge())
+            asyncio.run(self._use_store(partial(synchronize, self._records)))
         except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
             return str(fault)
         return ""
 
-    async def _merge(self) -> None:
+    async def _use_store(self, act: Callable[[Store], Awaitable[object]]) -> None:
         store = assembly.open_store(self._config, ignore)  # the exception says why
         try:
-            await synchronize(self._records, store)
+            await act(store)
         finally:
             await store.close()
 

@@ -131,6 +131,7 @@ class Worker:
         keeper = assembly.build_keeper(start_config, slot, listeners.warn, report_recovery)
         self._services = Services(self._store, keeper, self._emit, assembly.build_redaction(start_config))
         self._compactor = Compactor(self._services)
+        self._replicas_store = self._store if start_config.state.url else None
         self._records = assembly.open_records(start_config, last_valid.registry)
         try:
             self._records.look()
@@ -143,6 +144,7 @@ class Worker:
             file=source.file,
             records=self._records,
             store=self._store,
+            replicas_store=self._replicas_store,
             archive=assembly.open_archive(start_config),
             activity_log=listeners.activity_log,
             audit=listeners.audit,
@@ -160,7 +162,6 @@ class Worker:
         listeners.metrics.track(listeners.metrics.in_flight, lambda: self._app.in_flight)
         self._is_first = slot in (None, 0)
         self._source = source
-        self._shares_state = bool(start_config.state.url)
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
         self._jobs = Jobs(self._emit)
@@ -238,8 +239,8 @@ class Worker:
         start(partial(self._watch.write_key_uses, self._store))
         start(partial(measure_lag, self._emit))
         start(return_memory)
-        if self._shares_state and self._is_first:
-            start(partial(self._watch.sync_records, self._store))
+        if self._replicas_store is not None and self._is_first:
+            start(partial(self._watch.sync_records, self._replicas_store))
         if self._snapshots is not None:
             start(partial(write_snapshots, self._listeners.metrics, self._snapshots))
             start(partial(watch_supervisor, self._supervisor_pid, self._emit, self._request_stop))

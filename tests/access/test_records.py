@@ -1,6 +1,7 @@
 """The registry's file, and the copy that replicas share."""
 
 import asyncio
+import json
 import os
 import stat
 import threading
@@ -8,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from proxy.access.records import SHARED, Records, RegistryUnreadable, synchronize
+from proxy.access.records import SHARED, Records, RegistryUnreadable, change_registry, synchronize
 from proxy.access.registry import EVERYBODY, Registry, create_team_key
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory_store import MemoryStore
@@ -141,6 +142,69 @@ async def test_many_replicas_at_once_agree(tmp_path):
     assert len({records.current.to_bytes() for records in all_of_them}) == 1
     assert len(all_of_them[4].current.keys) == 5
     assert all_of_them[4].current.is_halted(EVERYBODY)
+
+
+async def test_of_two_administrators_at_once_the_second_tries_again(tmp_path):
+    """Each machine has read the version before."""
+
+    class Crossing(MemoryStore):
+        other = None
+
+        async def replace_document(self, key, old, new):
+            if self.other is not None:
+                other, self.other = self.other, None
+                await change_registry(other, self, lambda known: known.with_switch("blue", on=False, now=2))
+            return await super().replace_document(key, old, new)
+
+    store, one, other = Crossing(), Records(tmp_path / "a"), Records(tmp_path / "b")
+    await change_registry(one, store, lambda known: known.with_switch("green", on=False, now=1))
+    await synchronize(other, store)
+    store.other = other
+    changed = await change_registry(one, store, lambda known: known.with_switch("red", on=False, now=1))
+    assert changed.switches.keys() == {"green", "red", "blue"}
+    assert changed.version == 3
+    await synchronize(other, store)
+    assert other.current == one.current == changed
+
+
+async def test_a_change_while_the_shared_state_is_away_counts_here_and_is_passed_on(tmp_path):
+    class Away(MemoryStore):
+        away = False
+
+        async def read_document(self, key):
+            if self.away:
+                raise StoreUnavailable("away")
+            return await super().read_document(key)
+
+    store, one, other = Away(), Records(tmp_path / "a"), Records(tmp_path / "b")
+    await change_registry(one, store, lambda known: known.with_switch("red", on=True, now=1))
+    await synchronize(other, store)
+    store.away = True
+    keys = []
+    for records in (one, other):
+        keys.append(create_team_key("red", 1.0)[1])
+        await change_registry(records, store, lambda known: known.with_key(keys[-1]))
+    assert (await change_registry(one, store, off)).is_halted(EVERYBODY)
+    store.away = False
+    for records in (one, other, one):
+        await synchronize(records, store)
+    assert one.current == other.current
+    assert one.current.keys.keys() == {key.id for key in keys}
+    assert one.current.is_halted(EVERYBODY)
+
+
+async def test_a_replica_of_version_0_3_is_followed(tmp_path):
+    store, records = MemoryStore(), Records(tmp_path)
+    for switch in ("red", "blue"):
+        await change_registry(records, store, lambda known, team=switch: known.with_switch(team, on=False, now=1))
+    document = await store.read_document(SHARED)
+    written_by_it = json.loads(document)
+    del written_by_it["version"]
+    written_by_it["switches"]["red"]["on"] = True
+    await store.replace_document(SHARED, document, json.dumps(written_by_it).encode())
+    await synchronize(records, store)
+    assert not records.current.is_halted("red")
+    assert (await change_registry(records, store, off)).version == 3
 
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b'{"format": 2}', b"[" * 200_000])
