@@ -12,7 +12,6 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.messages import Message
@@ -79,20 +78,14 @@ class RequestFormat(ABC):
         places = find_values(rest)
         if not prefix.is_followed(source, rest, places.get(self.LIST)):
             return None
-        request = self._read(rest, places, prefix)
-        if request is None:
-            return None
-        removed_bytes = len(source) - len(rest)
-        changes = self._move_behind(prefix, request, removed_bytes)
-        if request.tools_at > prefix.start:
-            changes["tools_at"] = request.tools_at + removed_bytes
-        whole_request = replace(request, source=source, **changes)
-        whole_request.known.follow(prefix.request.known, prefix.count - prefix.request.head_size)
-        return whole_request
+        request = self._read(source, prefix.restore_places(places), prefix)
+        if request is not None:
+            request.known.follow(prefix.request.known, prefix.count - prefix.request.head_size)
+        return request
 
     @abstractmethod
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
-        """With a prefix, `source` lists the elements after it."""
+        """With a prefix, only the elements after it are read."""
 
     def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
         tools, tools_at = None, 0
@@ -114,10 +107,6 @@ class RequestFormat(ABC):
             "stream": members.get("stream", False),
             "wire": self.NAME,
         }
-
-    @abstractmethod
-    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
-        """The fields with places."""
 
     @abstractmethod
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:

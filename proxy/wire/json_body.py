@@ -7,7 +7,7 @@ read by the same parser, as a request with fewer messages.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -144,6 +144,17 @@ def read_elements(raw: bytes) -> list[bytes]:
         return [raw[start:stop] for start, stop in splice.iterate_elements(raw)]
 
 
+def read_list(
+    source: bytes, start: int, stop: int, prefix: "Prefix | None"
+) -> tuple[list[bytes], list[tuple[int, int]]]:
+    """Return the elements of the list at this place, or those after a known prefix, and their places."""
+    if prefix is None:
+        elements = read_elements(source[start:stop])
+        return elements, locate(source, start + 1, elements)
+    elements = read_elements(b"[%b" % source[prefix.stop : stop])
+    return elements, locate(source, prefix.stop, elements)
+
+
 def locate(source: bytes, first_start: int, elements: Iterable[bytes]) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     stop = first_start
@@ -229,6 +240,23 @@ class Prefix(Struct, frozen=True):
         if rest[start : self.start].strip() != b"[":
             return False
         return source[self.stop - 1 : self.stop] != b"," or rest[self.start : stop].strip() != b"]"
+
+    def restore_places(self, places: Places) -> Places:
+        """Return the places in the body of what was found in it without these messages."""
+        removed_bytes = self.stop - self.start
+        moved_places = {}
+        for key, (start, stop) in places.items():
+            if start > self.start:
+                start += removed_bytes  # noqa: PLW2901
+            if stop > self.start:
+                stop += removed_bytes  # noqa: PLW2901
+            moved_places[key] = start, stop
+        return moved_places
+
+    def move_offsets(self, offsets: Sequence[int]) -> list[int]:
+        """Return places in the other request as places in this body."""
+        moved_bytes = self.start - self.request.offsets[0]
+        return [offset + moved_bytes for offset in offsets]
 
 
 def count_stable(request: Request) -> int:

@@ -16,15 +16,14 @@ from proxy.history import splice
 from proxy.history.messages import HEAD, NOTE, Message
 from proxy.history.request import Request
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.api_format import RequestFormat
 from proxy.wire.json_body import (
     Places,
     Prefix,
     as_object,
     as_text,
-    locate,
     read_elements,
     read_json,
+    read_list,
 )
 
 WRITTEN_BYTES = 48
@@ -128,15 +127,6 @@ def replace_list(
     return splice.replace_spans(request.source, sorted(changes))
 
 
-class PiecedFormat(RequestFormat):
-    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
-        assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
-        known_count = _count_elements(prefix)
-        new_spans = _move(request.spans[known_count:], removed_bytes)
-        start, stop = request.list_at
-        return {"list_at": (start, stop + removed_bytes), "spans": (*request.spans[:known_count], *new_spans)}
-
-
 def _count_elements(prefix: Prefix) -> int:
     assert isinstance(prefix.request, PiecedRequest)  # noqa: S101 - a prefix is of the same API
     piece = prefix.request.pieces[prefix.count - 1]
@@ -145,7 +135,7 @@ def _count_elements(prefix: Prefix) -> int:
     return piece.container + 1
 
 
-def read_list(
+def read_request(
     source: bytes,
     places: Places,
     key: str,
@@ -156,15 +146,14 @@ def read_list(
     prefix: Prefix | None,
     as_element: Callable[[bytes], bytes] | None = None,
 ) -> PiecedRequest | None:
-    """None: there is no history. With a prefix, `source` lists the elements after the known ones.
+    """None: there is no history. With a prefix, only the elements after it are read.
 
     `split` reads elements from a number on, after known pieces. `system` is the content outside of the list.
     `as_element`: a text may stand in the list's place.
     """
     start, stop = places.get(key, (0, 0))
     if source[start : start + 1] == b"[":
-        elements = read_elements(source[start:stop])
-        spans = locate(source, start + 1, elements)
+        elements, spans = read_list(source, start, stop, prefix)
     elif source[start : start + 1] == b'"' and as_element is not None:
         elements, spans = [as_element(source[start:stop])], [(start, stop)]
     else:
@@ -184,7 +173,9 @@ def read_list(
         known_pieces = earlier.pieces[first_in_list : prefix.count]
         pieces += known_pieces
         first_number = _count_elements(prefix)
-        spans = [*_move(earlier.spans[:first_number], prefix.start - earlier.offsets[0]), *spans]
+        known_spans = earlier.spans[:first_number]
+        starts, stops = (prefix.move_offsets(ends) for ends in zip(*known_spans, strict=True))
+        spans = [*zip(starts, stops, strict=True), *spans]
     for message, piece in split(elements, first_number, known_pieces):
         body_size = messages[-1].stop if messages else 0
         if body_size or message.role not in HEAD:
@@ -204,12 +195,6 @@ def read_list(
         pieces=tuple(pieces),
         **fields,
     )
-
-
-def _move(spans: Sequence[tuple[int, int]], moved_bytes: int) -> Sequence[tuple[int, int]]:
-    if not moved_bytes:
-        return spans
-    return [(start + moved_bytes, stop + moved_bytes) for start, stop in spans]
 
 
 def list_elements(raw: bytes, word: bytes) -> list[bytes]:

@@ -8,7 +8,6 @@ top), the standard library reads it.
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -20,7 +19,7 @@ from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.cache_placement import BlockPlace, place_marks_in_chat
 from proxy.wire.chat.chat_answers import ChatAnswers
-from proxy.wire.json_body import NULL, Places, Prefix, find_values, list_members, locate, read_elements, read_members
+from proxy.wire.json_body import NULL, Places, Prefix, find_values, list_members, read_list, read_members
 
 
 class _Function(msgspec.Struct):
@@ -71,10 +70,7 @@ class ChatFormat(RequestFormat):
         start, stop = places.get("messages", (0, 0))
         if source[start : start + 1] != b"[":
             return None
-        earlier: tuple[Message, ...] = ()
-        if prefix is not None:
-            earlier = prefix.request.messages[: prefix.count]
-        messages, offsets = _read_history(source, start, stop, earlier)
+        messages, offsets = _read_history(source, start, stop, prefix)
         if not messages:
             return None
         members = read_members(source, places)
@@ -87,13 +83,6 @@ class ChatFormat(RequestFormat):
             has_thinking_budget=members.get("thinking", {}).get("type") == "enabled",
             **self._list_fields(members, source, places),
         )
-
-    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
-        earlier = prefix.request.offsets[: prefix.count]
-        moved_bytes = prefix.start - earlier[0]
-        if moved_bytes:
-            earlier = tuple(offset + moved_bytes for offset in earlier)
-        return {"offsets": earlier + tuple(offset + removed_bytes for offset in request.offsets)}
 
     def why_relayed(self, source: bytes, /) -> Reason:
         # LiteLLM passes this member on to models that speak Responses:
@@ -179,14 +168,17 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
 
 
 def _read_history(
-    source: bytes, start: int, stop: int, earlier: tuple[Message, ...]
+    source: bytes, start: int, stop: int, prefix: Prefix | None
 ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
     """The messages and where each begins; those of the head have no place in the body."""
-    messages = list(earlier)
+    messages: list[Message] = []
+    offsets: list[int] = []
     is_head, body_size = True, 0
-    if earlier:
-        is_head, body_size = False, earlier[-1].stop
-    elements = read_elements(source[start:stop])
+    if prefix is not None:
+        messages += prefix.request.messages[: prefix.count]
+        offsets += prefix.move_offsets(prefix.request.offsets[: prefix.count])
+        is_head, body_size = False, messages[-1].stop
+    elements, spans = read_list(source, start, stop, prefix)
     for raw in elements:
         fields = _read_message(raw)
         is_head = is_head and fields[1] in ("system", "developer")
@@ -195,7 +187,8 @@ def _read_history(
         else:
             messages.append(Message(*fields, body_size, body_size + 1))
             body_size += 1
-    return tuple(messages), tuple([start for start, _ in locate(source, start + 1, elements)])
+    offsets += [start for start, _ in spans]
+    return tuple(messages), tuple(offsets)
 
 
 def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], str]:

@@ -16,17 +16,16 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import HEAD, Message, is_different
 from proxy.history.request import Request
-from proxy.wire.api_format import Try
+from proxy.wire.api_format import RequestFormat, Try
 from proxy.wire.cache_placement import BlockPlace, place_marks
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, read_members
 from proxy.wire.messages.content_blocks import find_fold_ends, split_messages, write_list
 from proxy.wire.messages.messages_answers import MessagesAnswers
 from proxy.wire.pieces import (
-    PiecedFormat,
     PiecedRequest,
     find_types,
-    read_list,
+    read_request,
     replace_list,
 )
 
@@ -107,7 +106,7 @@ _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
 
 
-class MessagesFormat(PiecedFormat):
+class MessagesFormat(RequestFormat):
     NAME = "messages"
     LIST = "messages"
     BOUNDS = ("max_tokens",)
@@ -130,7 +129,7 @@ class MessagesFormat(PiecedFormat):
         fields["user"], fields["session"] = _read_account(members.get("metadata", {}))
         fields["provider_compacts"] = _asks_for_compaction(source, places)
         system = find_raw(source, places, "system")
-        return read_list(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
+        return read_request(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         return remove_thread(replace_list(request, view, tools, write_list))

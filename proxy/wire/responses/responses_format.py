@@ -9,14 +9,14 @@ from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.shorten.reasons import Reason
-from proxy.wire.api_format import Try
+from proxy.wire.api_format import RequestFormat, Try
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
-from proxy.wire.pieces import PiecedFormat, PiecedRequest, find_types, read_list, replace_list
+from proxy.wire.pieces import PiecedRequest, find_types, read_request, replace_list
 from proxy.wire.responses.items import as_user_item, decode_item, read_items, write_items
 from proxy.wire.responses.responses_answers import ResponsesAnswers
 
 
-class ResponsesFormat(PiecedFormat):
+class ResponsesFormat(RequestFormat):
     NAME = "responses"
     LIST = "input"
     BOUNDS = ("max_output_tokens",)
@@ -43,7 +43,7 @@ class ResponsesFormat(PiecedFormat):
         # A tool may have a parameter of such a name: only the types of the edits themselves count.
         edits = find_raw(source, places, "context_management")
         fields["provider_compacts"] = "compaction" in find_types(edits, b'"compaction"')
-        request = read_list(
+        request = read_request(
             source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
         )
         if request is not None and _ends_with_trigger(request):
