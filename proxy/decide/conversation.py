@@ -20,7 +20,6 @@ from proxy.shorten.block import (
     NO_CANDIDATE,
     Block,
     Memory,
-    ReadBlock,
 )
 from proxy.shorten.economics import (
     LAST_RESORT_SECONDS,
@@ -177,7 +176,9 @@ class Context(Struct, frozen=True):
     recounts: bool = False
     wait_seconds: float = 8.0
     summary_seconds: float = 180.0
-    read_block: ReadBlock = Block.from_bytes
+
+    def read_block(self, stored_bytes: bytes) -> Block | None:
+        return self.request.known.read_block(stored_bytes, Block.from_bytes)
 
     @property
     def pieces(self) -> list[bytes]:

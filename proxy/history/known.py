@@ -36,7 +36,7 @@ VALUES_PER_CHECK = 64
 class Known:
     """The columns of these messages."""
 
-    __slots__ = ("_earlier", "_shared", "_values", "_view", "messages")
+    __slots__ = ("_block", "_earlier", "_shared", "_values", "_view", "messages")
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
@@ -44,6 +44,7 @@ class Known:
         self._shared = 0
         self._values: dict[tuple[object, ...], tuple[Any, ...]] = {}
         self._view: View | None = None
+        self._block: tuple[bytes, Any] = b"", None
 
     def follow(self, earlier: "Known", shared_length: int) -> "Known":
         """Continue what is known of messages that begin with the same *shared_length* ones."""
@@ -53,6 +54,7 @@ class Known:
         if view is not None and view.body_length > shared_length:
             view = View(view.known, shared_length, view.block, view.covered_count)
         self._view = view
+        self._block = earlier._block  # noqa: SLF001
         return self
 
     def column(self, name: str, compute: Callable[[Sequence[V]], Iterable[V]], *causes: object) -> Sequence[V]:
@@ -144,6 +146,20 @@ class Known:
         if key in self._values:
             return ()
         return self.messages[min(len(self._earlier.get(key, ())), self._shared) :]
+
+    def read_block(self, stored_bytes: bytes, read: Callable[[bytes], V]) -> V:
+        """Read a block as it is stored, unless it is the one that was read for the last request.
+
+        That of a long conversation has a hundred kilobytes and comes back every turn.
+        """
+        if self._block[0] != stored_bytes:
+            self._block = stored_bytes, read(stored_bytes)
+        block: V = self._block[1]
+        return block
+
+    @property
+    def block_bytes(self) -> int:
+        return len(self._block[0])
 
     def continue_view(self, messages: tuple[Message, ...], block: object, covered_count: int) -> "Known":
         """Return what is known of these messages, which are forwarded.

@@ -28,12 +28,13 @@ from proxy.serve.request_context import (
     compute_rollout_position,
     find_tenant,
 )
-from proxy.serve.services import WORTHWHILE_BYTES, Services, read_history
+from proxy.serve.services import Services, read_history
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import COUNTING_PATHS, ApiPath, Caller, Headers
 from proxy.wire.json_body import Prefix
+from proxy.wire.known_requests import WORTHWHILE_BYTES
 from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 
 

@@ -30,7 +30,7 @@ from proxy.serve.request_context import (
     find_tenant,
     make_window_scope,
 )
-from proxy.serve.services import WORTHWHILE_BYTES, Services
+from proxy.serve.services import Services
 from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
 from proxy.shorten.block import LookUp
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
@@ -40,6 +40,7 @@ from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import Prefix
+from proxy.wire.known_requests import WORTHWHILE_BYTES
 from proxy.wire.refusals import AddedOption, RefusedOption, is_option
 from proxy.wire.token_counts import read_usage
 
@@ -147,7 +148,6 @@ class ActionPerformer:
             recounts=policy.recount == "probe",
             wait_seconds=policy.summary.wait,
             summary_seconds=policy.summary.seconds,
-            read_block=partial(services.blocks.read, self.scope.caller),
         )
 
     async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)

@@ -1,14 +1,12 @@
-"""Shared by the requests of a worker: known requests and blocks, the store's secret, originals."""
+"""Shared by the requests of a worker: known requests, the store's secret, originals."""
 
 import asyncio
 import os
 import time
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from itertools import chain
 from threading import Lock
 
 from msgspec import Struct
@@ -30,103 +28,14 @@ from proxy.serve.request_context import (
     RefusedOptions,
     WindowProbe,
 )
-from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.http_head import Headers, find_encoding, find_header
-from proxy.wire.json_body import Prefix, count_stable, find_prefix
+from proxy.wire.known_requests import KnownRequests
 from proxy.wire.redaction import Redaction
-
-WORTHWHILE_BYTES = 8 * 1024
-"""A smaller request is read in less time than it takes to find it here."""
-
-SAMPLE_BYTES = 64
-DEPTHS = tuple(int(256 * 1.25**number) for number in range(64))
-"""Bytes after the start of the first message, up to which samples are compared."""
-
-Key = tuple[tuple[int, str], int, bytes]
-
-
-class KnownRequests:
-    """Requests that were read lately: of the next one only the end is read. They decide nothing.
-
-    Each is kept under samples of its bytes, up to the greatest of `DEPTHS` in the part that a client does not change
-    any more: one caller may have thousands of conversations.
-    """
-
-    def __init__(self, most_bytes: int = 256 * 1024 * 1024) -> None:
-        self._requests = ByteBoundedCache[Key, tuple[Request, ...]](
-            most_bytes,
-            owner_of=lambda key: key[0],
-            weigh=lambda _, alike: sum(map(_weigh, alike)),
-        )
-
-    def find_prefix(self, caller: int, source: bytes, wire: RequestFormat) -> Prefix | None:
-        start = wire.find_first_message(source)
-        if start < 0:
-            return None
-        for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
-            alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth))) or ()
-            prefixes = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
-            if prefixes:  # one of a smaller depth is shorter, but perhaps for its newest messages
-                return max(prefixes, key=lambda prefix: prefix.count)
-        return None
-
-    @property
-    def bytes(self) -> int:
-        return self._requests.bytes
-
-    def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
-        if prefix is not None:
-            self._remove(caller, prefix.request)
-        if (key := _key_of(caller, request)) is not None:
-            neighbours = (
-                neighbour for neighbour in self._requests.get(key) or () if neighbour.source != request.source
-            )
-            self._requests[key] = tuple(_take_newest(chain((request,), neighbours)))
-
-    def _remove(self, caller: int, request: Request) -> None:
-        if (key := _key_of(caller, request)) is None:
-            return
-        neighbours = tuple(neighbour for neighbour in self._requests.pop(key) or () if neighbour is not request)
-        if neighbours:
-            self._requests[key] = neighbours
-
-
-def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
-    """At most 8, at most 16 MiB, and at least one."""
-    size = 0
-    for number, request in enumerate(requests):
-        size += _weigh(request)
-        if number and (number == 8 or size > 16 * 1024 * 1024):  # noqa: PLR2004
-            return
-        yield request
-
-
-def _weigh(request: Request) -> int:
-    copies = 5 if request.wire else 2
-    # A thousand bytes for the values of a message and all that was computed of it.
-    return copies * len(request.source) + 1_000 * len(request.messages)
-
-
-def _key_of(caller: int, request: Request) -> Key | None:
-    count, start = count_stable(request), request.offsets[0]
-    depths = 0
-    if count:
-        depths = bisect_right(DEPTHS, request.find_cut(count) - start)
-    if not depths:
-        return None
-    depth = DEPTHS[depths - 1]
-    return (caller, request.wire), depth, _sample(request.source, start, depth)
-
-
-def _sample(source: bytes, start: int, depth: int) -> bytes:
-    end = start + depth
-    return source[start : end : depth // SAMPLE_BYTES] + source[end - SAMPLE_BYTES : end]
-
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
 WRITE_TIMEOUT_SECONDS = 2.0
@@ -357,31 +266,6 @@ class FetchWatch:
         return None
 
 
-class BlockCache:
-    """That of a long conversation has a hundred kilobytes and comes back every turn."""
-
-    def __init__(self, most_bytes: int = 128 * 1024 * 1024) -> None:
-        # By their ends: to hash a hundred kilobytes takes twenty times as long as to compare them.
-        self._blocks = ByteBoundedCache[tuple[int, int, bytes, bytes], tuple[bytes, Block]](
-            most_bytes,
-            owner_of=lambda key: key[0],
-            weigh=lambda key, _: 4 * key[1],
-        )
-        self._lock = Lock()
-
-    def read(self, caller: int, stored_bytes: bytes) -> Block | None:
-        key = caller, len(stored_bytes), stored_bytes[:256], stored_bytes[-256:]
-        with self._lock:
-            known_bytes, known_block = self._blocks.get(key) or (b"", None)
-        if known_bytes == stored_bytes:
-            return known_block
-        block = Block.from_bytes(stored_bytes)
-        if block is not None:
-            with self._lock:
-                self._blocks[key] = stored_bytes, block
-        return block
-
-
 class Services:
     def __init__(self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction | None = None) -> None:
         self.store = store
@@ -394,7 +278,6 @@ class Services:
         self.window_probe = WindowProbe(self.learned)
         self.summarizer = Summarizer(store, emit)
         self.tokenizers = Tokenizers()
-        self.blocks = BlockCache()
         self.profiles = ModelProfiles(self.tokenizers)
         self.known_requests = KnownRequests()
         self.warning_counts = WarningCounts()

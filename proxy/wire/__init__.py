@@ -28,6 +28,7 @@ formats           the API of each path
 pieces            requests of another API as chat messages, each with the bytes that it came from
 cache_placement   cache marks and a cache key for clients that set none
 json_body         JSON: values, structs, the outline of a body, known first messages
+known_requests    the requests that were read lately
 http_head         headers, paths, credentials, trace context
 encodings         compressed bodies
 event_streams     lines and events of a stream; its opening, its end, its errors

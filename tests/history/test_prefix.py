@@ -113,6 +113,16 @@ def test_the_messages_of_a_block_are_found_again_in_the_last_view():
     assert known.find_view((one,)) is not known.find_view((one,))
 
 
+def test_a_block_is_read_once_in_a_conversation():
+    known, stored = Known(()), b"[" * 600
+    block = known.read_block(stored, bytearray)
+    later = Known(()).follow(known, 0)
+    assert later.read_block(bytes(bytearray(stored)), bytearray) is block
+    other = stored[:300] + b"{" + stored[301:]
+    assert later.read_block(other, bytearray) == other
+    assert known.read_block(stored, bytearray) is block
+
+
 def test_a_draft_that_changed_forgets_its_calls():
     message = parse_request(body([{"role": "user", "content": "Hi"}])).body[0]
     assert Draft((), (message,), calls=(None,)).with_middle(()).calls is None

@@ -259,16 +259,16 @@ async def test_a_history_of_a_head_alone_is_no_trouble(compactor_under_test):
 
 
 def lose_at_random(compactor_under_test, chance):
-    """Each look may find that its entry was evicted just before: of known requests as of blocks."""
-    services = compactor_under_test.services
-    for cache in (services.known_requests._requests, services.blocks._blocks):
+    """Each look may find that its entry was evicted just before."""
+    cache = compactor_under_test.services.known_requests._requests
+    found = cache.get
 
-        def get(key, *, cache=cache, found=cache.get):
-            if chance.random() < 0.3:
-                cache.pop(key)
-            return found(key)
+    def get(key):
+        if chance.random() < 0.3:
+            cache.pop(key)
+        return found(key)
 
-        cache.get = get
+    cache.get = get
 
 
 @pytest.mark.slow

@@ -15,12 +15,12 @@ from proxy.history.grouping import Flaws, count_flaws, repair
 from proxy.history.messages import find_last_assistant
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.lab.replay.validity import check_alternation, shape_of
-from proxy.serve.services import KnownRequests
 from proxy.shorten.block import Block
 from proxy.shorten.clear_results import DedupArrivals
 from proxy.shorten.rules import Facts
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.known_requests import KnownRequests
 from tests.support import worker_cases
 from tests.support.compaction_worker import Worker
 from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, start_history

@@ -1,9 +1,9 @@
 """Requests that were read lately are known again, by their caller only, and in bounded memory."""
 
-from proxy.serve import services
-from proxy.serve.services import KnownRequests
+from proxy.wire import known_requests
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
+from proxy.wire.known_requests import KnownRequests
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from tests.support.messages import body, call, history, system, user
 
@@ -84,7 +84,7 @@ def test_of_many_conversations_of_one_caller_only_a_few_are_compared(monkeypatch
     ]
     for each in histories:
         read(known, ONE, body(each))
-    monkeypatch.setattr(services, "find_prefix", lambda *given: compared.append(given) or find_prefix(*given))
+    monkeypatch.setattr(known_requests, "find_prefix", lambda *given: compared.append(given) or find_prefix(*given))
     for each in histories:
         assert read(known, ONE, body(each + MORE)) == len(each)
     assert len(histories) <= len(compared) < 10 * len(histories)

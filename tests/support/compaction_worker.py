@@ -31,7 +31,6 @@ from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.lab.replay.simulation import drive_until
-from proxy.serve.services import KnownRequests
 from proxy.shorten.block import LastRequest, LookUp, SummaryCandidate
 from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Count, estimate_tokens
@@ -40,6 +39,7 @@ from proxy.shorten.summary import Summary
 from proxy.store.contract import Found
 from proxy.store.memory_store import MemoryStore
 from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.known_requests import KnownRequests
 from tests.support.agent import turns  # noqa: F401 (tests of workers import it from here)
 from tests.support.messages import KEY, TENANT, body, parse_request
 

@@ -7,7 +7,6 @@ socket, and an upstream that accepts everything.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, field
@@ -39,7 +38,6 @@ from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
 from proxy.shorten.block import (
     DAY_SECONDS,
-    Block,
     FoundValues,
     LookUp,
     SummaryCandidate,
@@ -123,7 +121,6 @@ class SimulatedSummary(Struct, frozen=True):
     failures: int
 
 
-read_block = lru_cache(maxsize=16)(Block.from_bytes)
 """Parse each stored block once, as a running proxy does."""
 
 
@@ -210,7 +207,6 @@ class Simulation:
             prices=self._prices,
             window=Window(total=trial.window, origin="config"),
             wait_seconds=trial.patience,
-            read_block=read_block,
         )
 
     @property
