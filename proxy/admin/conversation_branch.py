@@ -43,6 +43,8 @@ class View(Struct, frozen=True):
     statuses: tuple[MessageStatus, ...]
     messages: tuple[Message, ...]
     block: Block | None
+    fetched_again: int = 0
+    """Results that bring again what had been shortened."""
 
 
 def show_without_block(request: Request) -> View:
@@ -73,7 +75,7 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
             statuses.append(MessageStatus("pinned"))
         else:
             statuses.append(MessageStatus("kept"))
-    return View(tuple(statuses), state.view, block)
+    return View(tuple(statuses), state.view, block, len(state.fetches))
 
 
 def _find_status(index: int, replacements: list[Message], block: Block) -> MessageStatus:

@@ -203,7 +203,7 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
                 row[name] = row[name][:SHORT_CHARACTERS]
             row["bytes"] = format_bytes(row["bytes"])
             table.append(tuple(row.values()))
-        columns = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
+        columns = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "FETCHED", "SIZE")
         print(format_table(columns, table))  # noqa: T201
     else:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
@@ -212,6 +212,10 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any]:
     times = transcript.list_times() or [""]
+    blocks = source.read_blocks(transcript.tenant, transcript.messages)
+    view = None
+    if blocks:
+        view = _find_view(source, transcript, transcript.path(transcript.leaves()[0]))
     return {
         "conversation": transcript.saved.name,
         "tenant": transcript.tenant,
@@ -219,7 +223,8 @@ def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any
         "last": times[-1],
         "messages": len(transcript.messages),
         "answers": len(transcript.answers),
-        "blocks": len(source.read_blocks(transcript.tenant, transcript.messages)),
+        "blocks": len(blocks),
+        "fetched_again": view.fetched_again if view is not None else 0,
         "bytes": transcript.saved.bytes,
     }
 
@@ -231,6 +236,8 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     view = None
     if args.compacted:
         view = _find_view(source, transcript, path)
+        if view is None:
+            raise CommandFailed(f"no block is stored for {transcript.saved.short_name}: the model saw what was sent")
     redaction = build_redaction(source.config)
     for number, speaker, text in _list_lines(transcript, path, view):
         clean, _ = redaction.of_text(text)
@@ -340,13 +347,13 @@ def _pick_leaf(transcript: Transcript, prefix: str) -> str:
     return leaves[0]
 
 
-def _find_view(source: TranscriptSource, transcript: Transcript, path: list[MessageLine]) -> View:
+def _find_view(source: TranscriptSource, transcript: Transcript, path: list[MessageLine]) -> View | None:
+    """Return the view of the newest block, or None if none is stored."""
     stored_blocks = source.read_blocks(transcript.tenant, [line.at for line in path])
     request, block = parse_path(path), None
     if stored_blocks:
         block = Block.from_bytes(stored_blocks[-1])
-    if request and block:
-        view = show_with_block(request, links_of(path), block, Rules())
-        if view.block is not None:
-            return view
-    raise CommandFailed(f"no block is stored for {transcript.saved.short_name}: the model saw what was sent")
+    if request is None or block is None:
+        return None
+    view = show_with_block(request, links_of(path), block, Rules())
+    return view if view.block is not None else None

@@ -29,6 +29,7 @@ READS = [call("Read", path=f"src/{name}.py", out=f"{name}: {BIG}") for name in (
 HELLO = chat(user("Hello there"))
 FIRST, SECOND = (chat(user("Hello there"), assistant("Hi."), user(text)) for text in ("And now?", "No, this: zebra"))
 WORK = chat(system("You are terse."), user("Read them all."), *READS, user(f"The key is {CANARY}."))
+WORK_GONE_ON = chat(system("You are terse."), user("Read them all."), *READS, user(f"The key is {CANARY}."), READS[0])
 
 
 @pytest.fixture
@@ -79,9 +80,37 @@ def test_every_conversation_is_listed_with_what_there_is_of_it(run):
     code, output, _ = run("list")
     head, hello, work = output.splitlines()
     assert code == 0
-    assert head.split() == ["CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE"]
-    assert hello.split()[:7] == [name_of(HELLO)[:16], "team-a", "2023-11-14T22:13", "2023-11-14T22:16", "4", "1", "0"]
-    assert work.split()[:7] == [name_of(WORK)[:16], "team-a", "2023-11-14T22:17", "2023-11-14T22:18", "10", "1", "0"]
+    assert head.split() == [
+        "CONVERSATION",
+        "TENANT",
+        "FIRST",
+        "LAST",
+        "MESSAGES",
+        "ANSWERS",
+        "BLOCKS",
+        "FETCHED",
+        "SIZE",
+    ]
+    assert hello.split()[:8] == [
+        name_of(HELLO)[:16],
+        "team-a",
+        "2023-11-14T22:13",
+        "2023-11-14T22:16",
+        "4",
+        "1",
+        "0",
+        "0",
+    ]
+    assert work.split()[:8] == [
+        name_of(WORK)[:16],
+        "team-a",
+        "2023-11-14T22:17",
+        "2023-11-14T22:18",
+        "10",
+        "1",
+        "0",
+        "0",
+    ]
 
 
 def test_the_list_as_json_names_them_in_full(run, state):
@@ -179,6 +208,14 @@ def test_the_forwarded_messages_are_shown_beside_the_sent_ones(run, state):
     assert all(message.text.splitlines()[0] in output for message in cleared)
     assert f"seen: {len(ready.view) - 1} messages" in output
     assert run("list")[1].splitlines()[2].split()[6] == "1"
+
+
+def test_results_that_were_fetched_again_are_counted(run, state):
+    store(state, block_of(WORK)[0])
+    with originals(state / "originals", redaction=redaction()) as kept:
+        keep(kept, exchange(WORK_GONE_ON))
+    (work,) = (line.split() for line in run("list")[1].splitlines() if line.startswith(name_of(WORK)[:16]))
+    assert work[6:8] == ["1", "1"]
 
 
 def test_the_forwarded_messages_are_shown_without_their_secrets(run, state):
