@@ -50,8 +50,7 @@ def store(place: Path, promises) -> None:
 
     async def fill() -> None:
         kept = SqliteStore(place / "promises.sqlite")
-        await kept.load_secret()
-        await kept._in_thread(lambda db: db.execute("update secret_1 set value = ?", [KEY]))
+        await kept.load_secret(KEY)
         for key, value in promises.items():
             await kept.put_block(key, value)
         await kept.close()
