@@ -37,12 +37,10 @@ class Opening(Struct, frozen=True):
     is_good: bool = True
     refusal: Refusal | None = None
     is_invalid: bool = False
-    was_sent: bool = True
-    """False: it would have been the refused request again, byte for byte."""
     has_doubtful_options: bool = False
     """The proxy has added something that this upstream has never taken."""
     number: int = 0
-    """Of the answer, in the order in which they came; 0 without an answer."""
+    """Of the answer, in the order in which they came."""
 
 
 class Delivered(Struct, frozen=True):
@@ -77,7 +75,7 @@ class Owner(Struct, frozen=True):
 
 
 class Send(Struct, frozen=True):
-    """Send the request to the upstream. Result: `Opening`."""
+    """Send the request to the upstream. Result: `Opening`, or None if it was refused before, byte for byte."""
 
     forwarding: Forwarding
 

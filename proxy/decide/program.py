@@ -70,6 +70,15 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
             yield from prepare_next_summary(forwarding, last)
 
 
+def bypass(gather: Callable[[], Context]) -> Actions[None]:
+    """A request that the client wants forwarded as it is, but for signed reasoning that the upstream refuses."""
+    forwarding = Forwarding(Decision("bypassed"))
+    opening: Opening = yield Send(forwarding)
+    if not opening.is_good:
+        forwarding, opening = yield from try_remedies(gather, forwarding, opening)
+    yield Deliver(forwarding, opening)
+
+
 def compact(context: Context, *, store: bool) -> Actions[Decision]:
     """The client waits as long as a summary may take. `store`: keep the block at once."""
     sizes = yield CountTokens(context.pieces)

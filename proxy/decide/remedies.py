@@ -191,8 +191,8 @@ def try_remedies(gather: Gather, first: Forwarding, refused_opening: Opening) ->
         retry = yield from remedy
         if retry is None:
             continue
-        opening: Opening = yield Send(retry)
-        if not opening.was_sent:
+        opening: Opening | None = yield Send(retry)
+        if opening is None:
             continue
         was_retried, has_helped = True, opening.is_good
         if has_helped:
@@ -206,6 +206,8 @@ def try_remedies(gather: Gather, first: Forwarding, refused_opening: Opening) ->
 
 def _list_remedies(gather: Gather, first: Forwarding, opening: Opening) -> Sequence[Actions[Forwarding | None]]:
     refusal = opening.refusal
+    if first.decision.outcome == "bypassed":
+        return [_remove_reasoning(first)] if refusal is not None and refusal.kind == "signature" else []
     if refusal is None and opening.has_doubtful_options:
         return [_send_untouched(first), _drop_options(first, "options")]
     if refusal is None:

@@ -86,7 +86,8 @@ class Compactor:
         options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
         outgoing = OutgoingRequest(call, Decision("none"), options, keeps_originals=policy.settings.transcripts)
         if options.mode == "bypass":
-            return replace(outgoing, decision=Decision("bypassed"))
+            unread = Request(body, (), ())
+            return await RequestDriver(self._services, outgoing, unread, policy=policy, client=client).start()
         self._begin_loading()
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
         is_unread = request is None
@@ -158,7 +159,7 @@ class Compactor:
         body, driver, policy = outgoing.call.body, outgoing.driver, ""
         if not isinstance(body, bytes):
             return None
-        if driver is not None:
+        if driver is not None and outgoing.options.mode != "bypass":
             policy = driver.policy.rules.label
             if driver.identity is not None:
                 return self._services.keeper.keep(driver.identity, driver.request, policy)

@@ -23,7 +23,7 @@ from proxy.decide.actions import (
     Send,
 )
 from proxy.decide.conversation import Conversation, Decision
-from proxy.decide.program import compact, run
+from proxy.decide.program import bypass, compact, run
 from proxy.decide.remedies import strip_signed
 from proxy.decide.remember import LOOK_UP_MIN_TOKENS
 from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
@@ -65,14 +65,6 @@ def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
     return requests.render(request, strip_signed(request.messages))
 
 
-async def remove_reasoning_of(call: Call) -> Call:
-    if not isinstance(call.body, bytes):
-        return call
-    remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
-    body = await run_apart(estimate_work(call.body), remove)
-    return call if body == call.body else replace(call, body=body)
-
-
 class RequestDriver:
     def __init__(
         self,
@@ -98,14 +90,15 @@ class RequestDriver:
         self.performer = ActionPerformer(
             services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )
-        self.is_small = self._can_be_left_alone(outgoing.options)
         self._may_place = len(request.source) >= SMALLEST_CACHED_BYTES
-        self._life = run(self.performer.gather, is_small=self.is_small)
-        self._forwarding: Forwarding | None = None
-        self._sent_body: object = None
-        self._step: Deliver | None = None
-        """Set once the answer goes to the client: what is left is the account."""
-        self._acceptance: asyncio.Task[Send | Deliver | Finished] | None = None
+        if outgoing.options.mode == "bypass":
+            self.is_small, self._life = True, bypass(self.performer.gather)
+        else:
+            self.is_small = self._can_be_left_alone(outgoing.options)
+            self._life = run(self.performer.gather, is_small=self.is_small)
+        self._step: Send | Deliver | Finished | None = None
+        """Where the life of the request stands."""
+        self._acceptance: asyncio.Task[None] | None = None
         """Longer work on an accepted request: it goes on if the client leaves."""
 
     @cached_property
@@ -116,17 +109,20 @@ class RequestDriver:
         return estimate_work(source if self._prefix is None else source[self._prefix.stop :])
 
     @property
+    def _forwarding(self) -> Forwarding:
+        if isinstance(self._step, Send | Deliver):
+            return self._step.forwarding
+        return Forwarding()
+
+    @property
     def identity(self) -> Identity | None:
-        forwarding = self._forwarding
-        if forwarding is None or forwarding.conversation is None:
-            return None
-        return forwarding.conversation.identity
+        conversation = self._forwarding.conversation
+        return None if conversation is None else conversation.identity
 
     @property
     def _has_new_block(self) -> bool:
-        if self._forwarding is None or self._forwarding.decision.plan is None:
-            return False
-        return self._forwarding.decision.plan.block is not None
+        plan = self._forwarding.decision.plan
+        return plan is not None and plan.block is not None
 
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
@@ -139,40 +135,33 @@ class RequestDriver:
         return is_roomy and not is_learned and not self.policy.may_act_on(self.request.source)
 
     async def start(self) -> OutgoingRequest:
-        step = await self.advance(None)
-        if not isinstance(step, OutgoingRequest):
-            raise TypeError("a request is sent before it is answered")
-        return step
+        """Decide what to send, if anything is to be decided."""
+        await self._go_on(None)
+        forwarding = self._forwarding
+        self._warn_of(forwarding)
+        return await self._write(forwarding)
 
-    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
-        while True:
-            if opening is not None and not opening.is_good and self.performer.may_doubt():
-                opening = replace(opening, has_doubtful_options=True)
-            is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
-            driving = self._drive(self._life, opening, is_heavy=is_heavy)
-            is_accepted = opening is not None and opening.is_good
-            work = WORK.get()
-            if is_accepted and work is not None:
-                work.is_accepted = True
-            if is_accepted and not self.is_small and (self._has_new_block or needs_thread(self._new_work)):
-                self._acceptance = asyncio.create_task(driving)
-                action = await asyncio.shield(self._acceptance)
-            else:
-                action = await driving
-            if isinstance(action, Deliver):
-                self._step = action
-                return action
-            if not isinstance(action, Send):
-                raise TypeError("a request is sent before it ends")
-            earlier = self._sent_body
-            self._forwarding = action.forwarding
-            outgoing = await self._write(action.forwarding)
-            if outgoing.call.body != earlier:
-                self._sent_body = outgoing.call.body
-                if earlier is None:
-                    self._warn_of(action.forwarding)
+    async def advance(self, opening: Opening) -> OutgoingRequest | Deliver:
+        """Return the request that is sent once more after this beginning of an answer, or which answer is delivered."""
+        if not opening.is_good and self.performer.may_doubt():
+            opening = replace(opening, has_doubtful_options=True)
+        work = WORK.get()
+        if opening.is_good and work is not None:
+            work.is_accepted = True
+        is_heavy = not self.is_small and self._needs_whole_history(opening)
+        going_on = self._go_on(opening, is_heavy=is_heavy)
+        if opening.is_good and not self.is_small and (is_heavy or needs_thread(self._new_work)):
+            self._acceptance = asyncio.create_task(going_on)
+            await asyncio.shield(self._acceptance)
+        else:
+            await going_on
+        while not isinstance(self._step, Deliver):
+            refused_body = self.performer.sent_body
+            outgoing = await self._write(self._forwarding)
+            if outgoing.call.body != refused_body:
                 return outgoing
-            opening = Opening(is_good=False, was_sent=False)
+            await self._go_on(None)
+        return self._step
 
     def _warn_of(self, forwarding: Forwarding) -> None:
         reason, conversation = forwarding.decision.reason, forwarding.conversation
@@ -190,15 +179,15 @@ class RequestDriver:
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:
         acceptance, self._acceptance = self._acceptance, None
-        if acceptance is not None:
-            try:
-                step = await acceptance
-            finally:
-                del acceptance  # its exception holds this frame
-        else:
-            # If the client left while an action was performed, that action ends with None.
-            step = self._step or await self._drive(self._life)
-        if not isinstance(step, Deliver):
+        try:
+            if acceptance is not None:
+                await acceptance
+            elif not isinstance(self._step, Deliver):
+                # The client left while an action was performed, which ends with None.
+                self._step = await self._drive(self._life)
+        finally:
+            del acceptance  # its exception holds this frame
+        if not isinstance(self._step, Deliver):
             return
         usage = read_usage(tail.usage())
         forwarded_tokens = None
@@ -211,6 +200,13 @@ class RequestDriver:
         step = await self._drive(compact(self.performer.gather(), store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
+
+    async def _go_on(self, result: Opening | None, *, is_heavy: bool = False) -> None:
+        """To the next `Send` or `Deliver`."""
+        step = await self._drive(self._life, result, is_heavy=is_heavy)
+        if isinstance(step, Finished):
+            raise TypeError("a request ends after its answer only")
+        self._step = step
 
     async def _drive(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False

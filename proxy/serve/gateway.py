@@ -20,7 +20,6 @@ from proxy.access.records import Records
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.decide.actions import Deliver, Forwarding, Opening
 from proxy.decide.conversation import Decision
-from proxy.decide.remedies import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS
 from proxy.events import RequestFinished
 from proxy.foundation.errors import (
     NotFound,
@@ -36,13 +35,14 @@ from proxy.foundation.lifetime import BackgroundTasks, Containment, Lease, Lease
 from proxy.foundation.work import WORK, Work
 from proxy.serve.answers import LocalAnswer
 from proxy.serve.compactor import Compactor
-from proxy.serve.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
+from proxy.serve.driver import OutgoingRequest, RequestDriver
+from proxy.serve.openings import read_opening
 from proxy.serve.performer import MODEL_MAX_CHARS, note_decision
 from proxy.serve.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.event_streams import StreamOpening, StreamWatch, make_error_event
+from proxy.wire.event_streams import StreamWatch, make_error_event
 from proxy.wire.http_head import (
     COMPACTED_PATHS,
     COUNTING_PATHS,
@@ -59,14 +59,7 @@ from proxy.wire.http_head import (
 )
 from proxy.wire.json_body import find_model
 from proxy.wire.refusals import (
-    BODY_MAX_BYTES,
-    RECOVERABLE_KINDS,
     AddedOption,
-    Refusal,
-    begins_as_error,
-    classify,
-    is_option,
-    may_begin_as_error,
 )
 from proxy.wire.token_counts import BodyRewriter, Rewriter, StreamRewriter, Tail, UsageView
 
@@ -340,16 +333,18 @@ class Gateway:
         record.sent_at = perf_counter()
         reply = await exchange.send(outgoing.call)
         record.headers_at = perf_counter()
+        is_good = reply.is_good
         if driver is not None:
-            outgoing, reply, tap = await self._follow(driver, outgoing, reply, exchange)
-        else:
-            outgoing, reply = await self._settle(outgoing, reply, exchange)
+            (outgoing, reply, opening), tap = await self._follow(driver, outgoing, reply, exchange)
+            is_good = opening.is_good
+        elif is_good and outgoing.decision is not None and outgoing.decision.reason == "too-much-work":
+            self._compactor.note_accepted(outgoing.call)  # the next request of this caller may take its time
         note_decision(outgoing.decision, record)
         recalls = outgoing.recalls
         if recalls is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
         decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)
-        if not reply.is_good or decision is None:
+        if not is_good or decision is None:
             return RelayedAnswer(reply, render_decision(decision, record.request_id, outgoing.placed), watch)
         if tap is not None:
             tap.watch = watch
@@ -371,10 +366,10 @@ class Gateway:
             answer, render_decision(decision, record.request_id, outgoing.placed), watch, tap, usage_rewriter, chunks
         )
 
-    async def _ask_round(self, exchange: Exchange, call: Call) -> tuple[Reply, Refusal | None]:
+    async def _ask_round(self, exchange: Exchange, call: Call) -> tuple[Reply, Opening]:
         reply = await exchange.send(call)
         await reply.decompress(ANSWER_MAX_BYTES)
-        return reply, await _read_refusal(reply, call)
+        return reply, await read_opening(reply, call)
 
     async def _follow(
         self,
@@ -382,11 +377,14 @@ class Gateway:
         outgoing: OutgoingRequest,
         reply: Reply,
         exchange: Exchange,
-    ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
-        """A tap follows the answer if the turn is noted."""
+    ) -> tuple[tuple[OutgoingRequest, Reply, Opening], ResponseTap | None]:
+        """Return the request and the answer that hold, after a retry if there is one.
+
+        A tap follows the answer if the turn is noted.
+        """
         record, hold_seconds, tap = exchange.record, self.config.listen.heartbeat_seconds, None
-        sent = [(outgoing, reply)]
-        opening = await _read_opening(reply, outgoing.call, hold_seconds, number=0)
+        opening = await read_opening(reply, outgoing.call, hold_seconds)
+        sent = [(outgoing, reply, opening)]
         fallback = Deliver(Forwarding(), opening)
         while True:
             record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
@@ -404,53 +402,12 @@ class Gateway:
             outgoing, opening = step, Opening(is_good=False)
             with suppress(ProxyError):
                 reply = await exchange.send(outgoing.call)
-                sent.append((outgoing, reply))
-                opening = await _read_opening(reply, outgoing.call, hold_seconds, number=len(sent) - 1)
-        outgoing, reply = sent[step.opening.number]
-        for _, losing_reply in sent:
-            if losing_reply is not reply:
+                opening = await read_opening(reply, outgoing.call, hold_seconds, number=len(sent))
+                sent.append((outgoing, reply, opening))
+        for number, (_, losing_reply, _) in enumerate(sent):
+            if number != step.opening.number:
                 losing_reply.close()  # its answer may take minutes
-        return outgoing, reply, tap
-
-    async def _settle(
-        self, outgoing: OutgoingRequest, reply: Reply, exchange: Exchange
-    ) -> tuple[OutgoingRequest, Reply]:
-        """Return the request and the reply that hold, if nothing is decided about the request."""
-        if not reply.is_good:
-            retry = self._retry_bypassed(outgoing, reply, exchange)
-            return await self._fail_open(retry, (outgoing, reply), exchange.record)
-        if outgoing.decision is not None and outgoing.decision.reason == "too-much-work":
-            self._compactor.note_accepted(outgoing.call)  # the next request of this caller may take its time
-        return outgoing, reply
-
-    async def _retry_bypassed(
-        self, outgoing: OutgoingRequest, reply: Reply, exchange: Exchange
-    ) -> tuple[OutgoingRequest, Reply]:
-        """If the upstream refuses its signed reasoning, send it once more without: no other remedy."""
-        record, refusal = exchange.record, None
-        if outgoing.decision is not None and outgoing.decision.outcome == "bypassed":
-            refusal = await _read_refusal(reply, outgoing.call)
-        if refusal is None:
-            return outgoing, reply
-        has_helped, bare_call = False, outgoing.call
-        if refusal.kind == "signature":
-            with suppress(TooMuchWork):
-                bare_call = await remove_reasoning_of(outgoing.call)
-        if bare_call is not outgoing.call:
-            with suppress(ProxyError):
-                retry = await exchange.send(bare_call)
-                await _read_refusal(retry, bare_call, self.config.listen.heartbeat_seconds)
-                record.headers_at = perf_counter()
-                has_helped = retry.is_good
-                if has_helped:
-                    decision = Decision("bypassed", "reasoning-removed")
-                    outgoing = replace(outgoing, call=bare_call, decision=decision)
-                    reply, retry = retry, reply
-                retry.close()  # its answer may take minutes
-        if not is_option(refusal.kind):
-            upstream = exchange.client.settings.name
-            self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
-        return outgoing, reply
+        return sent[step.opening.number], tap
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
         """Invariant 7: a fault of the proxy is counted, and the request goes on. A ProxyError is the client's."""
@@ -467,52 +424,6 @@ class Gateway:
 
         if self._notes.start(note, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
-
-
-async def _read_opening(reply: Reply, call: Call, hold_seconds: float, *, number: int) -> Opening:
-    refusal = await _read_refusal(reply, call, hold_seconds)
-    is_invalid = reply.status in INVALID_STATUSES
-    return Opening(reply.is_good, refusal, is_invalid=is_invalid, number=number)
-
-
-async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
-    """None: accepted, or a refusal without a remedy.
-
-    The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun.
-    """
-    status, headers = reply.status, reply.headers
-    error: bytes | None = None
-    if not reply.is_good:
-        error = await reply.peek(_is_larger_than_refusal)
-    elif is_event_stream(headers):
-        if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
-            return None
-        opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
-        # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
-        beginning = await reply.peek(opening.is_decided, hold_seconds)
-        if beginning is not None:
-            error = opening.find_refusal(beginning)
-        status, headers = HTTPStatus.BAD_REQUEST, ()
-    elif "json" in (find_header(headers, "content-type") or ""):
-        # Some routers wrap an error in a good answer; it is no stream then.
-        beginning = await reply.peek(_can_be_classified)
-        if beginning is not None and begins_as_error(beginning):
-            error = beginning
-    if error is None:
-        return None
-    reply.is_good = False
-    fault = classify(status, headers, error)
-    if fault is not None and fault.kind in RECOVERABLE_KINDS:
-        return fault
-    return None
-
-
-def _can_be_classified(beginning: bytes | bytearray) -> bool:
-    return not may_begin_as_error(beginning) or _is_larger_than_refusal(beginning)
-
-
-def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
-    return len(beginning) > BODY_MAX_BYTES
 
 
 def render_decision(decision: Decision | None, request_id: str, placed: Sequence[AddedOption] = ()) -> Headers:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from proxy import events
+from proxy.decide.actions import Opening
 from proxy.events import RequestFinished
 from proxy.foundation.errors import ProxyError, UpstreamBroke
 from proxy.foundation.threads import run_apart
@@ -23,7 +24,6 @@ from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.api_format import AnswerFormat, Round, withdraw_recall_tool
 from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, StreamWatch, read_error
 from proxy.wire.http_head import find_encoding, is_event_stream, remove_headers
-from proxy.wire.refusals import Refusal
 
 ROUNDS_MAX = 8
 """After the first one; in the last of them the tool is not offered."""
@@ -40,7 +40,7 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
 
 
 T = TypeVar("T")
-AskUpstream = Callable[[Call], Awaitable[tuple[Reply, Refusal | None]]]
+AskUpstream = Callable[[Call], Awaitable[tuple[Reply, Opening]]]
 FailOpen = Callable[[Coroutine[Any, Any, Any], Any], Awaitable[Any]]
 """Invariant 7: act, or return the second value (`Gateway`)."""
 
@@ -96,26 +96,34 @@ class AnswerRounds:
                         is_read, piece = False, self.rounds.held
                     if piece:
                         yield piece
-            try:
-                following = await self._ask_next() if is_read else None
-            except ProxyError as fault:
-                raise UpstreamBroke(fault.message) from None
-            if following is not None and not following.is_good:
-                beginning = await following.peek(_is_larger_than_opening) or b""
-                error = read_error(StreamOpening().find_refusal(beginning) or beginning)
-                watch.error = error if error["message"] else None
-                raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
-            if following is not None and not is_event_stream(following.headers):
-                raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
+            following = await self._open_next_stream(watch) if is_read else None
         if is_read and (rest := self.rounds.close()):
             yield rest
 
+    async def _open_next_stream(self, watch: StreamWatch) -> Reply | None:
+        """None: the model recalls nothing. An upstream that does not go on has broken its stream off."""
+        try:
+            following = await self._ask_next()
+        except ProxyError as fault:
+            raise UpstreamBroke(fault.message) from None
+        if following is None:
+            return None
+        reply, opening = following
+        if not opening.is_good:
+            beginning = await reply.peek(_is_larger_than_opening) or b""
+            error = read_error(StreamOpening().find_refusal(beginning) or beginning)
+            watch.error = error if error["message"] else None
+            raise UpstreamBroke(f"the upstream refused to go on with its answer: status {reply.status}")
+        if not is_event_stream(reply.headers):
+            raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
+        return reply
+
     async def _gather(self, reply: Reply) -> Reply | LocalAnswer:
-        following: Reply | None = reply
+        following: tuple[Reply, Opening] | None = reply, Opening()
         while following is not None:
-            reply = following
+            reply, opening = following
             body = None
-            if reply.is_good:
+            if opening.is_good:
                 body = await reply.peek(_is_larger_than_answer)
             if body is None or _is_larger_than_answer(body):
                 return reply
@@ -127,7 +135,7 @@ class AnswerRounds:
             return reply
         return LocalAnswer(remove_headers(reply.headers, "content-length"), body_of_all)
 
-    async def _ask_next(self) -> Reply | None:
+    async def _ask_next(self) -> tuple[Reply, Opening] | None:
         """None: the model recalls nothing."""
         answer = await self._try(self.rounds.end_round)
         if answer is None:
@@ -143,19 +151,15 @@ class AnswerRounds:
                     record.request_id, record.conversation, self.number, self._answered_calls, self._returned_bytes
                 )
             )
-        reply, refusal = await self._ask(call)
-        if not reply.is_good and refusal is not None and refusal.kind in ("input", "tpm-hard"):
-            return await self._ask_again(reply)
-        return reply
-
-    async def _ask_again(self, refused_reply: Reply) -> Reply:
-        """Send a refused round once more, with nothing recalled."""
+        reply, opening = await self._ask(call)
+        if opening.refusal is None or opening.refusal.kind not in ("input", "tpm-hard"):
+            return reply, opening
+        # Once more, with nothing recalled.
         again = await self._try(self._go_on_without_results)
         if again is None:
-            return refused_reply
-        refused_reply.close()
-        reply, _ = await self._ask(again)
-        return reply
+            return reply, opening
+        reply.close()
+        return await self._ask(again)
 
     async def _try(self, act: Callable[[], T]) -> T | None:
         """None if it fails. Work without I/O."""
