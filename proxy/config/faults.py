@@ -47,45 +47,23 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
 }
 """Units that people write, in the unit of the setting, by the last word of its name: `silence_seconds: 10m` is 600."""
 
+_REMOVED_IN_3 = {
+    "always_at_least", "answer_tokens", "ask_usage", "budget", "changes", "conclusions", "exempt_tokens",
+    "headroom", "hints", "keep_failed", "logs", "members", "metrics_seconds", "names", "outline", "outline_bytes",
+    "parts", "priority", "retry_wait_seconds", "room", "rotate_mib", "scope_tokens", "subsumes", "tail", "traces",
+    "user_tokens",
+}  # fmt: skip
+"""Settings of version 0.2 that were removed or moved."""
 _REMOVED = {
-    "always_at_least": "remove it; the steps of `always` act on histories that are large enough to be shortened soon",
-    "answer_tokens": "remove it; 2,000 tokens of the newest answers stay, at most a tenth of `target`",
-    "ask_usage": "remove it; usage is requested if it is needed and the server knows the option",
-    "budget": "remove it; 16,000 bytes can be pinned",
-    "changes": "write `tools: {NAME: {dedup: false}}`",
-    "conclusions": "remove it; 3,000 bytes of them are kept, at most a tenth of `target`",
-    "exempt_tokens": "remove it; 2,000 tokens of such calls stay, at most a tenth of `target`",
-    "headroom": "subtract it from `trigger`",
-    "hints": "write `tools: {NAME: {response: keep}}`",
-    "keep_failed": "remove it; failures are shortened like other results",
-    "members": "remove it; the keys of reasoning are known",
-    **dict.fromkeys(
-        ("names", "outline", "outline_bytes"), "remove it; placeholders hold only lines that carry the outcome"
-    ),
-    "rotate_mib": "remove it; a conversation is one file",
-    "parts": "remove it; the types of reasoning are known",
-    "tail": "remove it; 0.3 of the text is taken from the end",
-    "priority": "put the attachment that decides first",
-    "retry_wait_seconds": "remove it; it is 5 seconds",
-    "room": "remove it; lower `target`",
-    "logs": "remove it; a collector reads the log from standard output",
-    "metrics_seconds": "remove it; a collector reads /metrics",
-    "scope_tokens": "remove it; `scope` is a number of summaries",
-    "subsumes": "that of `dedup_old` is set for each tool: write `tools: {NAME: {subsumes: {path: ARGUMENT, start: "
-    "ARGUMENT, end: ARGUMENT}}}` in the policy",
-    "traces": "remove it; without `endpoint` nothing is sent, and `sample: 0` sends no trace that begins here",
-    "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
-}
-"""Advice for settings of version 0.2 that were removed or moved."""
-_REMOVED_LATER = {
     "compact_tool": "remove it; a tool `Compact` of the client, `/compact`, the header and the endpoint stay",
     "clear_cold_at_least": "write `fold_cold_at_least`; it is 30,000 tokens",
     "horizon": "remove it; a history is shortened over `trigger`, or while the cache has expired",
+    "max_connections": "remove it; `listen.max_in_flight` bounds the requests of a worker",
     "notes": "remove it; no notes are asked for before results are shortened",
     "users": "remove it; the one key of `admin.key` opens the pages",
     "working_memory": "write `keep: {tokens: NUMBER}`, and a higher `target` if more than two thirds of it shall stay",
 }
-"""The same for version 0.3."""
+"""Advice for settings of version 0.3."""
 _ONCE_AUTO = {
     "clear_at_least": "must be a number after version 0.3: remove it, for a history is shortened over `trigger`, or"
     " while the cache has expired",
@@ -186,10 +164,10 @@ def _quote(place: Place, value: object) -> str:
 
 def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
     name = str(place[-1])
+    if name in _REMOVED_IN_3:
+        return " after version 0.2: remove it, or see `Removed settings` in CHANGELOG.md for what took its place"
     if name in _REMOVED:
-        return f" after version 0.2: {_REMOVED[name]}"
-    if name in _REMOVED_LATER:
-        return f" after version 0.3: {_REMOVED_LATER[name]}"
+        return f" after version 0.3: {_REMOVED[name]}"
     groups = list(_list_groups(model))
     for path, group in groups:
         if _is_group_at(path, place[:-1]) and (suggestion := suggest(name, group.model_fields)):

@@ -224,8 +224,6 @@ class Upstream(ConfigModel):
     """How often a request is tried again if no connection was made or its status is one of `retry_statuses`."""
     retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
     """Statuses to try again, such as 429, if `retry-after` is at most 5 seconds. Most clients retry by themselves."""
-    max_connections: Amount = Field(0, ge=0)
-    """Connections that each worker opens to it at once; 0 is no limit."""
     policy: str = DEFAULT
     """Policy for its chat requests, unless an attachment or a team names another."""
     window: Amount | None = Field(None, gt=0)

@@ -262,7 +262,7 @@ class Client:
         self._closes_after_streams = settings.base_url.startswith("http:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=settings.max_connections,
+                limit=0,  # `listen.max_in_flight` bounds them
                 # A request on a connection that its server is just closing fails.
                 keepalive_timeout=15,
                 ssl=_tls_context(settings),
