@@ -90,7 +90,6 @@ class ServerKind(Struct, frozen=True):
     """Ways to recognise the server. One that fits is enough."""
 
 
-_NOTHING_TO_SET = "nothing to set: it reports its window"
 KINDS: tuple[ServerKind, ...] = (
     ServerKind(
         "LiteLLM",
@@ -103,23 +102,14 @@ KINDS: tuple[ServerKind, ...] = (
         "set `key_header: api-key`, and `window` where a deployment is not named after its model",
         ("address azure.com", "header apim-request-id"),
     ),
-    ServerKind("OpenAI", "nothing to set: its windows are known", ("address api.openai.com", "header openai-version")),
-    ServerKind(
-        "Anthropic",
-        "nothing to set: its windows are known",
-        ("address api.anthropic.com", "header anthropic-organization-id"),
-    ),
-    ServerKind("OpenRouter", _NOTHING_TO_SET, ("address openrouter.ai", "model with top_provider")),
-    ServerKind("vLLM", _NOTHING_TO_SET, ("model with owned_by: vllm",)),
-    ServerKind("SGLang", _NOTHING_TO_SET, ("model with owned_by: sglang",)),
     ServerKind(
         "llama.cpp",
-        "nothing to set: it reports the window of one slot, which is its context divided by --parallel",
+        "it reports the window of one slot, which is its context divided by --parallel",
         ("header server: llama.cpp", "model with owned_by: llamacpp", "page /props with default_generation_settings"),
     ),
     ServerKind(
         "LM Studio",
-        "nothing to set: it reports the window of a loaded model; load the model first",
+        "it reports the window of a loaded model; load the model first",
         ("page /api/v0/models with data",),
     ),
     ServerKind(
@@ -128,6 +118,7 @@ KINDS: tuple[ServerKind, ...] = (
         ("page /api/ps with models",),
     ),
 )
+"""Servers with something to set or to know. Others report their windows, or their models are known by name."""
 
 
 def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
@@ -244,9 +235,8 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
             if model is not None and evidence is not None:
                 # Not by its address: a gateway may answer in either form at any address.
                 # https://docs.anthropic.com/en/api/models-list
-                path = ApiPath.CHAT
-                if any(row.get("type") == "model" for row in evidence.models):
-                    path = ApiPath.MESSAGES
+                is_anthropic = any(row.get("type") == "model" for row in evidence.models)
+                path = ApiPath.MESSAGES if is_anthropic else ApiPath.CHAT
                 findings.append(await _check_stream(client, headers, model, path))
         except ProxyError as fault:
             findings = [("BAD", fault.message)]
@@ -282,13 +272,9 @@ def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[F
         kind, sign = detection
         yield "ok", f"{settings.name}: {kind.name}, detected by its {sign}; {kind.advice}"
         return
-    label: Label = "ok"
-    for row in evidence.models:
-        model = str(row.get("id"))
-        if settings.window is None and model not in windows and not is_known_model(model):
-            label = "WARN"
-    advice = "set `window` where it reports none and its models are not known by name"
-    yield label, f"{settings.name}: unknown server; {advice}"
+    models = [str(row.get("id")) for row in evidence.models]
+    if settings.window is None and not all(model in windows or is_known_model(model) for model in models):
+        yield "WARN", f"{settings.name}: set `window` where it reports none and its models are not known by name"
 
 
 async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
@@ -310,9 +296,8 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
         bound_names = sorted(BOUND_NAMES, key=lambda name: name != choose_bound_name(model))
     question = {"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}
     for bound_name in bound_names:
-        max_tokens = 160
-        if bound_name == "max_completion_tokens":
-            max_tokens = 2_000  # reasoning counts towards it, and may take more tokens than the answer
+        # Reasoning counts towards the other one, and may take more tokens than the answer.
+        max_tokens = 160 if bound_name == "max_tokens" else 2_000
         request = {"model": model, "messages": [question], "stream": True, bound_name: max_tokens}
         body = json.dumps(request).encode()
         call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
