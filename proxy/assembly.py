@@ -184,8 +184,6 @@ def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> 
         upload_seconds=settings.upload_seconds,
         spool_bytes=settings.spool_mib * MEBIBYTE,
     )
-    uploads = None
-    if store is not None:
-        uploads = Uploads(store, config.originals, how, warn, report)
+    uploads = Uploads(store, config.originals, how, warn, report) if store is not None else None
     originals = OriginalsWriter(config.originals, how, warn, uploads=uploads)
     return Keeper(originals, everything=settings.keep == "all", required=settings.required)

@@ -256,9 +256,7 @@ def _build_view(config: Config, request: Request, lines: list[MessageLine], bloc
         return show_without_block(request)
     # The rules as they are now, of the policy that made the block.
     policy = block.policy.partition("@")[0]
-    rules = Rules()
-    if policy in config.all_policies:
-        rules = config.policy(policy).rules(policy)
+    rules = config.policy(policy).rules(policy) if policy in config.all_policies else Rules()
     return show_with_block(request, links_of(lines), block, rules)
 
 

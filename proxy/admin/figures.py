@@ -186,9 +186,7 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     for row in rows:
         _add(groups[row["name"]], row)
     names = sorted(groups, key=lambda name: (-groups[name]["tokens_raw"], name))
-    chart_names = names
-    if len(names) > CHART_GROUPS_MAX + 1:
-        chart_names = [*names[:CHART_GROUPS_MAX], "(others)"]
+    chart_names = [*names[:CHART_GROUPS_MAX], "(others)"] if len(names) > CHART_GROUPS_MAX + 1 else names
 
     moments = list_moments(since, now, step)
     bars = defaultdict[tuple[int, str], Counter[str]](Counter)

@@ -181,9 +181,7 @@ def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Ite
     for choice in choices:
         share = choice.rollout - previous
         previous = choice.rollout
-        applies = "applies"
-        if share != ALL_PERCENT:
-            applies = f"applies to {share:g} % of conversations"
+        applies = f"applies to {share:g} % of conversations" if share != ALL_PERCENT else "applies"
         value = f"{choice.policy}@{loaded_config.config.policy(choice.policy, choice.mode).version}"
         if choice.mode:
             value += f" (mode {choice.mode})"
@@ -227,9 +225,7 @@ def _block_rows(loaded_config: Loaded, group: ConfigModel, place: tuple[str | in
     own_redaction = redaction()
     for name, value in group.model_dump(mode="json").items():
         path = (*place, name)
-        origin = "default"
-        if name in group.model_fields_set:
-            origin = loaded_config.origin(*path)
+        origin = loaded_config.origin(*path) if name in group.model_fields_set else "default"
         # A key may have been written instead of the name of its variable or file.
         yield ".".join(map(str, path)), json.loads(own_redaction.of_text(json.dumps(value))[0]), origin
 

@@ -48,9 +48,7 @@ class CommandParser(argparse.ArgumentParser):
 def add_command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    epilog = None
-    if examples:
-        epilog = "examples:\n  compaction-proxy " + "\n  compaction-proxy ".join(examples)
+    epilog = "examples:\n  compaction-proxy " + "\n  compaction-proxy ".join(examples) if examples else None
     return commands.add_parser(
         name,
         help=summary,
@@ -77,9 +75,7 @@ def parse_number(
     if minimum <= number <= maximum and number != math.inf:
         return number
     noun = "a whole number" if kind is int else "a number"
-    bounds = f"between {minimum:,} and {maximum:,}"
-    if maximum == math.inf:
-        bounds = f"{minimum:,} or more"
+    bounds = f"{minimum:,} or more" if maximum == math.inf else f"between {minimum:,} and {maximum:,}"
     raise argparse.ArgumentTypeError(f"must be {noun}, {bounds}")
 
 

@@ -48,9 +48,7 @@ class TranscriptSource(Struct, frozen=True):
         if len({conversation.name for conversation in matches}) == 1:
             tenants = ", ".join(conversation.tenant for conversation in matches)
             raise CommandFailed(f"several tenants have a conversation {name!r}: {tenants}; write TENANT/{name}")
-        problem = "there is no conversation"
-        if matches:
-            problem = f"{len(matches)} conversations begin with"
+        problem = f"{len(matches)} conversations begin with" if matches else "there is no conversation"
         raise CommandFailed(f"{problem} {name!r} in {self.archive.location}; `transcripts list` shows all")
 
     def read_blocks(self, tenant: str, links: Iterable[str]) -> list[bytes]:
@@ -89,9 +87,7 @@ def _list_forwarded(forwarded_messages: Sequence[Message], index: int, raw: byte
     for message in forwarded_messages:
         is_forwarded = is_forwarded or message.start <= index < message.stop
         if message.start == index and message.raw != raw:
-            label = "> seen"
-            if message.stop - index > 1:
-                label = f"> seen for {message.stop - index}"
+            label = f"> seen for {message.stop - index}" if message.stop - index > 1 else "> seen"
             yield "", label, role_and_text(message.raw)[1]
     if not is_forwarded:
         yield "", "> left out", ""

@@ -63,9 +63,7 @@ def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an 
     yield from _comment(f"  {entry} # {_sentence(model)}", "")
     descriptions = read_descriptions(model)
     for setting, setting_field in model.model_fields.items():
-        default = "..."
-        if not setting_field.is_required():
-            default = _scalar(setting_field.default)
+        default = _scalar(setting_field.default) if not setting_field.is_required() else "..."
         yield from _comment(descriptions.get(setting, ""), "#     ")
         yield f"#     {setting}: {default}"
 

@@ -180,9 +180,7 @@ def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
             homes.append(".".join((*path, name)))
     # There is a group `transcripts`, and a setting of that name of a policy, which is meant at a team.
     homes = [home for home in homes if "." in home] or homes
-    text = ""
-    if here and len(place) > 1:
-        text = f" here; there are {', '.join(dict.fromkeys(here))}"
+    text = f" here; there are {', '.join(dict.fromkeys(here))}" if here and len(place) > 1 else ""
     if homes:
         text += f"; did you mean {homes[0]!r}?"
     return text

@@ -41,9 +41,7 @@ def load(
     options: Mapping[Place, object] | None = None,
 ) -> Loaded:
     """Raise InvalidConfig with every fault. *options* are those of the command line."""
-    content = FileContent(Path())
-    if file is not None:
-        content = read_file(file)
+    content = read_file(file) if file is not None else FileContent(Path())
     faults = content.faults
     has_file_settings = bool(content.values)
     for path, value, origin in _list_overrides(content.values, environ, options or {}):

@@ -214,9 +214,7 @@ class Tokenizers:
         self._tokenizers: dict[EncodingName | None, Tokenizer] = {}
 
     def of(self, model: str, estimator: Estimator = "tokens") -> "Tokenizer":
-        encoding = None
-        if estimator == "tokens":
-            encoding = find_encoding(model)
+        encoding = find_encoding(model) if estimator == "tokens" else None
         if encoding not in self._tokenizers:
             self._tokenizers[encoding] = Tokenizer(encoding, CountCache(self._remembered))
         return self._tokenizers[encoding]
@@ -274,9 +272,7 @@ class Tokenizer:
         return count
 
     async def _in_thread(self, messages: Sequence[bytes], size: int) -> list[int]:
-        lane = COUNTING
-        if needs_thread(size) and is_of_stranger():
-            lane = UNKNOWN
+        lane = UNKNOWN if needs_thread(size) and is_of_stranger() else COUNTING
         return await lane.run(self._count_each, messages)
 
     def _count_each(self, messages: Sequence[bytes]) -> list[int]:

@@ -153,9 +153,7 @@ def render_match(match: Match) -> str:
 
 def render_handle(start: int, stop: int) -> str:
     """How the model calls the tool for `body[start:stop]`."""
-    numbers = f"{start + 1}"
-    if stop > start + 1:
-        numbers = f"{start + 1}-{stop}"
+    numbers = f"{start + 1}-{stop}" if stop > start + 1 else f"{start + 1}"
     return f'{RECALL.name} with messages "{numbers}"'
 
 

@@ -339,9 +339,7 @@ class Client:
         return headers
 
     async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
-        retries = self.settings.retries
-        if body is not None and not isinstance(body, bytes):
-            retries = 0
+        retries = 0 if body is not None and not isinstance(body, bytes) else self.settings.retries
         for attempt in range(1, 1 + retries):
             try:
                 reply = await self._send_once(method, url, headers, body)
