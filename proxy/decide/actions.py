@@ -34,9 +34,10 @@ class Forwarding(Struct, frozen=True):
 
 
 class Opening(Struct, frozen=True):
-    is_good: bool = True
+    """How an answer begins."""
+
     refusal: Refusal | None = None
-    is_invalid: bool = False
+    """None: the request was accepted."""
     has_doubtful_options: bool = False
     """The proxy has added something that this upstream has never taken."""
     number: int = 0
@@ -152,7 +153,7 @@ class EndCompaction(Struct, frozen=True):
 
 
 class ReportRefusal(Struct, frozen=True):
-    refusal: Refusal | None
+    refusal: Refusal
     was_retried: bool
     helped: bool
 

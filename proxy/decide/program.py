@@ -57,9 +57,9 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
     if not is_small:
         forwarding = yield from decide(gather())
     opening: Opening = yield Send(forwarding)
-    if not opening.is_good:
-        forwarding, opening = yield from try_remedies(gather, forwarding, opening)
-    if opening.is_good:
+    if opening.refusal is not None:
+        forwarding, opening = yield from try_remedies(gather, forwarding, opening, opening.refusal)
+    if opening.refusal is None:
         yield NoteAccepted(forwarding.refused_option)
         if forwarding.conversation is not None:
             yield from remember(forwarding)
@@ -74,8 +74,8 @@ def bypass(gather: Callable[[], Context]) -> Actions[None]:
     """A request that the client wants forwarded as it is, but for signed reasoning that the upstream refuses."""
     forwarding = Forwarding(Decision("bypassed"))
     opening: Opening = yield Send(forwarding)
-    if not opening.is_good:
-        forwarding, opening = yield from try_remedies(gather, forwarding, opening)
+    if opening.refusal is not None:
+        forwarding, opening = yield from try_remedies(gather, forwarding, opening, opening.refusal)
     yield Deliver(forwarding, opening)
 
 

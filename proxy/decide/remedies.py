@@ -43,7 +43,6 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusedOption, is_option
 
-INVALID_STATUSES = (400, 422)
 FILL_SHARE = 0.85  # counts are estimates, and the next turn should fit, too
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # some servers count the beginning of the answer, some want less and not at most
@@ -182,35 +181,37 @@ def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
 Gather = Callable[[], Context]
 
 
-def try_remedies(gather: Gather, first: Forwarding, refused_opening: Opening) -> Actions[tuple[Forwarding, Opening]]:
-    refusal, was_retried, has_helped = refused_opening.refusal, False, False
-    if refusal is None and not refused_opening.is_invalid:
-        return first, refused_opening
-    result = first, refused_opening
-    for remedy in _list_remedies(gather, first, refused_opening):
+def try_remedies(
+    gather: Gather, first: Forwarding, refused_opening: Opening, refusal: Refusal
+) -> Actions[tuple[Forwarding, Opening]]:
+    was_retried, has_helped, result = False, False, (first, refused_opening)
+    if refusal.kind == "other":
+        return result
+    for remedy in _list_remedies(gather, first, refusal, has_doubtful_options=refused_opening.has_doubtful_options):
         retry = yield from remedy
         if retry is None:
             continue
         opening: Opening | None = yield Send(retry)
         if opening is None:
             continue
-        was_retried, has_helped = True, opening.is_good
+        was_retried, has_helped = True, opening.refusal is None
         if has_helped:
             result = retry, opening
-        if retry.refused_option is not None:
-            refusal = refusal or Refusal(retry.refused_option)
+        if retry.refused_option is not None and refusal.kind == "invalid":
+            refusal = Refusal(retry.refused_option)
         break
     yield ReportRefusal(refusal, was_retried=was_retried, helped=has_helped)
     return result
 
 
-def _list_remedies(gather: Gather, first: Forwarding, opening: Opening) -> Sequence[Actions[Forwarding | None]]:
-    refusal = opening.refusal
+def _list_remedies(
+    gather: Gather, first: Forwarding, refusal: Refusal, *, has_doubtful_options: bool
+) -> Sequence[Actions[Forwarding | None]]:
     if first.decision.outcome == "bypassed":
-        return [_remove_reasoning(first)] if refusal is not None and refusal.kind == "signature" else []
-    if refusal is None and opening.has_doubtful_options:
+        return [_remove_reasoning(first)] if refusal.kind == "signature" else []
+    if refusal.kind == "invalid" and has_doubtful_options:
         return [_send_untouched(first), _drop_options(first, "options")]
-    if refusal is None:
+    if refusal.kind == "invalid":
         return [_send_untouched(first)]
     if is_option(refusal.kind):
         return [_drop_options(first, refusal.kind)]

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec import Struct
 
@@ -25,7 +25,6 @@ class LocalAnswer(Struct, frozen=True):
     headers: Headers
     content: bytes
     status: int = HTTPStatus.OK
-    is_good: ClassVar[bool] = True
 
     @property
     def reason(self) -> str:

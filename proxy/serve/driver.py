@@ -143,14 +143,14 @@ class RequestDriver:
 
     async def advance(self, opening: Opening) -> OutgoingRequest | Deliver:
         """Return the request that is sent once more after this beginning of an answer, or which answer is delivered."""
-        if not opening.is_good and self.performer.may_doubt():
+        if opening.refusal is not None and self.performer.may_doubt():
             opening = replace(opening, has_doubtful_options=True)
         work = WORK.get()
-        if opening.is_good and work is not None:
+        if opening.refusal is None and work is not None:
             work.is_accepted = True
         is_heavy = not self.is_small and self._needs_whole_history(opening)
         going_on = self._go_on(opening, is_heavy=is_heavy)
-        if opening.is_good and not self.is_small and (is_heavy or needs_thread(self._new_work)):
+        if opening.refusal is None and not self.is_small and (is_heavy or needs_thread(self._new_work)):
             self._acceptance = asyncio.create_task(going_on)
             await asyncio.shield(self._acceptance)
         else:
@@ -173,9 +173,9 @@ class RequestDriver:
             self.performer.tell_of_small_window(conversation.window)
 
     def _needs_whole_history(self, opening: Opening) -> bool:
-        if opening.is_good:
+        if opening.refusal is None:
             return self._has_new_block
-        return opening.refusal is not None or opening.is_invalid
+        return opening.refusal.kind != "other"
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:
         acceptance, self._acceptance = self._acceptance, None

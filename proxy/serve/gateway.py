@@ -58,9 +58,7 @@ from proxy.wire.http_head import (
     remove_headers,
 )
 from proxy.wire.json_body import find_model
-from proxy.wire.refusals import (
-    AddedOption,
-)
+from proxy.wire.refusals import AddedOption, Refusal
 from proxy.wire.token_counts import BodyRewriter, Rewriter, StreamRewriter, Tail, UsageView
 
 T = TypeVar("T")
@@ -336,7 +334,7 @@ class Gateway:
         is_good = reply.is_good
         if driver is not None:
             (outgoing, reply, opening), tap = await self._follow(driver, outgoing, reply, exchange)
-            is_good = opening.is_good
+            is_good = opening.refusal is None
         elif is_good and outgoing.decision is not None and outgoing.decision.reason == "too-much-work":
             self._compactor.note_accepted(outgoing.call)  # the next request of this caller may take its time
         note_decision(outgoing.decision, record)
@@ -388,18 +386,18 @@ class Gateway:
         fallback = Deliver(Forwarding(), opening)
         while True:
             record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
-            if opening.is_good and outgoing.decision is not None and outgoing.decision.plan is not None:
+            if opening.refusal is None and outgoing.decision is not None and outgoing.decision.plan is not None:
                 # From here on the turn is noted, even if the client leaves.
                 tap = ResponseTap(partial(self._start_note, driver, record))
                 exchange.owned.callback(tap.end)
-            if opening.is_good:
+            if opening.refusal is None:
                 fallback = Deliver(Forwarding(), opening)
             step: OutgoingRequest | Deliver = fallback
             with suppress(ProxyError):
                 step = await self._fail_open(driver.advance(opening), fallback, record)
             if isinstance(step, Deliver):
                 break
-            outgoing, opening = step, Opening(is_good=False)
+            outgoing, opening = step, Opening(Refusal("other"))
             with suppress(ProxyError):
                 reply = await exchange.send(outgoing.call)
                 opening = await read_opening(reply, outgoing.call, hold_seconds, number=len(sent))

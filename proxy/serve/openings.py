@@ -3,11 +3,20 @@
 from http import HTTPStatus
 
 from proxy.decide.actions import Opening
-from proxy.decide.remedies import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS
+from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS
 from proxy.upstream.client import Call, Reply
 from proxy.wire.event_streams import StreamOpening
 from proxy.wire.http_head import ApiPath, find_header, is_event_stream
-from proxy.wire.refusals import BODY_MAX_BYTES, RECOVERABLE_KINDS, begins_as_error, classify, may_begin_as_error
+from proxy.wire.refusals import (
+    BODY_MAX_BYTES,
+    RECOVERABLE_KINDS,
+    Refusal,
+    begins_as_error,
+    classify,
+    may_begin_as_error,
+)
+
+INVALID_STATUSES = (400, 422)
 
 
 async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = None, *, number: int = 0) -> Opening:
@@ -23,13 +32,14 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
         status, headers = HTTPStatus.BAD_REQUEST, ()
     else:
         error = await _find_error_in_answer(reply)
+    if reply.is_good and error is None:
+        return Opening(number=number)
     refusal = None
     if error is not None:
         refusal = classify(status, headers, error)
-    if refusal is not None and refusal.kind not in RECOVERABLE_KINDS:
-        refusal = None
-    is_good = reply.is_good and error is None
-    return Opening(is_good, refusal, is_invalid=reply.status in INVALID_STATUSES, number=number)
+    if refusal is None or refusal.kind not in RECOVERABLE_KINDS:
+        refusal = Refusal("invalid" if reply.status in INVALID_STATUSES else "other")
+    return Opening(refusal, number=number)
 
 
 async def _find_error_in_stream(reply: Reply, call: Call, hold_seconds: float | None) -> bytes | None:

@@ -331,7 +331,7 @@ class ActionPerformer:
 
     def _report_refusal(self, action: actions.ReportRefusal) -> None:
         refusal, upstream, emit = action.refusal, self._client.settings.name, self._services.emit
-        if refusal is None:
+        if refusal.kind == "invalid":
             if action.was_retried:
                 emit(events.ViewRefused(self._call.request_id, upstream, action.helped))
         elif not is_option(refusal.kind):

@@ -109,7 +109,7 @@ class AnswerRounds:
         if following is None:
             return None
         reply, opening = following
-        if not opening.is_good:
+        if opening.refusal is not None:
             beginning = await reply.peek(_is_larger_than_opening) or b""
             error = read_error(StreamOpening().find_refusal(beginning) or beginning)
             watch.error = error if error["message"] else None
@@ -123,7 +123,7 @@ class AnswerRounds:
         while following is not None:
             reply, opening = following
             body = None
-            if opening.is_good:
+            if opening.refusal is None:
                 body = await reply.peek(_is_larger_than_answer)
             if body is None or _is_larger_than_answer(body):
                 return reply

@@ -21,7 +21,8 @@ AddedOption = Literal["usage-option", "cache-marks", "cache-key"]
 """What the proxy adds to a request: `stream_options`, `cache_control`, `prompt_cache_key`."""
 RefusedOption = AddedOption | Literal["options"]
 """`options`: the upstream does not say which, or whether it was one of them at all."""
-RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"] | RefusedOption
+RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "invalid", "other"] | RefusedOption
+"""`invalid`: status 400 or 422, and nothing that is understood. `other`: no changed request can help."""
 
 
 def is_option(kind: RefusalKind) -> TypeGuard[RefusedOption]:

@@ -131,7 +131,7 @@ class Life:
 
     def refuse(self, refusal=None):
         """The upstream calls it invalid, and perhaps why. What is tried once more, or None."""
-        self._go_on(Opening(is_good=False, refusal=refusal, is_invalid=True))
+        self._go_on(Opening(refusal or Refusal("invalid")))
         return self.decision if isinstance(self.step, Send) else None
 
     def accept(self):

@@ -40,7 +40,7 @@ class Turn:
         return self.driver.prepare()
 
     def refuse(self):
-        return self.driver.answer(Opening(is_good=False, refusal=Refusal("input")))
+        return self.driver.answer(Opening(Refusal("input")))
 
     def accept(self):
         self.driver.accept()
