@@ -136,6 +136,8 @@ class TurnEnded(Event, frozen=True):
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
     placed: str = ""  # the cache marks or the key that were added to the request
+    arm: str = ""  # "treated" or "left-alone", of an attachment with a holdout
+    asked_by_user: bool = False  # the newest message is the user's, and no tool's result
     request_id: str = ""
 
 

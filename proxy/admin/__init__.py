@@ -17,6 +17,8 @@ routes          the declaration of a route, its arguments and errors
 
 Pages, the functions of the routes:
 
+arms            `/arms`: shortened conversations beside those that a holdout left alone
+arm_statistics  whether two groups of conversations differ, and how many that takes
 figures         totals, spend, savings and tokens over time, by team, model and more
 request_list    requests; latency and errors over time
 conversations   conversations, their turns and messages; search in the originals

@@ -11,6 +11,7 @@ serve           `serve`
 configuration   `check` and `explain`
 doctor          `doctor`, and which server an upstream is
 keys            `keys` and `switch`
+compare         `compare`
 operated        the running proxy that `keys` and `switch` act on
 transcripts     `transcripts`
 
@@ -38,6 +39,7 @@ COMMANDS = {
     "compact": "proxy.lab.commands.compact",
     "replay": "proxy.lab.commands.replay",
     "transcripts": "proxy.cli.transcripts",
+    "compare": "proxy.cli.compare",
     "keys": "proxy.cli.keys",
     "switch": "proxy.cli.keys",
     "check": "proxy.cli.configuration",

@@ -185,6 +185,8 @@ def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Ite
         value = f"{choice.policy}@{loaded_config.config.policy(choice.policy, choice.mode).version}"
         if choice.mode:
             value += f" (mode {choice.mode})"
+        if choice.holdout:
+            value += f" ({choice.holdout:g} % of them left as they are)"
         yield applies, value, f"{_find_choice_origin(loaded_config, choice)} ({'.'.join(map(str, choice.place))})"
 
 

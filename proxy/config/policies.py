@@ -409,6 +409,17 @@ class Attachment(ConfigModel):
     """Percentage of conversations that it applies to; below 1 with its sign, such as 0.5%."""
     mode: Literal["", "auto", "observe", "lossless", "off"] = ""
     """`auto`, `observe`, `lossless` or `off` instead of the policy's own mode."""
+    holdout: Percent = 0.0
+    """Percentage of these conversations that is left as it is (`mode: observe`). `compaction-proxy compare` sets the
+    others beside them."""
+
+    @model_validator(mode="after")
+    def _hold_out_of_something(self) -> "Attachment":
+        if self.holdout and self.mode in ("observe", "off"):
+            raise ValueError(
+                f"`holdout` has nothing to compare with: `mode: {self.mode}` leaves all others as they are, too"
+            )
+        return self
 
     def fits(self, occasion: "Occasion") -> bool:
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in Occasion.__struct_fields__)
@@ -441,6 +452,7 @@ class RolloutChoice(Struct, frozen=True):
     mode: str = ""
     rollout: float = ALL_PERCENT
     place: tuple[str | int, ...] = ()
+    holdout: float = 0.0
 
 
 def list_choices(
@@ -450,7 +462,8 @@ def list_choices(
     for number, attachment in enumerate(attachments):
         if attachment.rollout > rollout and attachment.fits(occasion):
             rollout = attachment.rollout
-            yield RolloutChoice(attachment.policy, attachment.mode, rollout, ("attachments", number))
+            place = ("attachments", number)
+            yield RolloutChoice(attachment.policy, attachment.mode, rollout, place, attachment.holdout)
             if rollout == ALL_PERCENT:
                 return
     yield fallback

@@ -78,8 +78,8 @@ class Compactor:
         )
 
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        request, prefix, policy = None, None, choice.policies[0][1]
-        if len(choice.policies) > 1:
+        request, prefix, policy = None, None, choice.offers[0].policy
+        if choice.depends_on_conversation:
             prefix = self._find_prefix(call, body)
             request = await self._read(call, body, prefix)
             policy = choice.choose(await self._position(call, request))

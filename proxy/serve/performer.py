@@ -34,6 +34,7 @@ from proxy.serve.services import Services
 from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
 from proxy.shorten.block import LookUp
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
+from proxy.shorten.fold import is_of_user
 from proxy.shorten.summary import Summary
 from proxy.store.contract import StoreUnavailable
 from proxy.upstream.client import Call, Client
@@ -380,6 +381,8 @@ class ActionPerformer:
                 user=self._redact_name(self._request.user),
                 session=self._redact_name(find_session(self._call.headers, self._options, self._request.session)),
                 placed=", ".join(self.placed),
+                arm=self.policy.arm,
+                asked_by_user=is_of_user(self._request.body[-1]),
                 request_id=self._call.request_id,
             )
         )

@@ -95,29 +95,54 @@ class CompiledPolicy(Struct, frozen=True):
     """None: that of the request."""
     acts_from_bytes: int = 0
     """A shorter body needs no decision."""
+    arm: str = ""
+    """`treated` or `left-alone`, of an attachment with a `holdout`."""
 
     @classmethod
-    def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client]) -> "CompiledPolicy":
+    def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client], arm: str = "") -> "CompiledPolicy":
         rules = replace(policy.rules(name), version=policy.version)
-        return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules))
+        return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules), arm)
 
     def may_act_on(self, body: bytes) -> bool:
         """Return True if it is large, or may ask for compaction."""
         return len(body) >= self.acts_from_bytes or b"compact" in body.lower()
 
 
-class PolicyChoice(Struct, frozen=True):
-    policies: tuple[tuple[float, CompiledPolicy], ...]
+class PolicyOffer(Struct, frozen=True):
+    """A policy for the conversations below a position, and what those get that are held out of it."""
+
+    rollout: float
+    policy: CompiledPolicy
+    holdout: float = 0.0
+    left_alone: CompiledPolicy | None = None
 
     def choose(self, position: float) -> CompiledPolicy:
-        return next(policy for rollout, policy in self.policies if position < rollout or rollout == ALL_PERCENT)
+        # Other bits than those that the roll-out uses: a larger one leaves each conversation in its arm.
+        if self.left_alone is not None and position * 2**16 % ALL_PERCENT < self.holdout:
+            return self.left_alone
+        return self.policy
+
+
+class PolicyChoice(Struct, frozen=True):
+    offers: tuple[PolicyOffer, ...]
+
+    @property
+    def depends_on_conversation(self) -> bool:
+        return len(self.offers) > 1 or bool(self.offers[0].holdout)
+
+    def choose(self, position: float) -> CompiledPolicy:
+        """Return the policy of a conversation; the last offer is for all."""
+        for offer in self.offers:
+            if position < offer.rollout:
+                return offer.choose(position)
+        return self.offers[-1].choose(position)
 
 
 class PolicySelector:
     def __init__(self, config: Config, clients: Mapping[str, Client]) -> None:
         self._config = config
         self._clients = clients
-        self._compiled: dict[tuple[str, str], CompiledPolicy] = {}
+        self._compiled: dict[tuple[str, str, str], CompiledPolicy] = {}
         self._cached = lru_cache(maxsize=1_000)(self._select)
 
     def select(self, occasion: Occasion) -> PolicyChoice:
@@ -130,12 +155,19 @@ class PolicySelector:
         return self._cached.cache_info().currsize
 
     def _select(self, occasion: Occasion) -> PolicyChoice:
-        return PolicyChoice(tuple((choice.rollout, self._compile(choice)) for choice in self._config.choices(occasion)))
+        return PolicyChoice(tuple(map(self._offer, self._config.choices(occasion))))
 
-    def _compile(self, choice: RolloutChoice) -> CompiledPolicy:
-        key = choice.policy, choice.mode
+    def _offer(self, choice: RolloutChoice) -> PolicyOffer:
+        if not choice.holdout:
+            return PolicyOffer(choice.rollout, self._compile(choice.policy, choice.mode))
+        treated = self._compile(choice.policy, choice.mode, "treated")
+        left_alone = self._compile(choice.policy, "observe", "left-alone")
+        return PolicyOffer(choice.rollout, treated, choice.holdout, left_alone)
+
+    def _compile(self, name: str, mode: str, arm: str = "") -> CompiledPolicy:
+        key = name, mode, arm
         if key not in self._compiled:
-            self._compiled[key] = CompiledPolicy.compile(choice.policy, self._config.policy(*key), self._clients)
+            self._compiled[key] = CompiledPolicy.compile(name, self._config.policy(name, mode), self._clients, arm)
         return self._compiled[key]
 
 

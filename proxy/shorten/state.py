@@ -379,8 +379,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     def _draft_before(self, cut: int, keep: Keep) -> Draft:
         """*cut* is a place in the view whose messages are apart."""
         view, first = self.parted_view, 0
-        groups = find_groups(view)[: keep.first] if keep.first else ()
-        for group in groups:
+        for group in find_groups(view)[: keep.first]:
             if any(message.made == NOTE for message in view[group.start : group.stop]):
                 break  # an earlier fold went deeper, and a newer note may take this one up
             first = min(cut, group.stop)

@@ -36,7 +36,7 @@ READ_REST_SECONDS = 2.0
 MINUTE_SECONDS = 60
 DAY_SECONDS = 24 * 3600.0
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _SCHEMA = """
 create table if not exists turns (
     id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
@@ -46,7 +46,8 @@ create table if not exists turns (
     prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
     paid_dollars real, plain_dollars real, tokens_would_be integer, would_be_dollars real,
     tokens_unshortened integer not null, refetches integer not null,
-    user text not null default '', session text not null default '', placed text not null default '');
+    user text not null default '', session text not null default '', placed text not null default '',
+    arm text not null default '', asked_by_user integer not null default 0);
 create index if not exists turns_by_conversation on turns (conversation, at);
 create index if not exists turns_by_time on turns (at);
 create table if not exists requests (

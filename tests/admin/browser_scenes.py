@@ -17,6 +17,7 @@ from playwright.sync_api import sync_playwright
 PAGES = {
     "overview": "#/",
     "usage": "#/usage?by=model",
+    "compare": "#/compare",
     "requests": "#/requests",
     "conversations": "#/conversations",
     "policies": "#/policies/default",
@@ -354,7 +355,7 @@ def observe_mode(observer):
 def empty(observer):
     """A proxy by which nothing has come yet."""
     seen = {}
-    for name in ("overview", "conversations", "teams", "events", "search"):
+    for name in ("overview", "compare", "conversations", "teams", "events", "search"):
         observer.go(PAGES[name])
         observer.picture(f"empty-{name}")
         seen[name] = observer.page.inner_text("main")

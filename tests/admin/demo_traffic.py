@@ -97,6 +97,7 @@ def _write(log, dice, number):
             session=f"ses_{number // 40:04d}",
             upstream=request.upstream,
             policy="default" if team != "research" else "patient",
+            arm=("treated", "left-alone")[number // 40 % 2],
             action=request.compaction,
             tokens_before=raw,
             tokens_after=sent,

@@ -121,6 +121,7 @@ async def test_where_there_is_nothing_yet_it_says_what_to_do(tmp_path):
     async with serving("http://127.0.0.1:9/v1", place=tmp_path) as proxy:
         seen = await run_scene(AdminClient(proxy), "empty")
     assert "OPENAI_BASE_URL" in seen["overview"]
+    assert "holdout" in seen["compare"]
     assert "clear_at_least" in seen["conversations"]
     assert "teams:" in seen["teams"]
     assert "No results" in seen["search"]

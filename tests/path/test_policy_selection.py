@@ -24,7 +24,7 @@ def position_of(request, tenant="team.red", conversation=""):
 def test_each_conversation_gets_the_first_policy_that_reaches_so_far(place, policy):
     offer = PolicySelector(CONFIG, {}).select(Occasion(upstream="default"))
     assert offer.choose(place).rules.policy == policy
-    assert len(offer.policies) == 3
+    assert len(offer.offers) == 3
 
 
 def test_a_conversation_keeps_its_rollout_position_from_its_first_message_on():

@@ -5,6 +5,7 @@ import { h, note, show } from "./dom.js";
 import { complaint } from "./faults.js";
 import { zone } from "./format.js";
 import { overview } from "./overview.js";
+import { arms } from "./arms.js";
 import { usage } from "./usage.js";
 import { request, requests } from "./requests.js";
 import { conversations } from "./conversations.js";
@@ -17,6 +18,7 @@ import { search } from "./search.js";
 const PAGES = [
   [/^\/$/, overview, "Overview"],
   [/^\/usage$/, usage, "Usage"],
+  [/^\/compare$/, arms, "Compare"],
   [/^\/requests$/, requests, "Requests"],
   [/^\/requests\/([^/]+)$/, request, "Request"],
   [/^\/conversations$/, conversations, "Conversations"],

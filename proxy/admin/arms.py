@@ -1,0 +1,200 @@
+"""Arms: conversations that an attachment's policy shortened, beside those that its `holdout` left as they are.
+
+Which arm a conversation is in follows from its first message, so both arms have work of the same kinds. Only requests
+above the policy's threshold are compared: below it both arms are the same.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import quantiles
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from proxy.admin.arm_statistics import DETECTABLE_SHARE, Difference, compare
+from proxy.admin.routes import AdminContext, AdminRequest, Json
+from proxy.models.windows import resolve_window
+from proxy.store.activity_log import DAY_SECONDS, ActivityLog
+from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
+
+TREATED, LEFT_ALONE = "treated", "left-alone"
+MEASURES = {
+    "dollars": "cost, with answers and summaries, in dollars",
+    "tokens": "tokens of prompts",
+    "requests": "requests to the end",
+    "errors": "requests that failed or were refused",
+    "returns": "messages of the user",
+}
+"""By name, what is compared of each conversation. More messages of the user may be corrections."""
+OPEN_SECONDS = 1_800.0
+"""A conversation that was quiet for so long has ended; an open one would count as short and cheap."""
+_TURNS = """
+select conversation, min(arm) as arm, max(arm) as other_arm, max(policy) as policy, model, max(at) as newest,
+       sum(refetches) as refetches,
+       sum(case when prompt_tokens > 0 then prompt_tokens else tokens_after end) as tokens,
+       sum(paid_dollars) as dollars, sum(output_tokens) as output_tokens, sum(asked_by_user) as returns,
+       (select coalesce(sum(dollars), 0) from incidents
+        where incidents.conversation = turns.conversation and name = 'summary-ended') as summary_dollars
+from turns where arm != '' and at >= :since and (:team = '' or team = :team) group by conversation, model
+"""
+_REQUESTS = """
+select conversation, seconds, status >= 400 or outcome in ('failed', 'upstream-broke') as has_failed from requests
+where at >= :since and conversation in (select conversation from turns where arm != '' and at >= :since)
+"""
+
+
+class ArmsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    days: Annotated[float, Meta(gt=0, le=31)] = 31.0
+    team: str = ""
+
+
+class Conversation(Struct):
+    policy: str
+    arm: str
+    newest: float = 0.0
+    dollars: float = 0.0
+    tokens: int = 0
+    refetches: int = 0
+    returns: int = 0
+    errors: int = 0
+    seconds: list[float] = msgspec.field(default_factory=list)
+
+    @property
+    def requests(self) -> int:
+        return len(self.seconds)
+
+
+def show_arms(context: AdminContext, request: AdminRequest) -> Json:
+    query: ArmsQuery = request.query
+    now = time.time()
+    return describe_arms(context.activity_log, now - query.days * DAY_SECONDS, now, query.team)
+
+
+def describe_arms(log: ActivityLog, since: float, now: float, team: str = "") -> Json:
+    by_policy = defaultdict[str, list[Conversation]](list)
+    for conversation in read_conversations(log, since, team):
+        by_policy[conversation.policy].append(conversation)
+    policies = [_describe_policy(name, conversations, now) for name, conversations in sorted(by_policy.items())]
+    return {"since": since, "policies": policies}
+
+
+def read_conversations(log: ActivityLog, since: float, team: str) -> list[Conversation]:
+    """Read all that stayed in one arm: a reload may change the holdout."""
+    conversations: dict[str, Conversation] = {}
+    values = {"since": since, "team": team}
+    changed = set[str]()
+    for row in log.query(_TURNS, values):
+        name = row["conversation"]
+        if row["arm"] != row["other_arm"]:
+            changed.add(name)
+        if name not in conversations:
+            conversations[name] = Conversation(row["policy"], row["arm"], dollars=row["summary_dollars"])
+        conversation = conversations[name]
+        conversation.newest = max(conversation.newest, row["newest"])
+        conversation.dollars += (row["dollars"] or 0.0) + _price_answers(row["model"], row["output_tokens"])
+        conversation.tokens += row["tokens"]
+        conversation.refetches += row["refetches"]
+        conversation.returns += row["returns"]
+    for row in log.query(_REQUESTS, values):
+        if row["conversation"] in conversations:
+            conversation = conversations[row["conversation"]]
+            conversation.seconds.append(row["seconds"])
+            conversation.errors += row["has_failed"]
+    return [conversation for name, conversation in conversations.items() if name not in changed]
+
+
+def _price_answers(model: str, tokens: int) -> float:
+    prices = resolve_window(model).prices_at(0)
+    if prices is None or not prices.output:
+        return 0.0
+    return tokens * prices.output / MICRODOLLARS_PER_DOLLAR
+
+
+def _describe_policy(name: str, conversations: Sequence[Conversation], now: float) -> Json:
+    ended = [conversation for conversation in conversations if conversation.newest < now - OPEN_SECONDS]
+    arms = {arm: [each for each in ended if each.arm == arm] for arm in (TREATED, LEFT_ALONE)}
+    values = {arm: {measure: [getattr(each, measure) for each in arms[arm]] for measure in MEASURES} for arm in arms}
+    differences = compare(values[TREATED], values[LEFT_ALONE])
+    return {
+        "policy": name,
+        "conversations": {arm: len(arms[arm]) for arm in arms},
+        "open": len(conversations) - len(ended),
+        "detectable": DETECTABLE_SHARE,
+        "measures": [
+            {"name": measure, "meaning": MEASURES[measure], **msgspec.to_builtins(differences[measure])}
+            for measure in MEASURES
+        ],
+        "fetched_again": sum(each.refetches for each in arms[TREATED]),
+        "seconds": {arm: _find_quantiles(arms[arm]) for arm in arms},
+        "conclusion": conclude(differences),
+    }
+
+
+def _find_quantiles(conversations: Sequence[Conversation]) -> Json:
+    seconds = [value for each in conversations for value in each.seconds]
+    if len(seconds) < 2:  # noqa: PLR2004 (of one value there are no quantiles)
+        return {"p50": None, "p95": None}
+    steps = quantiles(seconds, n=20, method="inclusive")
+    return {"p50": steps[9], "p95": steps[18]}
+
+
+def conclude(differences: Mapping[str, Difference]) -> str:
+    """Say what is certain, or how many conversations more it takes to say anything about the first measure."""
+    certain = []
+    for name, difference in differences.items():
+        share = difference.share
+        if difference.is_claimed and share is not None:
+            amount = f"{abs(share):.0%} {'less' if share < 0 else 'more'}"
+            certain.append(f"{name}: {amount} than left alone ({difference.low:+.0%} to {difference.high:+.0%})")
+    if certain:
+        return "; ".join(certain)
+    # Without prices there is no cost.
+    name = "dollars" if differences["dollars"].left_alone else "tokens"
+    if differences[name].missing:
+        count = differences[name].missing
+        return f"{count:,} more conversations until a difference of {DETECTABLE_SHARE:.0%} in {name} can be told"
+    return f"no difference is certain; one of {DETECTABLE_SHARE:.0%} in {name} would most likely have been seen"
+
+
+def format_arms(figures: Mapping[str, Any]) -> str:
+    """Write what `describe_arms` returns as text."""
+    return "\n\n".join(_format_policy(policy) for policy in figures["policies"])
+
+
+def _format_policy(policy: Mapping[str, Any]) -> str:
+    counts, seconds = policy["conversations"], policy["seconds"]
+    rows = [
+        ("of each conversation", "shortened", "left alone", "difference"),
+        ("conversations that ended", f"{counts[TREATED]:,}", f"{counts[LEFT_ALONE]:,}", f"{policy['open']:,} are open"),
+    ]
+    for measure in policy["measures"]:
+        values = _format_figure(measure["treated"]), _format_figure(measure["left_alone"])
+        rows.append((measure["name"], *values, _format_difference(measure)))
+    for quantile in ("p50", "p95"):
+        values = _format_figure(seconds[TREATED][quantile]), _format_figure(seconds[LEFT_ALONE][quantile])
+        rows.append((f"seconds of a request, {quantile}", *values, ""))
+    rows.append(("results fetched again, in all", f"{policy['fetched_again']:,}", "0", ""))
+    lines = [f"{policy['policy']}: {policy['conclusion']}", ""]
+    lines += [f"{name:30}{treated:>12}{left_alone:>12}   {rest}".rstrip() for name, treated, left_alone, rest in rows]
+    return "\n".join(lines)
+
+
+def _format_figure(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= 100:  # noqa: PLR2004 (digits behind the point say nothing then)
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _format_difference(measure: Mapping[str, Any]) -> str:
+    if measure["share"] is None:
+        return "-"
+    verdict = "not certain"
+    if measure["is_claimed"]:
+        verdict = "certain"
+    elif measure["missing"]:
+        verdict = f"{measure['missing']:,} more conversations needed"
+    return f"{measure['share']:+.0%} ({measure['low']:+.0%} to {measure['high']:+.0%}), {verdict}"

@@ -1,0 +1,158 @@
+"""Arms: what two groups of conversations can tell, and what a proxy with a `holdout` tells of its own."""
+
+import json
+import random
+import time
+from collections import Counter
+from statistics import fmean
+
+import pytest
+
+from proxy.admin import arm_statistics
+from proxy.admin.arm_statistics import DETECTABLE_SHARE, compare, count_missing
+from proxy.admin.arms import MEASURES, describe_arms, format_arms
+from proxy.config import Config
+from proxy.config.policies import Occasion
+from proxy.serve.request_context import PolicySelector
+from proxy.store.activity_log import ActivityLog
+from tests.support.admin_client import AdminClient
+from tests.support.agent import reading
+from tests.support.commands import run_command
+from tests.support.messages import body
+from tests.support.proxy_client import ask
+from tests.support.running_proxy import serving
+from tests.support.scripted_upstream import Upstream, text_turn
+
+
+def simulate(dice, factor=1.0):
+    """A conversation as agents have them: most are short, few are very long."""
+    requests = max(1, int(dice.lognormvariate(2.5, 0.8)))
+    dollars = requests * dice.lognormvariate(-4, 0.5) * factor
+    return {
+        "dollars": dollars,
+        "tokens": dollars * 1e6,
+        "requests": requests,
+        "errors": sum(dice.random() < 0.02 for _ in range(requests)),
+        "returns": int(dice.expovariate(0.3)),
+    }
+
+
+def fill_arms(dice, total, *, share=0.5, factor=1.0):
+    """Two arms of so many conversations, of which this share is left alone."""
+    arms = [{name: [] for name in MEASURES} for _ in range(2)]
+    for _ in range(total):
+        is_left_alone = dice.random() < share
+        for name, value in simulate(dice, 1.0 if is_left_alone else factor).items():
+            arms[is_left_alone][name].append(value)
+    return arms
+
+
+@pytest.mark.parametrize(
+    "runs", [pytest.param(100), pytest.param(1_000, marks=pytest.mark.soak)], ids=["a tenth", "all runs"]
+)
+def test_without_a_difference_one_is_claimed_in_at_most_5_of_100_runs(runs, monkeypatch):
+    """Even where the sample size would forbid a claim: that only makes them rarer."""
+    monkeypatch.setattr(arm_statistics, "count_missing", lambda *_: 0)
+    dice = random.Random(4)
+    claims = 0
+    for run in range(runs):
+        total, share = ((60, 0.5), (250, 0.1), (400, 0.5), (900, 0.25))[run % 4]
+        claims += any(difference.is_claimed for difference in compare(*fill_arms(dice, total, share=share)).values())
+    assert claims <= 0.05 * runs
+
+
+def grow_until_enough(dice, factor):
+    """Arms that grow until the comparison itself says that they are large enough."""
+    treated, left_alone = fill_arms(dice, 200, factor=factor)
+    while missing := count_missing(treated["dollars"], left_alone["dollars"], 0.05 / len(MEASURES)):
+        for arm, more in zip((treated, left_alone), fill_arms(dice, missing, factor=factor), strict=True):
+            for name in MEASURES:
+                arm[name] += more[name]
+    return compare(treated, left_alone)
+
+
+def test_at_the_announced_size_a_known_difference_is_told_and_none_is_not():
+    dice = random.Random(8)
+    told = [grow_until_enough(dice, 1 - 1.3 * DETECTABLE_SHARE)["dollars"] for _ in range(10)]
+    assert sum(each.is_claimed for each in told) >= 8
+    assert fmean(each.share for each in told) == pytest.approx(-1.3 * DETECTABLE_SHARE, abs=0.06)
+    assert sum(grow_until_enough(dice, 1.0)["dollars"].is_claimed for _ in range(10)) <= 1
+
+
+def test_too_few_conversations_claim_nothing_however_large_the_difference():
+    few = compare({"dollars": [1.0] * 15}, {"dollars": [9.0] * 15})["dollars"]
+    assert (few.is_claimed, few.missing) == (False, 10)
+    enough = compare({"dollars": [1.0, 1.1] * 10}, {"dollars": [9.0, 8.9] * 10})["dollars"]
+    assert (enough.is_claimed, enough.missing) == (True, 0)
+
+
+def arm_of(position, rollout, holdout=25):
+    config = Config.model_validate({"attachments": [{"policy": "thrifty", "rollout": rollout, "holdout": holdout}]})
+    choice = PolicySelector(config, {}).select(Occasion(upstream=config.upstreams[0].name))
+    policy = choice.choose(position)
+    return policy.rules.policy, policy.settings.mode, policy.arm
+
+
+def test_the_holdout_is_a_share_of_the_conversations_that_the_attachment_applies_to():
+    dice = random.Random(2)
+    arms = Counter(arm_of(dice.random() * 100, 40) for _ in range(400))
+    assert arms.keys() == {
+        ("thrifty", "observe", "left-alone"),
+        ("thrifty", "auto", "treated"),
+        ("default", "auto", ""),
+    }
+    assert 20 <= arms["thrifty", "observe", "left-alone"] <= 60
+
+
+def test_a_larger_rollout_leaves_each_conversation_in_its_arm():
+    for number in range(200):
+        assert arm_of(number / 10, 20) == arm_of(number / 10, 60)
+
+
+def test_a_holdout_of_conversations_that_are_left_alone_anyway_is_a_mistake():
+    with pytest.raises(ValueError, match="nothing to compare with"):
+        Config.model_validate({"attachments": [{"policy": "default", "mode": "observe", "holdout": 10}]})
+
+
+def answer_counting(request):
+    """An upstream whose usage is true of what it got."""
+    return text_turn("ok").using(len(request.body) // 4)
+
+
+async def test_a_proxy_sets_the_two_arms_of_its_holdout_side_by_side(tmp_path):
+    config = {
+        "policies": {"short": {"trigger_tokens": 6_000, "summary": {"enabled": False}}},
+        "attachments": [{"policy": "short", "holdout": 50}],
+        "log": {"format": "json"},
+    }
+    async with Upstream(answer_counting) as up:
+        config["upstreams"] = [{"name": "model", "base_url": up.url, "window": 1_000_000}]
+        async with serving(None, place=tmp_path, config=config) as proxy:
+            for number in range(60):
+                for files in (8, 12, 20):
+                    answer = await ask(proxy, body(reading(files, task=f"Mend part {number}.")))
+                    assert answer.status == 200
+            await AdminClient(proxy).until("/overview", lambda found: found["day"]["looked_at"] == 180)
+            page = await AdminClient(proxy).read("/arms")
+        log = ActivityLog(tmp_path / "state")
+        (policy,) = describe_arms(log, 0, time.time() + 3_600)["policies"]
+        log.close()
+    assert (page["policies"][0]["open"], page["policies"][0]["conversations"]["treated"]) == (60, 0)
+    assert policy["conversations"]["treated"] + policy["conversations"]["left-alone"] == 60
+    tokens, requests = policy["measures"][1], policy["measures"][2]
+    assert tokens["name"] == "tokens"
+    assert tokens["is_claimed"]
+    assert -0.9 < tokens["share"] < -0.2
+    assert (requests["treated"], requests["left_alone"], requests["is_claimed"]) == (3, 3, False)
+    text = format_arms({"policies": [policy]})
+    assert text.startswith("short: dollars: 6")
+    assert "% less than left alone" in text
+    listed = await run_command("compare", "--json", place=tmp_path)
+    assert json.loads(listed.out)["policies"][0]["open"] == 60
+
+
+async def test_without_a_holdout_the_command_says_how_to_set_one(tmp_path):
+    (tmp_path / "state").mkdir()
+    ended = await run_command("compare", place=tmp_path)
+    assert ended.code == 1
+    assert "give an attachment a `holdout`" in ended.complaint
