@@ -1,12 +1,11 @@
 """What counts as a summary, and by which word it is turned away otherwise."""
 # ruff: noqa: RUF001 (the letters of other scripts are the point)
 
-import time
-
 import pytest
 
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import SummaryReply, Verdict, judge_answer
+from tests.support.cost_growth import assert_grows_in_proportion
 
 GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the last one needs the new flag."
 HEADINGS = ("Goal", "State", "Next")
@@ -96,10 +95,10 @@ def test_a_tag_that_is_opened_in_the_midst_and_never_closed_takes_nothing_with_i
 
 
 def test_f15_thoughts_without_end_are_read_once():
-    began = time.process_time()
-    assert why("<think>\n" * 100_000) == "empty"
-    assert why(f"x\n{'<think>' * 9}\n" * 20_000, most=10**6, weight=10**7) == "no-sections"
-    assert time.process_time() - began < 2
+    assert why("<think>\n" * 1_000) == "empty"
+    assert why(f"x\n{'<think>' * 9}\n" * 1_000, most=10**6, weight=10**7) == "no-sections"
+    assert_grows_in_proportion(why, lambda count: "<think>\n" * count, 10_000)
+    assert_grows_in_proportion(why, lambda count: f"x\n{'<think>' * 9}\n" * count, 2_000)
 
 
 @pytest.mark.parametrize("finish", ["tool_calls", "function_call", "tool_use"])
