@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from proxy.access.records import Records
-from proxy.access.registry import Registry
-from proxy.config import Config, Fault, InvalidConfig, Secret
+from proxy.config import Config, Fault, InvalidConfig
+from proxy.config.values import reveal
 from proxy.foundation.threads import CONTROL
 from proxy.serve.services import Keeper
 from proxy.store import sqlite
@@ -59,17 +58,9 @@ def _can_write_file(folder: Path) -> bool:
     return True
 
 
-def state_url(config: Config) -> str:
-    """Empty without replicas."""
-    url = config.state.url
-    if isinstance(url, Secret):
-        return url.value
-    return url
-
-
 def check_extras(config: Config) -> None:
     """Raise InvalidConfig if an optional library is missing."""
-    if state_url(config):
+    if reveal(config.state.url):
         _import_redis_store()
     if config.otel.endpoint:
         _import_otel()
@@ -100,9 +91,7 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
     if not settings.endpoint:
         return None
     collector = Receiver("collector", settings.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
-    headers: dict[str, str] = {}
-    for name, value in settings.headers.items():
-        headers[name] = value.value if isinstance(value, Secret) else value
+    headers = {name: reveal(value) for name, value in settings.headers.items()}
     exporter: Exporter = _import_otel().Exporter(collector, headers, settings.service, base_urls)
     return exporter
 
@@ -122,14 +111,10 @@ def _optional_library(extra: str, setting: str, purpose: str) -> Iterator[None]:
         raise InvalidConfig([Fault(setting, "configuration", why)]) from None
 
 
-def open_records(config: Config, last_valid: Registry) -> Records:
-    return Records(Path(config.state.dir), last_valid)
-
-
 def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
     limits = StoreLimits(block_bytes=config.state.mib * MEBIBYTE, block_seconds=config.state.days * 24 * 3600)
     in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
-    if url := state_url(config):
+    if url := reveal(config.state.url):
         shared_store: Store = _import_redis_store().RedisStore(
             url, limits, report_back=report_back, ca_file=config.state.ca_file
         )
@@ -142,7 +127,7 @@ def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
 
 def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
     """Without changing the store. StoreUnavailable."""
-    if url := state_url(config):
+    if url := reveal(config.state.url):
         lookup: Coroutine[Any, Any, dict[str, bytes]] = _import_redis_store().peek(url, keys, config.state.ca_file)
         return asyncio.run(lookup)
     return sqlite.peek(Path(config.state.dir) / sqlite.FILE_NAME, keys)

@@ -26,7 +26,7 @@ from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.store.contract import Store, StoreUnavailable
-from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
+from proxy.store.transcripts.archive import Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
@@ -184,9 +184,10 @@ async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) 
     """Return the branch up to one of the turns. NotFound: why it cannot be shown."""
     config = context.config()
     tenant = turn["tenant"]
-    transcript = await FILES.run(find_transcript, context.archive, turn["conversation"], tenant)
-    if transcript is None:
+    saved_conversation = await FILES.run(next, context.archive.find(turn["conversation"], tenant), None)
+    if saved_conversation is None:
         raise NotFound(_explain_no_messages(config))
+    transcript = await FILES.run(read_transcript, saved_conversation)
     leaf = turn["link"]
     if leaf not in transcript.messages:
         leaf = next(iter(transcript.leaves()), "")
@@ -258,12 +259,6 @@ def _build_view(config: Config, request: Request, lines: list[MessageLine], bloc
     policy = block.policy.partition("@")[0]
     rules = config.policy(policy).rules(policy) if policy in config.all_policies else Rules()
     return show_with_block(request, links_of(lines), block, rules)
-
-
-def find_transcript(archive: Archive, conversation: str, tenant: str) -> Transcript | None:
-    for saved_conversation in archive.find(conversation, tenant):
-        return read_transcript(saved_conversation)
-    return None
 
 
 def find_title(lines: Iterable[object]) -> str:

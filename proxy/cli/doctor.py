@@ -25,6 +25,7 @@ from proxy.cli import options
 from proxy.cli.options import add_command, list_client_headers, name_key_variable
 from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.state_url import parse_state_url
+from proxy.config.values import reveal
 from proxy.foundation.errors import ProxyError
 from proxy.models.windows import PROBES, is_known_model
 from proxy.serve.summary_call import BOUND_NAMES, choose_bound_name, classify_refusal
@@ -201,7 +202,7 @@ def _check_registry(config: Config) -> Iterator[Finding]:
 
 
 def _check_shared_state(config: Config) -> Iterator[Finding]:
-    url = assembly.state_url(config)
+    url = reveal(config.state.url)
     if not url:
         return
     try:

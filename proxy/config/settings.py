@@ -39,6 +39,7 @@ from proxy.config.values import (
     check_strength,
     is_field_value,
     refuse_if,
+    reveal,
     suggest,
 )
 from proxy.wire import redaction
@@ -78,7 +79,7 @@ def _check_state_url(value: Secret | str) -> Secret | str:
 
 
 def _check_hook_url(url: Secret | str) -> Secret | str:
-    text = url.value if isinstance(url, Secret) else url
+    text = reveal(url)
     is_unread = isinstance(url, Secret) and not text  # by a command that needs no secrets
     if not is_unread and not text.startswith(("http://", "https://")):
         raise ValueError(NO_URL)
@@ -401,12 +402,6 @@ class HookConfig(ConfigModel):
     """URL to post the event to, as env:NAME if it holds a secret."""
     seconds: Seconds = Field(10.0, gt=0)
     """Longest time of the call in seconds."""
-
-    @property
-    def address(self) -> str:
-        if isinstance(self.url, Secret):
-            return self.url.value
-        return self.url
 
 
 READ_AT_START = (

@@ -109,6 +109,10 @@ class Secret(Struct, frozen=True):
     __str__ = __repr__
 
 
+def reveal(text: Secret | str) -> str:
+    return text.value if isinstance(text, Secret) else text
+
+
 class WithoutSecrets(dict[str, str]):
     """Environment of a command that uses no secrets: one that is missing is no fault."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from proxy import assembly, events
 from proxy.config import Config
+from proxy.config.values import reveal
 from proxy.foundation.threads import CONTROL
 from proxy.models.windows import is_known_model
 from proxy.store.activity_log import ActivityLog
@@ -64,16 +65,14 @@ class Listeners:
         self.activity_log = ActivityLog(state, warn=self.warn)
         self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
         warn_of_hook = self.make_reporter(events.HookFailed)
-        configured_hooks = []
+        self._hooks = []
         for hook in config.hooks:
-            receiver = hooks.Receiver("hook", hook.address, hook.seconds, warn_of_hook)
-            configured_hooks.append(hooks.Hook(hook.events, receiver))
-        self._hooks = hooks.Hooks(configured_hooks)
+            receiver = hooks.Receiver("hook", reveal(hook.url), hook.seconds, warn_of_hook)
+            self._hooks.append(hooks.Hook(hook.events, receiver))
         self.audit = audit.AuditLog(state, self.warn)
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
         listeners: dict[str, events.Listener] = {"metrics": self.metrics, "log": self._log, "audit": self.audit}
-        if config.hooks:
-            listeners["hooks"] = self._hooks
+        listeners |= {f"hook {number}": hook for number, hook in enumerate(self._hooks)}
         if self.exporter is not None:
             listeners["otel"] = self.exporter
         if config.admin.enabled:
@@ -100,7 +99,8 @@ class Listeners:
 
     async def close(self) -> None:
         """Close all listeners. The log is last: the others may still have something to report."""
-        await CONTROL.run(self._hooks.close)
+        for hook in self._hooks:
+            hook.close()
         await CONTROL.run(self.audit.close)
         if self.exporter is not None:
             await CONTROL.run(self.exporter.close)

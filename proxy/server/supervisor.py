@@ -13,10 +13,10 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of _fork's processes)
+from pathlib import Path
 
-from proxy.access.records import RegistryUnreadable
+from proxy.access.records import Records, RegistryUnreadable
 from proxy.access.registry import Registry
-from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource
@@ -73,7 +73,7 @@ class Supervisor:
         self._source = source
         self._config = config
         self._last_valid = config
-        self._records = open_records(config, registry)
+        self._records = Records(Path(config.state.dir), registry)
         self._port: int = sock.getsockname()[1]
         self._areas = [SnapshotArea() for _ in range(config.listen.workers)]
         self._workers: dict[int, ForkProcess] = {}

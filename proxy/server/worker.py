@@ -22,7 +22,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from proxy import __version__, assembly, events
-from proxy.access.records import RegistryUnreadable
+from proxy.access.records import Records, RegistryUnreadable
 from proxy.access.registry import Registry
 from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
@@ -132,7 +132,7 @@ class Worker:
         self._services = Services(self._store, keeper, self._emit, assembly.build_redaction(start_config))
         self._compactor = Compactor(self._services)
         self._replicas_store = self._store if start_config.state.url else None
-        self._records = assembly.open_records(start_config, last_valid.registry)
+        self._records = Records(Path(start_config.state.dir), last_valid.registry)
         try:
             self._records.look()
         except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too

@@ -58,43 +58,27 @@ class Receiver:
 QUEUED_EVENTS_MAX = 1_000
 
 
-class Hooks:
-    def __init__(self, hooks: "Sequence[Hook]") -> None:
-        self._hooks = hooks
-
-    def __call__(self, event: events.Event) -> None:
-        payload = make_payload(event)
-        if payload is None:
-            return
-        for hook in self._hooks:
-            if payload["event"] in hook.event_names:
-                hook.add(encode_json(payload))
-
-    def close(self) -> None:
-        """Stop sending. Any thread may call this."""
-        for hook in self._hooks:
-            hook.close()
-
-
 class Hook:
     def __init__(self, event_names: Sequence[str], receiver: Receiver) -> None:
-        self.event_names = event_names
+        self._event_names = event_names
         self._receiver = receiver
         self._bodies: deque[bytes] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def add(self, body: bytes) -> None:
-        if self._is_closed:
+    def __call__(self, event: events.Event) -> None:
+        payload = make_payload(event)
+        if payload is None or payload["event"] not in self._event_names or self._is_closed:
             return
         if len(self._bodies) >= QUEUED_EVENTS_MAX:
             self._receiver.complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
             return
-        self._bodies.append(body)
+        self._bodies.append(encode_json(payload))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._post_all())
 
     def close(self) -> None:
+        """Stop sending. Any thread may call this."""
         self._is_closed = True
         if self._task is not None and not self._task.done():
             self._task.get_loop().call_soon_threadsafe(self._task.cancel)

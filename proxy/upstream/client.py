@@ -24,6 +24,7 @@ from yarl import URL
 
 from proxy import events
 from proxy.config import Secret, Upstream
+from proxy.config.values import reveal
 from proxy.foundation.errors import BadRequest, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.foundation.lifetime import Lease, Leases
 from proxy.foundation.threads import LARGE
@@ -92,10 +93,7 @@ _build_plain_url = lru_cache(maxsize=256)(_build_url)
 def _list_added_headers(settings: Upstream) -> CIMultiDict[str]:
     added_headers = CIMultiDict({"Accept-Encoding": "identity"})
     for name, value in settings.headers.items():
-        if isinstance(value, Secret):
-            added_headers[name] = value.value
-        else:
-            added_headers[name] = value
+        added_headers[name] = reveal(value)
     if settings.key:
         added_headers.update(_make_key_header(settings, settings.key))
     return added_headers

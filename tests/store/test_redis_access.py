@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 import trustme
 
-from proxy import assembly
 from proxy.config import Config
+from proxy.config.values import reveal
 from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.redis import peek
 from tests import ROOT
@@ -116,7 +116,7 @@ def tls_server(folder, files, *options):
 async def test_a_connection_can_be_encrypted(tls_files, open_store, tmp_path):
     with tls_server(tmp_path, tls_files) as (_, address):
         config = Config.model_validate({"state": {"url": f"rediss://{address}", "ca_file": str(tmp_path / "ca.pem")}})
-        store = open_store(assembly.state_url(config), ca_file=config.state.ca_file, timeout=5.0)
+        store = open_store(reveal(config.state.url), ca_file=config.state.ca_file, timeout=5.0)
         assert await store.put_block("t/h1", bytes(300_000)) == bytes(300_000)
         assert (await find_block(store, "t/h1")).value == bytes(300_000)
         assert (

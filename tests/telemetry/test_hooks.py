@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from proxy.events import CompactionStarted, SizeRefused
-from proxy.telemetry.hooks import Hook, Hooks, Receiver
+from proxy.telemetry.hooks import Hook, Receiver
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import SMALL, WIDE, WORK, metric
 from tests.support.proxy_client import log_of, until
@@ -14,14 +14,14 @@ from tests.support.scripted_upstream import Upstream, answer, close, hang, pause
 REFUSED = SizeRefused("cp-1", "openai", "input", None, helped=False)
 
 
-def make_hooks(url, warn, seconds=5.0):
-    return Hooks([Hook(("refused-for-size",), Receiver("hook", url, seconds, warn))])
+def make_hook(url, warn, seconds=5.0):
+    return Hook(("refused-for-size",), Receiver("hook", url, seconds, warn))
 
 
 async def complaint(url, seconds=5.0):
     """What the log says of a hook that was called."""
     found = []
-    make_hooks(url, found.append, seconds)(REFUSED)
+    make_hook(url, found.append, seconds)(REFUSED)
     await until(lambda: found)
     return found[0]
 
@@ -71,24 +71,24 @@ async def test_a_url_that_answers_byte_by_byte_is_left_when_its_time_is_up():
 async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
     found = []
     async with Upstream(raw(b"\x00 what is this\r\n\r\n", close())) as listener:
-        hooks = make_hooks(listener.origin, found.append)
-        hooks(REFUSED)
+        hook = make_hook(listener.origin, found.append)
+        hook(REFUSED)
         await until(lambda: found)
-        hooks(REFUSED)
+        hook(REFUSED)
         await until(lambda: len(listener.requests) == 2)
 
 
 async def test_events_beyond_the_queue_are_dropped_and_reported_once_without_waiting():
     found = []
     async with Upstream(hang()) as silent:
-        hooks = make_hooks(silent.origin, found.append, seconds=30.0)
-        hooks(REFUSED)
+        hook = make_hook(silent.origin, found.append, seconds=30.0)
+        hook(REFUSED)
         await until(lambda: silent.requests)
         for _ in range(1_500):
-            hooks(REFUSED)
+            hook(REFUSED)
         assert found == ["hook 127.0.0.1 is slow: 1000 events are waiting, further ones are dropped"]
-        hooks.close()
+        hook.close()
 
 
 def test_a_hook_gets_only_the_events_it_asks_for():
-    make_hooks("http://127.0.0.1:1", pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))
+    make_hook("http://127.0.0.1:1", pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))
