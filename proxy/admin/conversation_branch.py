@@ -273,6 +273,4 @@ def find_title(lines: Iterable[object]) -> str:
 
 def _cut_title(text: str, max_chars: int = 140) -> str:
     line = " ".join(text[: 4 * max_chars].split())
-    if len(line) <= max_chars:
-        return line
-    return line[:max_chars].rpartition(" ")[0] + " …"
+    return line if len(line) <= max_chars else line[:max_chars].rpartition(" ")[0] + " …"

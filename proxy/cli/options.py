@@ -228,9 +228,7 @@ def is_anthropic(settings: Upstream) -> bool:
 
 
 def name_key_variable(settings: Upstream) -> str:
-    if is_anthropic(settings):
-        return "ANTHROPIC_API_KEY"
-    return "OPENAI_API_KEY"
+    return "ANTHROPIC_API_KEY" if is_anthropic(settings) else "OPENAI_API_KEY"
 
 
 def list_client_headers(settings: Upstream) -> Headers:

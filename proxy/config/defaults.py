@@ -127,9 +127,7 @@ class _FileSchema(GenerateJsonSchema):
     def tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
         list_schema = super().tuple_schema(schema)
         items = list_schema.get("items", {})
-        if items.get("type") == "string":
-            return {"anyOf": [list_schema, items]}
-        return list_schema
+        return {"anyOf": [list_schema, items]} if items.get("type") == "string" else list_schema
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
         group_schema = super().model_schema(schema)

@@ -511,9 +511,7 @@ class Config(ConfigModel):
 
     def policy(self, name: str, mode: str = "") -> Policy:
         policy = resolve_policy(name, self.all_policies)
-        if mode:
-            return policy.model_copy(update={"mode": mode})
-        return policy
+        return policy.model_copy(update={"mode": mode}) if mode else policy
 
     def lineage(self, name: str) -> list[str]:
         return lineage(name, self.all_policies)

@@ -169,9 +169,7 @@ def _read_if_reference(value: object, info: ValidationInfo) -> object:
 
 
 def _show_reference(value: Secret | str | None) -> str | None:
-    if value is None:
-        return None
-    return str(value)
+    return None if value is None else str(value)
 
 
 def check_strength(secret: Secret | None) -> Secret | None:
@@ -231,9 +229,7 @@ def _read_percent(value: object) -> object:
 
 
 def _write_percent(value: float) -> float | str:
-    if 0 < value < 1:
-        return f"{value:g}%"
-    return value
+    return f"{value:g}%" if 0 < value < 1 else value
 
 
 Percent = Annotated[

@@ -158,9 +158,7 @@ _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for the
 
 def find_encoding(model: str) -> EncodingName:
     """Return a model's encoding. Others' models get OpenAI's newer one, and `Calibration` learns its error."""
-    if _OLD_OPENAI.match(plain_name(model)) is not None:
-        return "cl100k_base"
-    return "o200k_base"
+    return "cl100k_base" if _OLD_OPENAI.match(plain_name(model)) is not None else "o200k_base"
 
 
 def read_ranks(name: EncodingName) -> dict[bytes, int]:

@@ -32,9 +32,7 @@ def find_bundled_window(model: str) -> Window | None:
     name = plain_name(model)
     table = _read_table()
     window = table.get(name) or table.get(without_date(name))
-    if window is None:
-        return None
-    return replace(window, origin="bundled")
+    return None if window is None else replace(window, origin="bundled")
 
 
 def is_known_model(model: str) -> bool:
@@ -102,15 +100,11 @@ def _find_row(answer: object, model: str) -> Mapping[str, object]:
     for row in rows:
         if plain_name(model) in (plain_name(str(row.get("id"))), plain_name(str(row.get("name")))):
             return row
-    if len(rows) == 1:
-        return rows[0]
-    return {}
+    return rows[0] if len(rows) == 1 else {}
 
 
 def _as_mapping(value: object) -> Mapping[str, object]:
-    if isinstance(value, dict):
-        return value
-    return {}
+    return value if isinstance(value, dict) else {}
 
 
 def make_counter_name(upstream: str, model: str) -> str:

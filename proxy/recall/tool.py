@@ -83,9 +83,7 @@ def find_text(text_to_find: str) -> Finder:
 
     def find(text: str) -> Match | None:
         start = _fold_case(text).find(folded_text)
-        if start < 0:
-            return None
-        return Match(text, start, start + len(text_to_find))
+        return None if start < 0 else Match(text, start, start + len(text_to_find))
 
     return find
 
@@ -94,9 +92,7 @@ def find_pattern(pattern: re.Pattern[str]) -> Finder:
 
     def find(text: str) -> Match | None:
         match = pattern.search(text)
-        if match is None:
-            return None
-        return Match(text, match.start(), match.end())
+        return None if match is None else Match(text, match.start(), match.end())
 
     return find
 
@@ -250,9 +246,7 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
         value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return {}
-    if isinstance(value, dict):
-        return value
-    return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:

@@ -167,6 +167,4 @@ def _serve_until_stopped(make_worker: Callable[[], Worker], sock: socket.socket)
 
 def _exit_status(stopped_by: int) -> int:
     """Return 0 after SIGTERM, by which service managers stop a program."""
-    if stopped_by == signal.SIGINT:
-        return INTERRUPTED_STATUS
-    return 0
+    return INTERRUPTED_STATUS if stopped_by == signal.SIGINT else 0

@@ -55,9 +55,7 @@ def pick_fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
 
 
 def to_milliseconds(seconds: float | None) -> float | None:
-    if seconds is None:
-        return None
-    return round(seconds * 1000, 3)
+    return None if seconds is None else round(seconds * 1000, 3)
 
 
 SEVERITIES = ("debug", "info", "warning", "error")
@@ -68,9 +66,7 @@ Line = tuple[str, str, dict[str, Any]]
 def make_line(event: events.Event) -> Line | None:
     """Return None for an event that is only counted."""
     make = _LINES.get(type(event))
-    if make is None:
-        return None
-    return make(event)
+    return None if make is None else make(event)
 
 
 def _request(event: events.RequestFinished) -> Line:

@@ -143,9 +143,7 @@ class Log:
 
     def _render_loss(self, count: int) -> bytes:
         text: str | None = self._logger.warning("log-lines-dropped", lines=count)
-        if text is None:
-            return b""
-        return _encode(text)
+        return b"" if text is None else _encode(text)
 
 
 class LibraryHandler(logging.Handler):
