@@ -10,18 +10,17 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import fields
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from proxy.config.own_step import is_own_step, load_step
 from proxy.config.values import AMOUNT_MAX, ConfigModel, refuse_if, suggest
-from proxy.foundation.declaration import INTERNAL, Check
 from proxy.shorten.designs.tool_hints import ToolHints
 from proxy.shorten.pipeline import Step
 from proxy.shorten.steps import STEPS
 
-_BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
+_DEFAULT_BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
 
 
 def build_model(
@@ -33,52 +32,42 @@ def build_model(
     """*types* has the type and the default of each setting that a file writes in another form."""
     members: dict[str, Any] = {}
     for field in fields(kind):
-        annotation, default, note = field.type, field.default, None
+        annotation, default, meta = field.type, field.default, Meta()
         if get_origin(annotation) is Annotated:
-            annotation, note = get_args(annotation)
-        if note == INTERNAL or field.name in skip:
+            annotation, meta = get_args(annotation)
+        marks = meta.extra or {}
+        if "is_internal" in marks or field.name in skip:
             continue
         if field.name in types:
             annotation, default = types[field.name]
         elif isinstance(default, Struct):
             annotation = build_model(type(default), {})
             default = annotation()
-        elif isinstance(note, Check):
-            annotation = tuple[Annotated[str, refuse_if(note.find_fault)], ...]
-        else:
-            annotation = narrow(annotation, note or {})
+        elif "find_fault" in marks:
+            annotation = tuple[Annotated[str, refuse_if(marks["find_fault"])], ...]
+        elif annotation in _DEFAULT_BOUNDS:
+            bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt") if getattr(meta, name) is not None}
+            annotation = Annotated[annotation, Field(**{**_DEFAULT_BOUNDS[annotation], **bounds})]
         members[field.name] = (annotation, default)
     model = create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **members)
     model.declared_by = kind
     return model
 
 
-def narrow(annotation: Any, bounds: Mapping[str, float]) -> Any:  # noqa: ANN401 (any type a setting has)
-    """Add bounds to the type of a number."""
-    if annotation in _BOUNDS:
-        return Annotated[annotation, Field(**{**_BOUNDS[annotation], **bounds})]
-    if Literal["auto"] in get_args(annotation):
-        return _build_auto(get_args(annotation)[0], bounds)
-    return annotation
+Share = Annotated[float, Field(ge=0, le=1)]
+_SHARE = TypeAdapter[float](Share)
 
 
-def _build_auto(kind: type[int | float], bounds: Mapping[str, float]) -> Any:  # noqa: ANN401 (a type)
-    limits: dict[str, Any] = {**_BOUNDS[kind], **bounds}
-    annotation: Any = Annotated[kind, Field(**limits)]
-    number = TypeAdapter[Any](annotation)
-    range_text = f"a number from {limits['ge']} to {limits['le']}"
-    if kind is int:
-        range_text = f"a whole number of tokens from {limits['ge']}"
+def _read_share_or_auto(value: object) -> object:
+    if isinstance(value, str) and value.lower() == "auto":
+        return "auto"
+    try:
+        return _SHARE.validate_python(value)
+    except ValidationError:
+        raise ValueError("must be `auto`, or a number from 0 to 1") from None
 
-    def read(value: object) -> object:
-        if isinstance(value, str) and value.lower() == "auto":
-            return "auto"
-        try:
-            return number.validate_python(value)
-        except ValidationError:
-            raise ValueError(f"must be `auto`, or {range_text}") from None
 
-    return Annotated[annotation | Literal["auto"], BeforeValidator(read)]
+ShareOrAuto = Annotated[Share | Literal["auto"], BeforeValidator(_read_share_or_auto)]
 
 
 STEP_LISTS = ("always", "when_full", "fold")

@@ -29,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model, build_step, step_model
+from proxy.config.declared import STEP_LISTS, ShareOrAuto, StepChanges, StepList, build_model, build_step, step_model
 from proxy.config.faults import describe_errors
 from proxy.config.own_step import is_own_step
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
@@ -248,6 +248,7 @@ class Policy(
         {
             **{name: (StepList, _list_default_steps(name)) for name in STEP_LISTS},
             "summary": (SummaryConfig, SummaryConfig()),
+            "trigger": (ShareOrAuto, Rules().trigger),
         },
         RequestSettings,
     ),

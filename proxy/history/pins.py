@@ -18,7 +18,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from proxy.foundation.declaration import INTERNAL, Check
+from proxy.foundation.declaration import INTERNAL, check_texts
 from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 MAX_PASSAGES = 250
@@ -48,7 +48,7 @@ class Pins(Struct, frozen=True):
     """Names of tags: everything between <tag> and </tag> is kept."""
     markers: tuple[str, ...] = ()
     """Texts: each line that contains one of them is kept."""
-    patterns: Annotated[tuple[str, ...], Check(find_pin_fault)] = ()
+    patterns: Annotated[tuple[str, ...], check_texts(find_pin_fault)] = ()
     """Regular expressions: each line that matches one is kept. Each may hold one repetition (* + {n,})."""
     budget: Annotated[int, INTERNAL] = 16_000
     """Bytes of pinned passages in all. If there are more, or more than `MAX_PASSAGES`, the oldest are dropped."""

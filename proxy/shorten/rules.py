@@ -7,10 +7,10 @@ best in replays of recorded conversations.
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from proxy.foundation.declaration import INTERNAL, Bounds, Check
+from proxy.foundation.declaration import INTERNAL, check_texts
 from proxy.history.observations import ASIDES, OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_pin_fault
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
@@ -36,7 +36,6 @@ SHARED_SHARE = 0.32
 of the limit: together with the user's words they would fill most of it, and the next block would soon be due."""
 ENOUGH_SHARE = 0.9
 """A view of this share of the limit will do if no block reaches the goal."""
-AMOUNT_MAX = 10**12
 
 
 class Keep(Struct, frozen=True):
@@ -71,7 +70,7 @@ class Rules(Struct, frozen=True):
     trigger_of: Literal["usable", "window"] = "usable"
     """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole
     `window`."""
-    target: Annotated[float, Bounds(gt=0, lt=1)] = 0.25
+    target: Annotated[float, Meta(gt=0, lt=1)] = 0.25
     """Share of the trigger that a summary or a fold brings the history down to, at least 8,000 tokens; neither is made
     if clearing old results alone halves it. Raise it to keep more each time and rewrite more often."""
     fold_cold_at_least: int = 30_000
@@ -80,7 +79,7 @@ class Rules(Struct, frozen=True):
     clear_at_least: int = 0
     """Also shorten old tool results, below the trigger and whatever it costs, each time this many tokens can be saved.
     0: never, so that the provider's cache stays valid."""
-    min_progress: Annotated[float, Bounds(lt=1)] = 0.1
+    min_progress: Annotated[float, Meta(lt=1)] = 0.1
     """Smallest share of the history that a summary or a fold must save, unless the request would not fit without it."""
     min_groups: int = 4
     """Leave conversations with fewer groups alone if they fit. A group is a tool call with its results, or one
@@ -107,9 +106,9 @@ class Rules(Struct, frozen=True):
     fold_all: bool = False
     """Let a summary or the steps of `fold` replace everything older than `keep`, and not only as much as `target`
     needs."""
-    observations: Annotated[tuple[str, ...], Check(find_pattern_fault)] = OBSERVATIONS
+    observations: Annotated[tuple[str, ...], check_texts(find_pattern_fault)] = OBSERVATIONS
     """Regular expressions for agents without tool calls: a user message that matches one is treated as tool output."""
-    asides: Annotated[tuple[str, ...], Check(find_pin_fault)] = ASIDES
+    asides: Annotated[tuple[str, ...], check_texts(find_pin_fault)] = ASIDES
     """Regular expressions for requests about the conversation itself, such as for a title: a last message that matches
     one does not cause a rewrite."""
     summary: SummaryRules = SummaryRules()

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from proxy.foundation.declaration import INTERNAL, Bounds
+from proxy.foundation.declaration import INTERNAL
 from proxy.history.messages import HEAD, Message
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (
@@ -203,7 +203,7 @@ class SummaryRules(Struct, frozen=True):
     enabled: bool = True
     """Ask a model for a summary. If false, old messages are replaced by a list of what was done, made without a
     model."""
-    prepare: Annotated[float, Bounds(gt=0)] = 0.95
+    prepare: Annotated[float, Meta(gt=0)] = 0.95
     """Share of the trigger at which a summary is requested in the background. Lower it if requests have to wait for
     summaries."""
     ahead: bool = True
@@ -216,14 +216,14 @@ class SummaryRules(Struct, frozen=True):
     """The instructions to the model; `{words}` is the length that they ask for."""
     headings: Annotated[tuple[str, ...], INTERNAL] = ()
     """Sections of which an answer must have at least half."""
-    max_tokens: Annotated[int, Bounds(ge=100)] = 4_000
+    max_tokens: Annotated[int, Meta(ge=100)] = 4_000
     """Longest summary in tokens. At most a third of `target` is used, and no more than the model can write."""
     stream: bool = True
     """Stream the summary if the client streams. Set it to false for models that cannot stream."""
     input_chars: int = 0
     """With `call: transcript`, send only this many characters from the beginning of the old part; 0 sends all that
     fits."""
-    verbatim: Annotated[float, Bounds(lt=1)] = 0.5
+    verbatim: Annotated[float, Meta(lt=1)] = 0.5
     """Share of `target` for the newest messages, which stay word for word after a summary, unless `keep` keeps more."""
     shape: Literal["notes", "single", "pair"] = "notes"
     """Form of the summary: `notes` between the user's own messages, a `single` message, or a `pair` of a message and an
