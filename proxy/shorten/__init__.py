@@ -23,6 +23,7 @@ back_off        what was shortened and fetched again: it stays whole, and others
 tail            the messages after a block as they are forwarded
 joined_words    several messages of the user as one, in place of a row of separators
 state           a history with a block in place; how a draft becomes a block
+stored          values as the store keeps them: JSON with the number of its format
 attempts        ways to bring a full view down to its target, without a model
 worth           whether a shorter view, or a call for a summary, is worth its cost
 

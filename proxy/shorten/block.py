@@ -9,14 +9,12 @@ As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_resu
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import cached_property
 from hashlib import blake2b
-from itertools import starmap
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol
 
-from msgspec import Struct, convert, to_builtins
-from msgspec.structs import asdict, replace
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from proxy.history.chain import remove_cache_marker
 from proxy.history.identity import OBSERVED, Identity
@@ -26,21 +24,11 @@ from proxy.shorten.pipeline import Step
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import Anchor
 from proxy.shorten.steps import step_from_json, step_to_json
+from proxy.shorten.stored import StoredValue
 from proxy.shorten.summary import Summary
 
 NOTES_HEADING = b"Notes on older results that are shortened above, written by a model before they were:"
 """Version 0.3 put such notes into blocks."""
-
-
-class StoredFormat(IntEnum):
-    """A value of another version is read as if there were none."""
-
-    BLOCK = 2
-    LAST_REQUEST = 5
-    SUMMARY_CANDIDATE = 1
-
-
-_BACK_OFF = ("made_at", "fetches", "carry_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +49,12 @@ class Fetch(Struct, frozen=True, array_like=True):
     """Other shortened results that are shown again behind it."""
 
 
-class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is computed once
-    covers: int
-    parts: tuple[Part, ...]
-    always: tuple[Step, ...] = ()
+Place = Annotated[int, Meta(ge=0)]
+
+
+class _BlockFields(Struct, frozen=True, kw_only=True):
+    """The fields of a block that are stored as they are."""
+
     window: int | None = None
     """The usable window of its request, also for the always-steps on later messages."""
     reason: BlockReason = ""
@@ -76,7 +66,7 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
     head: str = ""
     """The digest of the head that its summary was written under; empty for any head."""
     focus: str = ""
-    reasoning_until: int = 0
+    reasoning_until: Place = 0
     """Messages before this place leave without their reasoning, which is bound to the history before it."""
     is_reasoning_refused: bool = False
     """By the upstream, though the model is not known to bind it."""
@@ -88,75 +78,61 @@ class Block(Struct, frozen=True, dict=True):  # with a dict: its digest is compu
     carry_tokens: int = 0
     """The size of a view up to which shortened results are shown again; see `back_off.py`."""
 
-    def to_bytes(self) -> bytes:
-        value = {"format": StoredFormat.BLOCK, **asdict(self)}
-        value["parts"] = list(map(_write_part, self.parts))
-        value["always"] = list(map(step_to_json, self.always))
-        if self.summary is not None:
-            value["summary"] = [self.summary.covers, self.summary.text]
-        value["fetches"] = to_builtins(self.fetches)
-        for name in (
-            "text_style",
-            "head",
-            "focus",
-            "reasoning_until",
-            "is_reasoning_refused",
-            "nominal_tokens",
-            *_BACK_OFF,
-        ):
-            if not value[name]:
-                del value[name]
-        try:
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-        except UnicodeEncodeError:
-            # A model may write half a surrogate pair, which UTF-8 cannot hold.
-            return json.dumps(value, separators=(",", ":")).encode()
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Block | None":
-        """None for garbage, another format, and a step of a later release."""
-        try:
-            value = json.loads(data)
-            if value["format"] != StoredFormat.BLOCK:
-                return None
-            block = cls._of(value)
-            block._check()  # noqa: SLF001 (its own class)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-            return None
-        return block
+class _StoredPart(Struct, frozen=True, array_like=True):
+    start: Place
+    stop: Place
+    literal: str = ""
+    made: str = ""
 
-    def _check(self) -> None:
-        """Raise for a wrong type or range: a history under a damaged block would be refused."""
-        places, texts = [self.covers], [self.reason, self.policy, self.head, self.focus, *self.pruned]
+    def read(self) -> Part:
+        if not self.literal:
+            return Part(self.start, self.stop)
+        return _make_literal_part(self.literal.encode(), self.start, self.stop, self.made)
+
+
+class _StoredBlock(_BlockFields, StoredValue, frozen=True, tag_field="format", tag=2):
+    covers: Place
+    parts: tuple[_StoredPart, ...]
+    always: tuple[tuple[str, dict[str, Any]], ...]
+
+    def is_sound(self) -> bool:
+        """Tell if all places are within the block: a history under a damaged one would be refused."""
+        places = [0]
         for part in self.parts:
-            places += [part.start, part.stop]
             if part.start > part.stop:
-                raise ValueError("a part that ends before it starts")
+                return False
+            places.append(part.stop)
         if self.summary is not None:
-            places.append(self.summary.covers)
-            texts.append(self.summary.text)
-        convert(texts, list[str])
-        convert([*places, self.reasoning_until], list[int])
-        convert([self.window, self.nominal_tokens], list[int | None])
-        convert([self.text_style, self.is_reasoning_refused], list[bool])
-        convert([self.made_at, self.carry_tokens], list[int])
+            places += [self.summary.covers, self.covers - self.summary.covers]
         for fetch in self.fetches:
             sources = fetch.earlier, *fetch.carried
             if not (min(sources) >= 0 and max(sources) < fetch.place < self.made_at):
-                raise ValueError("a fetch that does not follow what it brings again")
-        if min(places) < 0 or max(places) > self.covers:
-            raise ValueError("a place outside of the block")
+                return False  # it does not follow the results that it brings again
+        return min(places) >= 0 and max(places) <= self.covers
+
+
+class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is computed once
+    covers: int
+    parts: tuple[Part, ...]
+    always: tuple[Step, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        parts = [_StoredPart(part.start, part.stop, part.literal.decode(), part.made) for part in self.parts]
+        always = [step_to_json(step) for step in self.always]
+        return _StoredBlock(self.covers, tuple(parts), tuple(always), **_read_fields(self)).to_bytes()
 
     @classmethod
-    def _of(cls, value: dict[str, Any]) -> "Block":
-        members = {name: value[name] for name in cls.__struct_fields__ if name in value}
-        members["parts"] = tuple(starmap(_read_part, value["parts"]))
-        members["always"] = tuple(starmap(step_from_json, value["always"]))
-        members["pruned"] = tuple(value["pruned"])
-        members["fetches"] = convert(value.get("fetches", ()), tuple[Fetch, ...])
-        if value["summary"] is not None:
-            members["summary"] = Summary(*value["summary"])
-        return cls(**members)
+    def from_bytes(cls, data: bytes) -> "Block | None":
+        """Return None for garbage, another format, and a step of a later release."""
+        stored = _StoredBlock.from_bytes(data)
+        if stored is None or not stored.is_sound():
+            return None
+        try:
+            always = tuple([step_from_json(*step) for step in stored.always])
+        except (KeyError, ValueError):
+            return None
+        return cls(stored.covers, tuple([part.read() for part in stored.parts]), always, **_read_fields(stored))
 
     @property
     def is_for_window(self) -> bool:
@@ -213,16 +189,8 @@ def close(view: Iterable[Message]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _write_part(part: Part) -> list[Any]:
-    if not part.literal:
-        return [part.start, part.stop]
-    return [part.start, part.stop, part.literal.decode(), part.made]
-
-
-def _read_part(start: int, stop: int, raw: str = "", made: str = "") -> Part:
-    if not raw:
-        return Part(start, stop)
-    return _make_literal_part(raw.encode(), start, stop, made)
+def _read_fields(block: _BlockFields) -> dict[str, Any]:
+    return {name: getattr(block, name) for name in _BlockFields.__struct_fields__}
 
 
 def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
@@ -236,7 +204,6 @@ def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Me
 DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS
 
-T = TypeVar("T")
 ReadBlock = Callable[[bytes], Block | None]
 
 
@@ -250,7 +217,7 @@ class Stored(Protocol):
 FoundValues = Sequence[Stored | None]
 
 
-class LastRequest(Struct, frozen=True):
+class LastRequest(StoredValue, frozen=True, array_like=True, tag=6):
     anchor: Anchor
     forwarded_at: float
     counter: str
@@ -262,32 +229,24 @@ class LastRequest(Struct, frozen=True):
     read_since_question: int = 0
     """Tokens that requests have read since then."""
 
-    def to_bytes(self) -> bytes:
-        anchor, scale = self.anchor, self.calibration
-        fields = [
-            *(anchor.link.hex(), anchor.tokens, anchor.view_id.hex(), self.forwarded_at),
-            *(self.counter, scale.ratio, scale.observations),
-            *(self.refused_views, self.asked_covers, self.read_since_question),
-        ]
-        return json.dumps([StoredFormat.LAST_REQUEST, *fields]).encode()
-
     @classmethod
-    def from_bytes(cls, value: bytes) -> "LastRequest | None":
-        return _read(value, cls._of)
+    def from_bytes(cls, data: bytes) -> "LastRequest | None":
+        return super().from_bytes(data) or _read_last_request_of_0_3(data)
 
-    @classmethod
-    def _of(cls, value: bytes) -> "LastRequest | None":
-        version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = json.loads(value)
-        if version == StoredFormat.LAST_REQUEST - 1:
-            numbers = numbers[2:]  # until version 0.3 two counts of blocks stood here
-        elif version != StoredFormat.LAST_REQUEST:
+
+def _read_last_request_of_0_3(data: bytes) -> LastRequest | None:
+    try:
+        version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = json.loads(data)
+        if version != 4:  # noqa: PLR2004 (its format)
             return None
         anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(view_id))
         calibration = Calibration(float(ratio), int(observations))
-        return cls(anchor, float(forwarded_at), str(counter), calibration, *map(int, numbers))
+        return LastRequest(anchor, float(forwarded_at), str(counter), calibration, *map(int, numbers[2:3]))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
 
 
-class SummaryCandidate(Struct, frozen=True):
+class SummaryCandidate(StoredValue, frozen=True, array_like=True, tag=1):
     """A summary of `body[:covers]`, stored under the chain link of its last message."""
 
     state: Literal["making", "ready", "failed"]
@@ -296,20 +255,7 @@ class SummaryCandidate(Struct, frozen=True):
     failures: int = 0
     """Calls in a row before this one that failed, or whose summary was not used, and this one if it failed."""
     covers: int = 0
-
-    def to_bytes(self) -> bytes:
-        return json.dumps([StoredFormat.SUMMARY_CANDIDATE, self.state, self.text, self.failures]).encode()
-
-    @classmethod
-    def from_bytes(cls, value: bytes, covers: int = 0) -> "SummaryCandidate | None":
-        return _read(value, lambda value: cls._of(value, covers))
-
-    @classmethod
-    def _of(cls, value: bytes, covers: int) -> "SummaryCandidate | None":
-        version, state, text, failures = json.loads(value)
-        if version != StoredFormat.SUMMARY_CANDIDATE or state not in ("making", "ready", "failed"):
-            return None
-        return cls(state, str(text), int(failures), covers)
+    """Its key tells it: the stored number means nothing."""
 
     @classmethod
     def claim(cls, owner: str) -> "SummaryCandidate":
@@ -365,10 +311,10 @@ class Memory(Struct, frozen=True):
         last, calibration = _read_fact(fact, identity, prior)
         window = None
         if stored_window is not None:
-            window = _read(stored_window.value, decode_window)
+            window = decode_window(stored_window.value)
         cache = None
         if stored_cache is not None:
-            cache = _read(stored_cache.value, CacheMemory.from_bytes)
+            cache = CacheMemory.from_bytes(stored_cache.value)
         memory = cls(
             last=last,
             calibration=calibration,
@@ -391,22 +337,18 @@ def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandida
     """The place of its key in *keys*, longest first, tells how much it covers."""
     if stored is None:
         return None
-    return SummaryCandidate.from_bytes(stored.value, len(keys) - 1 - keys.index(stored.key))
+    candidate = SummaryCandidate.from_bytes(stored.value)
+    if candidate is None:
+        return None
+    return replace(candidate, covers=len(keys) - 1 - keys.index(stored.key))
 
 
 def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> tuple[LastRequest | None, Calibration]:
     if fact is None:
         return None, prior
     if fact.key == identity.scale_key:
-        return None, _read(fact.value, Calibration.from_bytes) or prior
+        return None, Calibration.from_bytes(fact.value) or prior
     last = LastRequest.from_bytes(fact.value)
     if last is None or last.counter != identity.counter:
         return last, prior
     return last, last.calibration
-
-
-def _read(value: bytes, convert: Callable[[bytes], T | None]) -> T | None:
-    try:
-        return convert(value)
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return None

@@ -4,7 +4,6 @@ All after a rewritten message is new to the upstream's cache: rewrites are rare 
 *total* window is shared by prompt and answer, an *input* limit is for the prompt alone.
 """
 
-import json
 from collections.abc import Sequence
 from hashlib import blake2b
 from operator import attrgetter
@@ -14,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import Message, is_different
+from proxy.shorten.stored import StoredValue
 
 
 class Prices(Struct, frozen=True):
@@ -40,7 +40,7 @@ MIN_GAP_SECONDS = 60.0
 LOSSES_MIN = 2
 
 
-class CacheMemory(Struct, frozen=True):
+class CacheMemory(StoredValue, frozen=True, array_like=True, tag=1):
     """How long an upstream's cache has been seen to live, from the usage of requests after a gap.
 
     gap       90 s   400 s   500 s   700 s
@@ -74,14 +74,6 @@ class CacheMemory(Struct, frozen=True):
         if self.losses >= LOSSES_MIN and self.lost_after > self.found_after:
             seconds = min(seconds, self.lost_after)
         return max(seconds, self.found_after)
-
-    def to_bytes(self) -> bytes:
-        return json.dumps([1, self.found_after, self.lost_after, self.losses]).encode()
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "CacheMemory":
-        _, found_after, lost_after, losses = json.loads(value)
-        return cls(float(found_after), float(lost_after), int(losses))
 
 
 NOTHING_SEEN = CacheMemory()
@@ -187,16 +179,24 @@ def make_model_keys(tenant: str, upstream: str, model: str, credential: str) -> 
     return f"{tenant}/window/{name}", f"{tenant}/told/{name}", f"{tenant}/cache/{name}"
 
 
+class _StoredWindow(StoredValue, frozen=True, array_like=True, tag=3):
+    """A window is learned or asked for again within a day, so other formats are not read."""
+
+    total: int | None
+    input: int | None
+    output: int | None
+    origin: Origin
+
+
 def encode_window(window: Window) -> bytes:
-    return json.dumps([3, window.total, window.input, window.output, window.origin]).encode()
+    return _StoredWindow(window.total, window.input, window.output, window.origin).to_bytes()
 
 
-def decode_window(value: bytes) -> Window:
-    """Refuse other formats: a window is learned or asked for again within a day."""
-    version, total, longest_input, output, origin = json.loads(value)
-    if version != 3:  # noqa: PLR2004
-        raise ValueError("a window of another version")
-    return Window(total=total, input=longest_input, output=output, origin=origin)
+def decode_window(value: bytes) -> Window | None:
+    stored = _StoredWindow.from_bytes(value)
+    if stored is None:
+        return None
+    return Window(total=stored.total, input=stored.input, output=stored.output, origin=stored.origin)
 
 
 def compute_relative_prices(window: Window) -> Prices:
@@ -229,7 +229,7 @@ def price_answer(window: Window, prompt_tokens: int, tokens: int) -> float | Non
     return tokens * (prices.output or 0.0) / 1_000_000
 
 
-class Calibration(Struct, frozen=True):
+class Calibration(StoredValue, frozen=True, array_like=True, tag=1):
     ratio: float = 1.0
     observations: int = 0
 
@@ -243,14 +243,6 @@ class Calibration(Struct, frozen=True):
         weight = max(0.2, 1 / (self.observations + 1))
         ratio = self.ratio + weight * (reported_tokens / our_tokens - self.ratio)
         return Calibration(ratio, self.observations + 1)
-
-    def to_bytes(self) -> bytes:
-        return json.dumps([1, self.ratio, self.observations]).encode()
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "Calibration":
-        _, ratio, observations = json.loads(value)
-        return cls(ratio, observations)
 
 
 def is_plausible(our_tokens: int, reported_tokens: int) -> bool:

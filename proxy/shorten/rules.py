@@ -197,7 +197,7 @@ def _bound_words(step: Step, tokens: int) -> Step:
     return step
 
 
-class Anchor(Struct, frozen=True):
+class Anchor(Struct, frozen=True, array_like=True):
     """The upstream's own count of the prompt of an earlier request."""
 
     link: bytes

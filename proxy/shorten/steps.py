@@ -29,8 +29,8 @@ STEPS: dict[str, Callable[..., Step]] = {
 }
 
 
-def step_to_json(step: Step) -> list[Any]:
-    return [step.name, asdict(step)]  # type: ignore[arg-type]  # a step is a struct; no protocol can say so
+def step_to_json(step: Step) -> tuple[str, dict[str, Any]]:
+    return step.name, asdict(step)  # type: ignore[arg-type]  # a step is a struct; no protocol can say so
 
 
 def step_from_json(name: str, settings: dict[str, Any]) -> Step:

@@ -194,7 +194,7 @@ THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 NOTED = "Noted. I go on from there."
 
 
-class Summary(Struct, frozen=True):
+class Summary(Struct, frozen=True, array_like=True):
     covers: int
     text: str
 

@@ -53,7 +53,7 @@ def test_results_stay_behind_a_block_that_ends_with_their_calls_where_histories_
 
 
 def test_a_block_survives_being_written_down():
-    block = Block(4, close((BODY[0], NOTE)), (ClipOutput(over=9), DedupOld()), 1_000, "stride", "default", ("Never",))
+    block = Block(4, close((BODY[0], NOTE)), (ClipOutput(over=9), DedupOld()), window=1_000, pruned=("Never",))
     assert Block.from_bytes(block.to_bytes()) == block
     rest = Block(
         *(0, ()),
