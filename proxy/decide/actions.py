@@ -1,7 +1,7 @@
 """The actions that a request asks its driver for, and the results of the larger ones.
 
-`run` yields actions and is sent the result of each. An action without a named result is sent None. `LookUp`, the
-action that reads the store, is in `shorten.block`.
+`run` yields actions and is sent the result of each. An action without a named result is sent None, and whoever drives
+a request may leave it undone. `LookUp`, the action that reads the store, is in `shorten.block`.
 """
 
 from collections.abc import Generator, Sequence

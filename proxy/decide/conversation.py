@@ -323,9 +323,7 @@ class Conversation(Struct, frozen=True):
     def gather_request_facts(self, window: Window) -> Facts:
         context, rules = self.context, self.rules
         usable = window.usable_tokens(context.request.max_output)
-        base = usable
-        if rules.trigger_of == "window":
-            base = window.tokens
+        base = window.tokens if rules.trigger_of == "window" else usable
         if usable is not None and not rules.trusts_usage:
             # The window is in the upstream's tokens; the estimate is not.
             usable = int(usable / self.memory.calibration.ratio)
@@ -431,9 +429,7 @@ class Conversation(Struct, frozen=True):
 
     def _ignores_focus(self, plan: Plan) -> bool:
         block = plan.block or self.memory.block
-        focus = ""
-        if self.context.mode == "force":
-            focus = self.context.focus
+        focus = self.context.focus if self.context.mode == "force" else ""
         return focus != "" and (block is None or block.focus != focus)
 
     def _asks_usage(self, plan: Plan) -> bool:

@@ -181,9 +181,7 @@ def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
         return _use_block(state, attempt)
     if due.may_pass:
         return _keep_view(state)
-    without_model = _keep_view(state, "floor")
-    if is_enough:
-        without_model = _use_block(state, attempt)
+    without_model = _use_block(state, attempt) if is_enough else _keep_view(state, "floor")
     return _plan_summary_first(state, without_model, limit)
 
 
@@ -194,9 +192,7 @@ def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
     if summary_attempt is not None and _fits(state, summary_attempt.freed):
         return _use_block(state, summary_attempt)
     attempt = find_best_attempt(state, DueFold(limit, "forced", state.rules.find_goal(limit, "forced")))
-    without_model = _keep_view(state, "floor")
-    if attempt.freed > 0:
-        without_model = _use_block(state, attempt)
+    without_model = _use_block(state, attempt) if attempt.freed > 0 else _keep_view(state, "floor")
     question = find_question(state, limit)
     if_call_fails = _plan_without_summary(state, without_model)
     if question is None:
@@ -219,9 +215,7 @@ def _fits(state: ConversationState, freed_tokens: int = 0) -> bool:
 
 
 def _plan_summary_first(state: ConversationState, without_model: Plan, limit: int) -> Plan | NeedSummary:
-    question = None
-    if not state.awaits_summary:
-        question = find_question(state, limit)
+    question = None if state.awaits_summary else find_question(state, limit)
     if_call_fails = _plan_without_summary(state, without_model)
     if question is None and not state.awaits_summary:
         return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
@@ -245,9 +239,7 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
 def _is_urgent(state: ConversationState, limit: int) -> bool:
     """The next request may no longer fit."""
     usable = state.facts.usable_tokens
-    room = limit * 1.1
-    if usable is not None:
-        room = (limit + usable) / 2
+    room = (limit + usable) / 2 if usable is not None else limit * 1.1
     return not state.rules.summary.ahead or state.size > room
 
 

@@ -15,11 +15,14 @@ that is refused as well leaves nothing to put back.
 """
 
 from collections.abc import Callable
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.decide import planning
 from proxy.decide.actions import (
+    Action,
     Actions,
     AwaitSummary,
     CanSummarize,
@@ -144,12 +147,8 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
 
 
 def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) -> Actions[Plan]:
-    covers = facts.summary_in_progress_covers
-    if need.question is not None:
-        covers = need.question.covers
-    wait_seconds = conversation.context.wait_seconds
-    if facts.force:
-        wait_seconds = conversation.context.summary_seconds
+    covers = need.question.covers if need.question is not None else facts.summary_in_progress_covers
+    wait_seconds = conversation.context.summary_seconds if facts.force else conversation.context.wait_seconds
     summary = yield AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:
         return need.if_call_fails
@@ -170,3 +169,24 @@ def _apply_only(conversation: Conversation) -> Forwarding:
     if plan is None:
         raise ValueError("without new blocks there is always a plan")
     return Forwarding(replace(conversation.describe(plan), reason="originals-unwritable"), conversation, state)
+
+
+class Finished(Struct, frozen=True):
+    value: Any
+
+
+def take_step(actions: Actions[Any], result: object) -> Action | Finished:
+    """Return the next action, or the end: StopIteration may not leave a thread by a future."""
+    try:
+        return actions.send(result)
+    except StopIteration as stop:
+        return Finished(stop.value)
+
+
+def drive(actions: Actions[Any], perform: Callable[[Action], Any], result: object = None) -> Send | Deliver | Finished:
+    """Perform actions at once, up to the next `Send` or `Deliver`, or the end."""
+    while True:
+        action = take_step(actions, result)
+        if isinstance(action, Send | Deliver | Finished):
+            return action
+        result = perform(action)

@@ -249,9 +249,7 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
         taken_tokens = count(question.tools or b"")
         for message in messages:
             taken_tokens += count(message.raw)
-        free_tokens = RESTORED_TOKENS + max_tokens
-        if room is not None:
-            free_tokens = int(room / SLACK_RATIO) - taken_tokens
+        free_tokens = int(room / SLACK_RATIO) - taken_tokens if room is not None else RESTORED_TOKENS + max_tokens
         if free_tokens >= 0:
             question_text = question.instruction + _quote_shortened(question, free_tokens - max_tokens, count)
             yield Try((*question.view, _make_user_message(question_text)), question.tools, aligned=True)

@@ -128,9 +128,7 @@ def _shorten_history(
     if is_plausible(counted_tokens, reported_tokens):
         ratio = reported_tokens / counted_tokens
     # It did not fit beside the answer that was asked for, so it is larger than that.
-    excluded_tokens = room
-    if divisor != ANSWER_DIVISORS[0]:
-        excluded_tokens = (fault.limit or 0) - (max_output or 0)
+    excluded_tokens = room if divisor == ANSWER_DIVISORS[0] else (fault.limit or 0) - (max_output or 0)
     ratio = max(ratio, (excluded_tokens + 1) / counted_tokens)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 

@@ -255,9 +255,7 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
     identity, memory = conversation.identified, conversation.memory
     block = plan.block.bound_to(identity.head).to_bytes()
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
-        replaces = None
-        if memory.block_key == key:
-            replaces = memory.block_bytes
+        replaces = memory.block_bytes if memory.block_key == key else None
         stored_block: bytes | None = yield StoreBlock(key, block, replaces)
         if stored_block is None or conversation.serves(conversation.context.read_block(stored_block)):
             return
@@ -431,9 +429,7 @@ def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: 
 
 def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
     ratio = usage.prompt / max(1, plan.tokens_before)
-    cached_tokens = 0
-    if usage.cached:
-        cached_tokens = _count_cached_observed(conversation, plan, now)
+    cached_tokens = _count_cached_observed(conversation, plan, now) if usage.cached else 0
     return price_prompt(conversation.window, round(plan.tokens_after * ratio), round(cached_tokens * ratio))
 
 
@@ -473,9 +469,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
         return
     keys = conversation.identified.list_summary_keys()
     values: FoundValues | None = yield LookUp(facts=keys)
-    candidate = None
-    if values is not None:
-        candidate = read_candidate(values[1], keys)
+    candidate = read_candidate(values[1], keys) if values is not None else None
     memory = conversation.memory
     memory = replace(memory, block=plan.block or memory.block, candidate=candidate)
     conversation = replace(conversation, memory=memory)

@@ -146,9 +146,7 @@ class Compactor:
         return is_kept or (self._services.keeper.everything and outgoing.keeps_originals)
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
-        history = None
-        if outgoing.driver is not None:
-            history = outgoing.driver.performer.kept
+        history = outgoing.driver.performer.kept if outgoing.driver is not None else None
         if history is None:
             history = await self._keep_unchanged(outgoing)
         if history is None:

@@ -23,7 +23,7 @@ from proxy.decide.actions import (
     Send,
 )
 from proxy.decide.conversation import Conversation, Decision
-from proxy.decide.program import bypass, compact, run
+from proxy.decide.program import Finished, bypass, compact, run, take_step
 from proxy.decide.remedies import strip_signed
 from proxy.decide.remember import LOOK_UP_MIN_TOKENS
 from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
@@ -98,7 +98,7 @@ class RequestDriver:
             self._life = run(self.performer.gather, is_small=self.is_small)
         self._step: Send | Deliver | Finished | None = None
         """Where the life of the request stands."""
-        self._acceptance: asyncio.Task[None] | None = None
+        self._acceptance: asyncio.Task[Send | Deliver] | None = None
         """Longer work on an accepted request: it goes on if the client leaves."""
 
     @cached_property
@@ -119,11 +119,6 @@ class RequestDriver:
         conversation = self._forwarding.conversation
         return None if conversation is None else conversation.identity
 
-    @property
-    def _has_new_block(self) -> bool:
-        plan = self._forwarding.decision.plan
-        return plan is not None and plan.block is not None
-
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
             return False
@@ -136,10 +131,9 @@ class RequestDriver:
 
     async def start(self) -> OutgoingRequest:
         """Decide what to send, if anything is to be decided."""
-        await self._go_on(None)
-        forwarding = self._forwarding
-        self._warn_of(forwarding)
-        return await self._write(forwarding)
+        step = await self._go_on(None)
+        self._warn_of(step.forwarding)
+        return await self._write(step.forwarding)
 
     async def advance(self, opening: Opening) -> OutgoingRequest | Deliver:
         """Return the request that is sent once more after this beginning of an answer, or which answer is delivered."""
@@ -148,20 +142,25 @@ class RequestDriver:
         work = WORK.get()
         if opening.refusal is None and work is not None:
             work.is_accepted = True
-        is_heavy = not self.is_small and self._needs_whole_history(opening)
+        is_heavy = False
+        if opening.refusal is not None:
+            is_heavy = not self.is_small and opening.refusal.kind != "other"
+        elif not self.is_small:
+            plan = self._forwarding.decision.plan
+            is_heavy = plan is not None and plan.block is not None
         going_on = self._go_on(opening, is_heavy=is_heavy)
         if opening.refusal is None and not self.is_small and (is_heavy or needs_thread(self._new_work)):
             self._acceptance = asyncio.create_task(going_on)
-            await asyncio.shield(self._acceptance)
+            step = await asyncio.shield(self._acceptance)
         else:
-            await going_on
-        while not isinstance(self._step, Deliver):
+            step = await going_on
+        while isinstance(step, Send):
             refused_body = self.performer.sent_body
-            outgoing = await self._write(self._forwarding)
+            outgoing = await self._write(step.forwarding)
             if outgoing.call.body != refused_body:
                 return outgoing
-            await self._go_on(None)
-        return self._step
+            step = await self._go_on(None)
+        return step
 
     def _warn_of(self, forwarding: Forwarding) -> None:
         reason, conversation = forwarding.decision.reason, forwarding.conversation
@@ -171,11 +170,6 @@ class RequestDriver:
             self.performer.warn_of_rewrites(conversation.rewritten)
         elif conversation is not None:
             self.performer.tell_of_small_window(conversation.window)
-
-    def _needs_whole_history(self, opening: Opening) -> bool:
-        if opening.refusal is None:
-            return self._has_new_block
-        return opening.refusal.kind != "other"
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:
         acceptance, self._acceptance = self._acceptance, None
@@ -201,16 +195,17 @@ class RequestDriver:
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
 
-    async def _go_on(self, result: Opening | None, *, is_heavy: bool = False) -> None:
+    async def _go_on(self, result: Opening | None, *, is_heavy: bool = False) -> Send | Deliver:
         """To the next `Send` or `Deliver`."""
         step = await self._drive(self._life, result, is_heavy=is_heavy)
         if isinstance(step, Finished):
             raise TypeError("a request ends after its answer only")
         self._step = step
+        return step
 
     async def _drive(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
-    ) -> "Send | Deliver | Finished":
+    ) -> Send | Deliver | Finished:
         """Perform these actions up to the next `Send` or `Deliver` or the end.
 
         The generator runs off the event loop if the new part of the history is large, or, with `is_heavy` and after
@@ -218,14 +213,12 @@ class RequestDriver:
         """
         action: Action | Finished | None = None
         while True:
-            work = self._new_work
-            if is_heavy or isinstance(action, Rewrite):
-                work = estimate_work(self.request.source)
+            work = estimate_work(self.request.source) if is_heavy or isinstance(action, Rewrite) else self._new_work
             if work > UNMEASURED_BYTES:
-                action = await run_apart(work, partial(advance_actions, life, result))
+                action = await run_apart(work, partial(take_step, life, result))
             else:
                 # Without a turn of the event loop: the rest of a turn is written before the next one is read.
-                action = advance_actions(life, result)
+                action = take_step(life, result)
             if isinstance(action, Send | Deliver | Finished):
                 return action
             result = await self.performer.perform(action)
@@ -243,9 +236,7 @@ class RequestDriver:
         elif self._may_place and not forwarding.is_untouched_retry:
             body, placed = await self._place(body, decision)
         self.performer.sent_body, self.performer.placed = body, placed
-        call = self._call
-        if body is not self.request.source:
-            call = replace(self._call, body=body)
+        call = self._call if body is self.request.source else replace(self._call, body=body)
         self._rounds = None
         if forwarding.conversation is not None:
             self._rounds = self._start_recalls(forwarding.conversation, decision)
@@ -298,23 +289,9 @@ def _write_body(requests: RequestFormat, request: Request, decision: Decision) -
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:
         body = requests.render(request, plan.view, plan.tools)
-    asking = None
-    if decision.asks_usage:
-        asking = requests.request_usage(body)
+    asking = requests.request_usage(body) if decision.asks_usage else None
     if asking is not None:
         body = asking
     if decision.max_answer_tokens is not None:
         body = requests.answer_within(body, decision.max_answer_tokens)
     return body, asking is not None
-
-
-class Finished(Struct, frozen=True):
-    value: Any
-
-
-def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
-    """StopIteration may not leave a thread by a future."""
-    try:
-        return life.send(result)
-    except StopIteration as stop:
-        return Finished(stop.value)

@@ -290,9 +290,7 @@ class Gateway:
 
     def _route(self, call: Call, record: RequestFinished) -> Exchange:
         """ProxyError: no upstream serves this model, or the caller may not use it so."""
-        model = None
-        if self._model_decides and isinstance(call.body, bytes):
-            model = find_model(call.body)
+        model = find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
             record.model = (model or "")[:MODEL_MAX_CHARS]

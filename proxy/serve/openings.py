@@ -34,9 +34,7 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
         error = await _find_error_in_answer(reply)
     if reply.is_good and error is None:
         return Opening(number=number)
-    refusal = None
-    if error is not None:
-        refusal = classify(status, headers, error)
+    refusal = None if error is None else classify(status, headers, error)
     if refusal is None or refusal.kind not in RECOVERABLE_KINDS:
         refusal = Refusal("invalid" if reply.status in INVALID_STATUSES else "other")
     return Opening(refusal, number=number)

@@ -238,9 +238,7 @@ class ActionPerformer:
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
         policy = self.policy.settings
-        window = conversation.window
-        if policy.summary.model:
-            window = resolve_window(policy.summary.model)
+        window = resolve_window(policy.summary.model) if policy.summary.model else conversation.window
         client = self.policy.summary_client or self._client
         call = SummaryCall(
             question=question,
@@ -304,9 +302,7 @@ class ActionPerformer:
 
     def _announce_beginning(self, action: actions.BeginCompaction) -> None:
         identity = action.conversation.identified
-        path = ""
-        if action.is_kept:
-            path = self._services.keeper.locate(identity)
+        path = self._services.keeper.locate(identity) if action.is_kept else ""
         policy, request_id = self.policy.rules.policy, self._call.request_id
         self._services.emit(
             events.CompactionStarted(identity.conversation, policy, action.reason, action.tokens, path, request_id)

@@ -234,9 +234,7 @@ class ModelProfiles:
         key = settings.name, settings.window, model, estimator
         profile = self._profiles.get(key)
         if profile is None:
-            configured_window = None
-            if settings.window:
-                configured_window = Window(total=settings.window, origin="config")
+            configured_window = Window(total=settings.window, origin="config") if settings.window else None
             window = resolve_window(model, configured_window)
             counter, prior = make_counter_name(settings.name, model), find_prior_calibration(model)
             tokenizer = self._tokenizers.of(model, estimator)
@@ -319,9 +317,7 @@ class WindowProbe:
     async def _probe(self, client: Client, model: str, call: Call, scope: WindowScope) -> None:
         for path, read in PROBES.items():
             answer = await _fetch(client, path, call)
-            window = None
-            if answer is not None:
-                window = read(answer, model)
+            window = read(answer, model) if answer is not None else None
             if window is not None:
                 self._windows[scope] = window
                 self._learned.probed[scope] = window
@@ -333,9 +329,7 @@ async def _fetch(client: Client, path: str, call: Call) -> object:
     request = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
     try:
         async with client.send(request, None, at_server_root=not path.startswith("/v1/")) as reply:
-            body = b""
-            if reply.is_good:
-                body = b"".join([chunk async for chunk in reply.chunks()])
+            body = b"".join([chunk async for chunk in reply.chunks()]) if reply.is_good else b""
         if not 0 < len(body) < WindowProbe.ANSWER_MAX_BYTES:
             return None
         return json.loads(body)

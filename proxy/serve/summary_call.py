@@ -153,9 +153,7 @@ class SummaryCall(Struct, frozen=True):
                 if refusal is None:
                     self.refused_options.add(self._scope, "usage-option")
         except ProxyError as fault:
-            why = "unreachable"
-            if isinstance(fault, UpstreamTimeout):
-                why = "timeout"
+            why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
         cost = cost.plus(read_usage(answer.usage))
         if refusal is not None:

@@ -10,6 +10,7 @@ from proxy.decide.actions import (
     TurnReport,
 )
 from proxy.decide.conversation import Context, Conversation
+from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut
 from proxy.history.identity import Identity
@@ -18,7 +19,6 @@ from proxy.shorten.block import Block, LastRequest, Memory
 from proxy.shorten.economics import NOT_REPORTED, CacheMemory, Calibration, PriceCliff, TokenPrices, Usage, Window
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary
-from tests.support.compaction_worker import drive
 from tests.support.messages import KEY, TENANT, assistant, request, user
 
 ASKED = request(user("a" * 400), assistant("b" * 400), user("c" * 400))

@@ -31,17 +31,15 @@ from proxy.decide.actions import (
     TurnReport,
 )
 from proxy.decide.conversation import Context, Originals
-from proxy.decide.program import compact, run
+from proxy.decide.program import Finished, compact, drive, run
 from proxy.decide.remember import is_silently_cut
 from proxy.history.identity import Identity
-from proxy.lab.replay.simulation import drive_until
 from proxy.shorten.block import LookUp, SummaryCandidate
 from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.wire.refusals import Refusal
 from tests.support.agent import reading
-from tests.support.compaction_worker import drive
 from tests.support.messages import body, call, parse_request, user
 
 WORK = reading(16)
@@ -138,10 +136,10 @@ class Life:
         self._go_on(Opening())
 
     def complete(self, usage=NOT_REPORTED, now=NOW, **more):
-        drive_until(self._life, self.driver, Delivered(now, usage, **more))
+        drive(self._life, self.driver, Delivered(now, usage, **more))
 
     def _go_on(self, result):
-        self.step = drive_until(self._life, self.driver, result)
+        self.step = drive(self._life, self.driver, result)
         return self.forwarding
 
 
@@ -422,7 +420,7 @@ def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
     for store in (False, True):
         driver = Driver(summary=write)
         context = context_of(LONGER, FOLDING, mode="force", originals=Originals.TO_FIT)
-        decision = drive(compact(context, store=store), driver)
+        decision = drive(compact(context, store=store), driver).value
         assert decision.outcome == "created"
         assert (StoreBlock in driver.kinds(), KeepOriginals in driver.kinds()) == (store, store)
 
@@ -708,7 +706,7 @@ def test_a_small_request_is_served_without_gathering_anything():
         raise AssertionError("nothing is to be decided")
 
     life = run(gather, is_small=True)
-    assert isinstance(drive_until(life, driver), Send)
-    assert isinstance(drive_until(life, driver, Opening()), Deliver)
-    assert drive_until(life, driver, Delivered(NOW)) is None
+    assert isinstance(drive(life, driver), Send)
+    assert isinstance(drive(life, driver, Opening()), Deliver)
+    assert isinstance(drive(life, driver, Delivered(NOW)), Finished)
     assert driver.kinds() == [NoteAccepted]

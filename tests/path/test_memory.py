@@ -14,6 +14,7 @@ from proxy.decide.actions import (
 )
 from proxy.decide.conversation import Context, Conversation, Decision
 from proxy.decide.planning import Plan
+from proxy.decide.program import Finished, take_step
 from proxy.decide.remember import load_memory, remember
 from proxy.history.identity import Identity, make_block_key
 from proxy.serve import services
@@ -96,12 +97,11 @@ class Recollection:
     async def perform(self, steps):
         result = None
         while True:
-            try:
-                action = steps.send(result)
-            except StopIteration as end:
-                return end.value
+            action = take_step(steps, result)
             result = None
             match action:
+                case Finished(value):
+                    return value
                 case Identify():
                     result = Owner(US.tenant, b"")
                 case LookUp(blocks, facts, windows, summaries, caches):

@@ -24,13 +24,12 @@ from proxy.decide.actions import (
 )
 from proxy.decide.conversation import Context, Conversation
 from proxy.decide.planning import Plan
-from proxy.decide.program import run
+from proxy.decide.program import drive, run
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import load_memory
 from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.lab.replay.simulation import drive_until
 from proxy.shorten.block import LastRequest, LookUp, SummaryCandidate
 from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Count, estimate_tokens
@@ -110,18 +109,8 @@ class Worker:
 
     def _state(self, messages):
         driver = Driver(self, self._read(self.write(messages)))
-        conversation = drive(load_memory(Conversation.of(driver.context), 10**9), driver.perform)
+        conversation = drive(load_memory(Conversation.of(driver.context), 10**9), driver.perform).value
         return conversation.build_state(conversation.gather_facts(can_summarize=self.facts.can_summarize))
-
-
-def drive(actions, perform):
-    """Perform each action at once and return the result of the generator."""
-    result = None
-    try:
-        while True:
-            result = perform(actions.send(result))
-    except StopIteration as stop:
-        return stop.value
 
 
 @dataclass
@@ -157,7 +146,7 @@ class Driver:
 
     def answer(self, opening):
         """What is tried once more after this beginning of an answer, or None: it is delivered."""
-        step = drive_until(self.life, self.perform_action, opening)
+        step = drive(self.life, self.perform_action, opening)
         self.forwarding = step.forwarding
         return step.forwarding.decision if isinstance(step, Send) else None
 
@@ -165,10 +154,10 @@ class Driver:
         assert self.answer(Opening()) is None
 
     def complete(self, now=NOW, **more):
-        drive_until(self.life, self.perform_action, Delivered(now, **more))
+        drive(self.life, self.perform_action, Delivered(now, **more))
 
     def _advance(self, result):
-        self.forwarding = drive_until(self.life, self.perform_action, result).forwarding
+        self.forwarding = drive(self.life, self.perform_action, result).forwarding
         return self.forwarding
 
     def perform(self, action):

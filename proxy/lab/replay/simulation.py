@@ -1,12 +1,12 @@
 """Simulation of a conversation under one policy, turn by turn, in the conversation's own time.
 
-It drives the same generator as the running proxy (`path.program`), with a store in memory, a token count of a quarter
+It drives the same generator as the running proxy (`decide.program`), with a store in memory, a token count of a quarter
 of the bytes, and summaries that are ready after the time that writing them takes. Only the world is left out: no
 socket, and an upstream that accepts everything.
 `through.py` sends the same turns to a running proxy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from proxy.config import Policy
 from proxy.decide.actions import (
     Action,
-    Actions,
     AwaitSummary,
     CanSummarize,
     CountTokens,
@@ -29,7 +28,7 @@ from proxy.decide.actions import (
     StoreFact,
 )
 from proxy.decide.conversation import Context, Conversation
-from proxy.decide.program import run
+from proxy.decide.program import drive, run
 from proxy.decide.question import Question
 from proxy.history.identity import Identity
 from proxy.history.messages import Message, find_last_assistant
@@ -130,20 +129,6 @@ def build_rules(policy: Policy, name: str) -> Rules:
     return replace(rules, recall_tool=CHAT_FORMAT.answers.RECALL_TOOL) if policy.recall == "on" else rules
 
 
-def drive_until(
-    actions: Actions[Any], perform: Callable[[Action], Any], result: object = None
-) -> Send | Deliver | None:
-    """Perform actions at once, up to the next `Send` or `Deliver`, or the end (None)."""
-    try:
-        while True:
-            action = actions.send(result)
-            if isinstance(action, Send | Deliver):
-                return action
-            result = perform(action)
-    except StopIteration:
-        return None
-
-
 class Simulation:
     def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
         rules = trial.rules
@@ -164,14 +149,14 @@ class Simulation:
         context = self.context(turn)
         driver = TurnDriver(self, turn)
         life = run(lambda: context)
-        step = drive_until(life, driver.perform)
+        step = drive(life, driver.perform)
         before, driver.calls = tuple(driver.calls), []
         if isinstance(step, Send):
-            step = drive_until(life, driver.perform, Opening())
+            step = drive(life, driver.perform, Opening())
         if not isinstance(step, Deliver):
             raise TypeError("a request ends only after its answer")
         plan = step.forwarding.decision.plan
-        drive_until(life, driver.perform, Delivered(context.now))
+        drive(life, driver.perform, Delivered(context.now))
         after = tuple(driver.calls)
         if not driver.waited:
             before, after = (), (*before, *after)
