@@ -48,7 +48,7 @@ _PARSED_WHOLE_BYTES = 1_024
 
 def canonicalize(message: Message) -> bytes:
     raw = message.raw
-    if len(raw) <= _PARSED_WHOLE_BYTES or _MARKER_NAME_PART in raw or message.content[:1] != b'"':
+    if len(raw) <= _PARSED_WHOLE_BYTES or _MARKER_NAME_PART in raw or not message.is_text:
         return _rewrite(raw)
     return _rewrite_around(message)
 
@@ -56,7 +56,7 @@ def canonicalize(message: Message) -> bytes:
 def keep_as_written(message: Message) -> bytes:
     """Canonical, but for escapes, if the client writes that form."""
     raw = remove_cache_marker(message.raw)
-    if message.content[:1] != b"[":
+    if not message.has_parts:
         return raw
     content = splice.find_member(raw, "content")
     if content is None:

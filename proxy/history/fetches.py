@@ -89,7 +89,7 @@ class _Results:
     def read(self, message: Message, call: ToolCall, use: FileResult | None) -> Result:
         changed_paths = _list_changes(call, use)
         is_pointer = use is not None and use.act == "point"
-        is_long = message.is_result and len(message.content) >= REPEATED_MIN_BYTES
+        is_long = message.is_result and message.content_size >= REPEATED_MIN_BYTES
         if message.reports_error or not (is_pointer or is_long):
             return Result(changed_paths) if changed_paths else NO_RESULT
         text = _digest(message, call)

@@ -26,12 +26,11 @@ REPEATED = "dedup_arrivals"
 """Makes a result a pointer to an earlier, equal one."""
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there are many
     """It stands for the client's messages from `start` to `stop`."""
 
     raw: bytes
     role: str
-    content: bytes = b"null"
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
     """Of a result: the id, or the name, of its call."""
@@ -43,6 +42,32 @@ class Message(Struct, frozen=True):
     """Output in another role than a result's, or at the end of an answer."""
     is_fixed: bool = False
     """No step may touch it: the upstream refuses other messages without it."""
+    content_at: int = -1
+    """The place of the content in these bytes, which are kept once for as long as a history is known."""
+    content_size: int = 4
+
+    @classmethod
+    def of(
+        cls, raw: bytes, role: str, content: bytes, calls: tuple[ToolCall, ...] = (), answers: str = ""
+    ) -> "Message":
+        """*content* is a part of *raw*, or null."""
+        return cls(raw, role, calls, answers, content_at=raw.find(content), content_size=len(content))
+
+    @property
+    def content(self) -> bytes:
+        if self.content_at < 0:
+            return b"null"
+        return self.raw[self.content_at : self.content_at + self.content_size]
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the content is a list."""
+        return self.raw.startswith(b"[", self.content_at) and self.content_at >= 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the content is a single text."""
+        return self.raw.startswith(b'"', self.content_at) and self.content_at >= 0
 
     @property
     def literal(self) -> bool:
@@ -90,20 +115,21 @@ class Message(Struct, frozen=True):
 
     @property
     def attached(self) -> bool:
-        if self.content[:1] != b"[":
+        if not self.has_parts:
             return False
+        content = self.content
         for kind in (b"image_url", b"input_audio", b"file", b"image", b"document", b"input_image", b"input_file"):
-            if b'"%b"' % kind in self.content:
+            if b'"%b"' % kind in content:
                 return True
         return False
 
     def list_attachments(self) -> list[tuple[str, int]]:
         """Type and bytes of each part without text."""
-        if self.content[:1] != b"[":
+        if not self.has_parts:
             return []
-        attachments = []
-        for start, stop in splice.iterate_elements(self.content):
-            part = self.content[start:stop]
+        attachments, content = [], self.content
+        for start, stop in splice.iterate_elements(content):
+            part = content[start:stop]
             if not self._read_texts(json.loads(part)):
                 attachments.append((find_part_type(part), len(part)))
         return attachments
@@ -115,7 +141,7 @@ class Message(Struct, frozen=True):
     @property
     def declares_tools(self) -> bool:
         """Later calls of these tools are refused without this result."""
-        if self.role not in RESULTS or self.content[:1] != b"[" or b'"tool_reference"' not in self.content:
+        if self.role not in RESULTS or not self.has_parts or b'"tool_reference"' not in self.raw:
             return False
         return any(part.get("type") == "tool_reference" for part in _list_objects(json.loads(self.content)))
 
@@ -163,7 +189,7 @@ class Message(Struct, frozen=True):
         if member is None:
             return self
         raw = splice.replace_bytes(self.raw, member.start, member.stop, content)
-        return replace(self, raw=raw, content=content, made=made)
+        return replace(self, raw=raw, content_at=member.start, content_size=len(content), made=made)
 
 
 def is_different(message: Message, other: Message) -> bool:
@@ -221,7 +247,7 @@ def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON 
     calls: tuple[ToolCall, ...] = ()
     if role == "assistant":
         calls = _read_calls(value)
-    return Message(raw, role, content, calls, answers)
+    return Message.of(raw, role, content, calls, answers)
 
 
 def find_part_type(part: bytes) -> str:

@@ -282,9 +282,9 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
     for message in body[:-1]:
         if message.role == "assistant":
             last_answer = message
-            answer_size += len(message.content)
+            answer_size += message.content_size
         elif message.role == "user" and last_answer is not None:
-            user_size += len(message.content)
+            user_size += message.content_size
     if user_size > max(_END_CHARACTERS, 3 * answer_size):
         return True
     return last_answer is not None and RUNS_SOMETHING.search(last_answer.text) is not None

@@ -136,7 +136,7 @@ def _read_use(message: Message, call: ToolCall) -> FileResult | None:
         return None
     if is_read(call):
         lines = find_requested_lines(call.named)
-        if len(message.content) <= CLAIM_BYTES and find_pointer_end(message.text) is not None:
+        if message.content_size <= CLAIM_BYTES and find_pointer_end(message.text) is not None:
             return FileResult(path, "point", lines)
         if not message.reports_error:
             return FileResult(path, "read", lines)
@@ -168,7 +168,7 @@ def find_pointer_end(text: str) -> int | None:
 
 
 def holds_promise(message: Message) -> bool:
-    return len(message.content) <= CLAIM_BYTES and message.text.endswith(PROMISE)
+    return message.content_size <= CLAIM_BYTES and message.text.endswith(PROMISE)
 
 
 def correct_claims(

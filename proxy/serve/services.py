@@ -220,7 +220,7 @@ class ResultWatch:
                 sizes: dict[str, int] = {}
                 rewrites = 0
                 if seen is not None:
-                    sizes = {message.answers: len(message.content) for message in request.body if message.is_result}
+                    sizes = {message.answers: message.content_size for message in request.body if message.is_result}
                     if _has_shortened(seen.sizes, sizes):
                         rewrites = seen.rewrites + 1
                 self._seen[key] = LastSeen(links[-1], len(links), sizes, rewrites)

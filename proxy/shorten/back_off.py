@@ -46,7 +46,7 @@ OPENING = (
 CLOSING = "[End of the earlier results.]"
 
 
-class TailMessage(Struct, frozen=True):
+class TailMessage(Struct, frozen=True, gc=False):
     message: Message
     """As it is forwarded."""
     uncarried: Message

@@ -130,8 +130,7 @@ def _find_ends_by_bytes(text: str, limit: int) -> tuple[str, str]:
 
 def is_content_over(message: Message, limit: int) -> bool:
     """A cache marker in the content does not count."""
-    content = message.content
-    return len(content) > limit and len(remove_wrapping(content)) > limit
+    return message.content_size > limit and len(remove_wrapping(message.content)) > limit
 
 
 class DedupArrivals(Struct, frozen=True):
@@ -337,9 +336,9 @@ def count_old(total: int, newest: int) -> int:
 
 def has_text_over(message: Message, limit: int) -> bool:
     """Quotes and escapes of JSON do not count; media do."""
-    if len(message.content) <= limit or message.attached:
-        return len(message.content) > limit
-    if len(message.content) > 6 * limit + 2 and message.content[:1] == b'"':
+    if message.content_size <= limit or message.attached:
+        return message.content_size > limit
+    if message.content_size > 6 * limit + 2 and message.is_text:
         return True  # no character takes more than six bytes in JSON
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
 

@@ -56,7 +56,7 @@ def _may_join(message: Message) -> bool:
         return False
     if {member.key for member in splice.iterate_members(message.raw)} != {"role", "content"}:
         return False
-    if message.content[:1] == b'"':
+    if message.is_text:
         return True
     parts = json.loads(message.content)
     return isinstance(parts, list) and all(part.get("type") in _TEXT_TYPES for part in parts)

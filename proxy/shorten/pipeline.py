@@ -279,5 +279,5 @@ def _count_bytes(messages: Iterable[Message]) -> int:
     """Without cache markers and their wrapping: clients move these."""
     total = 0
     for message in messages:
-        total += len(message.raw) - len(message.content) + len(remove_wrapping(message.content))
+        total += len(message.raw) - message.content_size + len(remove_wrapping(message.content))
     return total

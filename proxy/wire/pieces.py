@@ -106,7 +106,9 @@ def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_call
         content = b"[" + b",".join(parts) + b"]"
     if calls:
         tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls)
-    return Message(b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls))
+    return Message.of(
+        b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls)
+    )
 
 
 def replace_list(
@@ -162,7 +164,7 @@ def read_request(
     pieces: list[Piece | None] = []
     known_pieces: Sequence[Piece | None] = ()
     if system:
-        messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
+        messages.append(Message.of(b'{"role":"system","content":%b}' % system, "system", system))
         pieces.append(None)
     outside_count = len(messages)
     first_number = 0

@@ -192,7 +192,7 @@ def test_a_row_of_backslashes_costs_no_more_than_other_text():
 
     def write(length):
         content = json.dumps("\\" * length + " é").encode()
-        return Message(b'{"role":"user","content":%b}' % content, "user", content)
+        return Message.of(b'{"role":"user","content":%b}' % content, "user", content)
 
     assert_grows_in_proportion(canonicalize, write, 4_000)
 

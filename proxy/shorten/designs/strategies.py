@@ -86,7 +86,7 @@ class DedupOld(Struct, frozen=True):
     def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
         if call is None or message.made not in ("", "clip_output") or not draft.free(message):
             return False
-        return (self.remove or len(message.content) > self.over) and self._is_selected(call)
+        return (self.remove or message.content_size > self.over) and self._is_selected(call)
 
     def _is_selected(self, call: ToolCall) -> bool:
         for glob, is_selected in self.hints:

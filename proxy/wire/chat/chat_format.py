@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.history import splice
 from proxy.history.messages import Message, read_message
@@ -180,23 +181,22 @@ def _read_history(
         is_head, body_size = False, messages[-1].stop
     elements, spans = read_list(source, start, stop, prefix)
     for raw in elements:
-        fields = _read_message(raw)
-        is_head = is_head and fields[1] in ("system", "developer")
+        message = _read_message(raw)
+        is_head = is_head and message.role in ("system", "developer")
         if is_head:
-            messages.append(Message(*fields, 0, 0))
+            messages.append(message)
         else:
-            messages.append(Message(*fields, body_size, body_size + 1))
+            messages.append(replace(message, start=body_size, stop=body_size + 1))
             body_size += 1
     offsets += [start for start, _ in spans]
     return tuple(messages), tuple(offsets)
 
 
-def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], str]:
+def _read_message(raw: bytes) -> Message:
     try:
         fields = _message_decoder.decode(raw)
     except msgspec.MsgspecError:
-        message = read_message(json.loads(raw), raw)
-        return raw, message.role, message.content, message.calls, message.answers
+        return read_message(json.loads(raw), raw)
     answers: str | None = None
     calls: tuple[ToolCall, ...] = ()
     if fields.role == "tool":
@@ -205,7 +205,7 @@ def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], 
         answers = fields.name
     elif fields.role == "assistant":
         calls = _convert_calls(fields)
-    return raw, fields.role, bytes(fields.content), calls, answers or ""
+    return Message.of(raw, fields.role, bytes(fields.content), calls, answers or "")
 
 
 def _convert_calls(fields: _Message) -> tuple[ToolCall, ...]:

@@ -76,7 +76,7 @@ def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:
 
 
 def _make_message(role: str, content: bytes) -> Message:
-    return Message(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
+    return Message.of(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
 
 
 def _text_block(content: bytes) -> bytes:
@@ -89,7 +89,7 @@ def _read_result(raw: bytes, block: ContentBlock) -> Message:
     if members:
         members = b"," + members
     template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), content, members)
-    return Message(template, "tool", content, answers=call_id)
+    return Message.of(template, "tool", content, answers=call_id)
 
 
 def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:

@@ -176,10 +176,10 @@ def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
     role = as_text(item.role)
     if item.type == "message" and role:
         content = bytes(item.content)
-        return Message(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
+        return Message.of(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
     # It is kept whole, as an instruction is.
     content = b"[" + raw + b"]"
-    return Message(b'{"role":"developer","content":%b}' % content, "developer", content)
+    return Message.of(b'{"role":"developer","content":%b}' % content, "developer", content)
 
 
 def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
@@ -195,7 +195,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
     if not own_id and call_id:
         members += b',"%b":"id"' % NAMED_BY.encode()
     template = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(call_id), content, members)
-    return Message(template, "tool", content, answers=call_id)
+    return Message.of(template, "tool", content, answers=call_id)
 
 
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
@@ -282,7 +282,7 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
     changed_message = read_message(json.loads(message.raw), message.raw)
     if piece is not None and message.role == "assistant":
         return list(_change_response(piece, changed_message))
-    if piece is not None and message.role in ("system", "developer") and message.content[:1] == b"[":
+    if piece is not None and message.role in ("system", "developer") and message.has_parts:
         return piece.blocks
     if changed_message.is_result:
         return [_write_output(changed_message)]
