@@ -180,6 +180,12 @@ class Context(Struct, frozen=True):
     def read_block(self, stored_bytes: bytes) -> Block | None:
         return self.request.known.read_block(stored_bytes, Block.from_bytes)
 
+    def note_block(self, block: Block) -> bytes:
+        """Return the block as it is stored, which the next request need not read."""
+        block_bytes = block.to_bytes()
+        self.request.known.read_block(block_bytes, lambda _: block)
+        return block_bytes
+
     @property
     def pieces(self) -> list[bytes]:
         return [message.raw for message in self.request.messages] + [self.request.tools or b""]

@@ -253,10 +253,11 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
     if plan.block is None:
         return
     identity, memory = conversation.identified, conversation.memory
-    block = plan.block.bound_to(identity.head).to_bytes()
+    block = plan.block.bound_to(identity.head)
+    block_bytes = conversation.context.note_block(block)
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
         replaces = memory.block_bytes if memory.block_key == key else None
-        stored_block: bytes | None = yield StoreBlock(key, block, replaces)
+        stored_block: bytes | None = yield StoreBlock(key, block_bytes, replaces)
         if stored_block is None or conversation.serves(conversation.context.read_block(stored_block)):
             return
 

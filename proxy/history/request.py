@@ -11,6 +11,8 @@ from proxy.history.messages import HEAD, Message, is_different
 
 _CACHE_MARK = re.compile(rb'"cache_control"\s*:\s*\{([^{}]*)\}')
 _LIFETIME = re.compile(rb'"(?:ttl|prompt_cache_retention)"\s*:\s*"(\d{1,4})([mh])"')
+CHANGING_MESSAGES = 8
+"""Clients change the newest: cache marks move, reminders are taken out."""
 _UNIT_SECONDS = {b"m": 60.0, b"h": 3_600.0}
 
 
@@ -93,6 +95,16 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
     def find_cut(self, count: int) -> int:
         """Return the same if another history may go on differently from there, else 0."""
         return self.find_end(count)
+
+    @cached_property
+    def stable_count(self) -> int:
+        """The fewest messages that a request must share in order to continue this one; 0: none will do."""
+        size = len(self.messages)
+        newest = min(size, max(self.head_size + 1, size - CHANGING_MESSAGES))
+        for count in range(newest, self.head_size, -1):
+            if self.find_cut(count):
+                return count
+        return 0
 
     def measure(self, message: Message) -> int:
         """Return how many bytes this message of a view takes in the API of the request."""

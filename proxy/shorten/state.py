@@ -379,7 +379,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     def _draft_before(self, cut: int, keep: Keep) -> Draft:
         """*cut* is a place in the view whose messages are apart."""
         view, first = self.parted_view, 0
-        for group in find_groups(view)[: keep.first]:
+        groups = find_groups(view)[: keep.first] if keep.first else ()
+        for group in groups:
             if any(message.made == NOTE for message in view[group.start : group.stop]):
                 break  # an earlier fold went deeper, and a newer note may take this one up
             first = min(cut, group.stop)

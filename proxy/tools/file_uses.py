@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -25,8 +26,12 @@ class FileUse(Struct, frozen=True):
     """As `edited`; empty if it was only read."""
 
 
-def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
+def list_file_uses(call: ToolCall) -> tuple[Sequence[FileUse], bool]:
     """The files that a call uses, and whether it does nothing else."""
+    return call.recall("file uses", _list_uses)
+
+
+def _list_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
     values = call.named
     uses = list[FileUse]()
     match find_kind(call.name, values):

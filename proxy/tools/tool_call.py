@@ -1,9 +1,9 @@
 """A call as an agent makes it, and the values of its arguments."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -11,6 +11,8 @@ PATHS = (
     *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),
     *("file", "paths", "files", "filepath", "source", "destination"),
 )
+REMEMBERED_CHARACTERS = 4_000
+V = TypeVar("V")
 COMMANDS = ("command", "cmd", "commands", "script")
 
 
@@ -35,9 +37,20 @@ class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments ar
             return None
 
     @cached_property
-    def memo(self) -> dict[str, Any]:
-        """What was read of this call, by the name of the question: dozens are asked of each."""
+    def _answers(self) -> dict[str, Any]:
         return {}
+
+    def recall(self, question: str, read: Callable[["ToolCall"], V]) -> V:
+        """Return what *read* finds in this call, which dozens ask.
+
+        Answers about long ones are not remembered: they may be read into thousands of commands.
+        """
+        answer: V | None = self._answers.get(question)
+        if answer is None:
+            answer = read(self)
+            if len(self.arguments) <= REMEMBERED_CHARACTERS:
+                self._answers[question] = answer
+        return answer
 
     @property
     def named(self) -> dict[str, Any]:

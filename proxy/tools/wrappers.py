@@ -19,7 +19,6 @@ from proxy.tools.command_line import Command, find_command_line, read_commands
 from proxy.tools.programs import list_operands, name_program
 from proxy.tools.tool_call import ToolCall
 
-REMEMBERED_CHARACTERS = 4_000
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -100,14 +99,8 @@ _FIRST_WORDS = frozenset(phrase.split()[0] for wrapper in WRAPPERS for phrase in
 
 
 def list_commands_of(call: ToolCall) -> Sequence[Command]:
-    """Those of its command line. Only a short one is remembered: a long one may be read into thousands."""
-    commands: Sequence[Command] | None = call.memo.get("commands")
-    if commands is None:
-        line = find_command_line(call.named)
-        commands = list_commands(line)
-        if len(line) <= REMEMBERED_CHARACTERS:
-            call.memo["commands"] = commands
-    return commands
+    """Return those of its command line."""
+    return call.recall("commands", lambda call: list_commands(find_command_line(call.named)))
 
 
 def list_commands(line: str) -> list[Command]:

@@ -220,8 +220,6 @@ def _read_fields(struct: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str
             raise ValueError(f"it has no {struct_field.name}")
 
 
-CHANGING_MESSAGES = 8
-"""Clients change the newest: cache marks move, reminders are taken out."""
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
 
 
@@ -259,21 +257,9 @@ class Prefix(Struct, frozen=True):
         return [offset + moved_bytes for offset in offsets]
 
 
-def count_stable(request: Request) -> int:
-    """The fewest messages that another request must share; 0: none will do."""
-    count = max(request.head_size + 1, len(request.messages) - CHANGING_MESSAGES)
-    if count > len(request.messages):
-        return 0
-    while count > request.head_size:
-        if request.find_cut(count):
-            return count
-        count -= 1
-    return 0
-
-
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
     """All but the newest messages, or more, if `source` has them at `start`."""
-    count = count_stable(request)
+    count = request.stable_count
     if not count:
         return None
     own, first = memoryview(request.source), request.offsets[0]
@@ -282,12 +268,11 @@ def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
     for sample in (max(first, stop - 64), first):
         if not source.startswith(own[sample:stop], sample + moved_bytes):
             return None
-    for longer_count in range(count + 1, len(request.messages) + 1):
+    for longer_count in reversed(range(count + 1, len(request.messages) + 1)):
         end = request.find_cut(longer_count)
-        if end:
-            if not source.startswith(own[stop:end], stop + moved_bytes):
-                break
+        if end and source.startswith(own[stop:end], stop + moved_bytes):
             count, stop = longer_count, end
+            break
     comma = _AFTER_MESSAGE.match(source, stop + moved_bytes)
     if comma is None:
         return None

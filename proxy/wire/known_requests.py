@@ -7,7 +7,7 @@ from itertools import chain
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.request import Request
 from proxy.wire.api_format import RequestFormat
-from proxy.wire.json_body import Prefix, count_stable, find_prefix
+from proxy.wire.json_body import Prefix, find_prefix
 
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
@@ -81,7 +81,7 @@ def _weigh(request: Request) -> int:
 
 
 def _key_of(caller: int, request: Request) -> Key | None:
-    count, start = count_stable(request), request.offsets[0]
+    count, start = request.stable_count, request.offsets[0]
     depths = 0
     if count:
         depths = bisect_right(DEPTHS, request.find_cut(count) - start)

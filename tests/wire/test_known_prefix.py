@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
+from proxy.history.request import CHANGING_MESSAGES
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.json_body import CHANGING_MESSAGES, find_prefix
+from proxy.wire.json_body import find_prefix
 from proxy.wire.known_requests import KnownRequests
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
