@@ -58,10 +58,11 @@ def write_json(value: object) -> bytes:
 
 
 Places = Mapping[str, tuple[int, int]]
-BETWEEN = re.compile(rb"[ \t\n\r,]*+")
+_BETWEEN = re.compile(rb"[ \t\n\r,]*+")
 _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
-_KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
+_END = re.compile(rb"[ \t\n\r]*+\}")
+_KEY = re.compile(rb'[ \t\n\r,]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _KINDS = {
     **dict.fromkeys(("model", "user", "safety_identifier", "prompt_cache_key"), str),
     **dict.fromkeys(("max_completion_tokens", "max_tokens", "max_output_tokens"), int),
@@ -119,8 +120,8 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
             return None
         stop = member.end() + len(raw)
         places[key] = member.end(), stop
-        start = skip(BETWEEN, source, stop)
-    if source[start : start + 1] != b"}":
+        start = stop
+    if _END.match(source, start) is None:
         return None
     return places
 
@@ -159,17 +160,11 @@ def locate(source: bytes, first_start: int, elements: Iterable[bytes]) -> list[t
     spans: list[tuple[int, int]] = []
     stop = first_start
     for raw in elements:
-        start = skip(BETWEEN, source, stop)
+        between = _BETWEEN.match(source, stop)
+        start = stop if between is None else between.end()
         stop = start + len(raw)
         spans.append((start, stop))
     return spans
-
-
-def skip(pattern: re.Pattern[bytes], source: bytes, start: int) -> int:
-    match = pattern.match(source, start)
-    if match is None:
-        return start
-    return match.end()
 
 
 class _ModelMember(msgspec.Struct):
