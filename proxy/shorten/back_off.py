@@ -8,8 +8,9 @@
    asked for it. The view that the model had read follows from the block; a new block keeps the fetches before it.
 2. From the third fetch under a block on, results that the block shortens are *carried* behind the fetched one, in the
    same message. Nothing before it changes, so the upstream's cache stays valid.
-3. A fold leaves whole what is in use: the newest copy of everything that was fetched, and what it carries. It leaves
-   as many of the newest messages whole as fetches reached back, and comes later: at twice the size of all that.
+3. A fold leaves as many of the newest messages whole as fetches reached back. If one reached further than that can be,
+   what is in use stays too: the newest copy of everything that was fetched, and what it carries. The next fold comes
+   later: at twice the size of all that.
 
 Everything follows from the history and its block, without a clock, prices or counts of an upstream: any worker forwards
 the same bytes. Decision 0026 states the bound of the harm.
@@ -37,7 +38,7 @@ CARRIED_MAX = 3
 """Carried results cost a write to the cache whether the model needs them or not: a few at a time."""
 CARRYING_FETCHES_MAX = 64
 """Under one block. For each of them the history is gone through once."""
-IN_USE_SHARE, REACH_SHARE = 0.65, 0.6
+IN_USE_SHARE, REACH_SHARE = 0.65, 0.8
 """Of the size at which a fold is due: more would leave it nothing to free."""
 OPENING = (
     "[From the context proxy, no part of the result above: earlier results, whole again as they were; what has changed "
@@ -183,7 +184,7 @@ class Needs(Struct, frozen=True):
     """What the agent has shown to need in view: what it fetched again, and as many messages as fetches reached back."""
 
     in_use: frozenset[int] = frozenset()
-    """The places of the newest copies of all that was fetched and has not changed since."""
+    """The places of the newest copies of all that was fetched and has not changed since, if any fetch reached far."""
     in_use_tokens: int = 0
     reach_tokens: int = 0
 
@@ -192,17 +193,21 @@ NOTHING_NEEDED = Needs()
 
 
 def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limit: int) -> Needs:
-    """*sums*: the tokens of each message and all before it. *limit*: the size at which a fold is due."""
-    if not fetches:
-        return NOTHING_NEEDED
+    """*sums*: the tokens of each message and all before it. *limit*: the size at which a fold is due.
+
+    If no fetch reached further back than the newest messages that a fold can leave whole, these are all that the agent
+    needs: what it fetched long ago is as old to it as any other result.
+    """
+    distances = [sums[fetch.place] - sums[fetch.earlier] for fetch in fetches]
+    near_distances = [distance for distance in distances if distance <= limit * REACH_SHARE]
+    reach_tokens = max(near_distances, default=0)
+    if len(near_distances) == len(fetches):
+        return Needs(reach_tokens=reach_tokens)
     results = known.results
     changes = _count_changes(results)
     superseded = {fetch.earlier for fetch in fetches}
-    in_use, in_use_tokens, reach_tokens = set[int](), 0, 0
+    in_use, in_use_tokens = set[int](), 0
     for fetch in reversed(fetches):
-        distance = sums[fetch.place] - sums[fetch.earlier]
-        if distance <= limit * REACH_SHARE:
-            reach_tokens = max(reach_tokens, distance)
         if fetch.place in superseded or not results[fetch.place].is_current(changes):
             continue
         tokens = sum(sums[place] - sums[place - 1] for place in (fetch.place, *fetch.carried) if place)

@@ -295,7 +295,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     def find_due_fold(self) -> DueFold | None:
         user_writes = bool(self.body) and self.body[-1].is_user
         needs, needed_tokens = self.needs, 0
-        if needs.in_use:
+        if needs.in_use or needs.reach_tokens:
             needed_tokens = needs.in_use_tokens + max(needs.reach_tokens, self.rules.keep.tokens)
         return find_due_fold(self.rules, self.facts, self.size, user_writes=user_writes, needed_tokens=needed_tokens)
 

@@ -39,9 +39,9 @@ def test_a_small_working_set_takes_few_more_steps(kind, needed, cached_price):
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_large_working_set_ends(kind):
-    steps, cost = compare(Task(kind, 28))
+@pytest.mark.parametrize("task", [*(Task(kind, 28) for kind in KINDS), Task("sliding", 10, file_bytes=16_000)])
+def test_a_large_working_set_ends(task):
+    steps, cost = compare(task)
     assert steps <= 1.35
     assert cost <= 1.5
 
