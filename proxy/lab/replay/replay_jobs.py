@@ -22,6 +22,7 @@ from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.shorten.economics import compute_relative_prices
+from proxy.shorten.rules import DEAR_READ_SHARE
 
 VERSION = 5
 """Stored results of another version of the measures are not used again."""
@@ -45,13 +46,17 @@ def replay_job(job: Job) -> list[Result]:
 
 
 def _replay_policy(case: ReplayCase, trials: Sequence[Trial]) -> Iterator[Result]:
-    """If the dearest and the cheapest price forward the same, so does any price between."""
-    by_price = sorted(trials, key=lambda trial: 0.0 if trial.prices is None else trial.prices.read)
-    ends = [_replay_trial(case, trial) for trial in (by_price[0], *by_price[1:][-1:])]
-    yield from ends
-    is_same = ends[0].points == ends[-1].points and all(trial.prices for trial in trials)
-    for trial in by_price[1:-1]:
-        yield replace(ends[0], prices=trial.price_model) if is_same else _replay_trial(case, trial)
+    """One replay stands for all prices at which cached tokens are not dear: no rule tells them apart."""
+    cheap_result: Result | None = None
+    for trial in trials:
+        is_cheap = trial.prices is not None and trial.prices.read < DEAR_READ_SHARE
+        if is_cheap and cheap_result is not None:
+            yield replace(cheap_result, prices=trial.price_model)
+            continue
+        result = _replay_trial(case, trial)
+        if is_cheap:
+            cheap_result = result
+        yield result
 
 
 def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
