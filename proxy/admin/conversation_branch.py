@@ -188,9 +188,7 @@ async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) 
     if saved_conversation is None:
         raise NotFound(_explain_no_messages(config))
     transcript = await FILES.run(read_transcript, saved_conversation)
-    leaf = turn["link"]
-    if leaf not in transcript.messages:
-        leaf = next(iter(transcript.leaves()), "")
+    leaf = turn["link"] if turn["link"] in transcript.messages else next(iter(transcript.leaves()), "")
     lines = transcript.path(leaf)
     request = parse_path(lines)
     if request is None or not lines:

@@ -169,9 +169,8 @@ class RemoteProxy:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
             raise CommandFailed(f"{url}: not the address of a proxy; write it as http://127.0.0.1:8800")
         self._url = f"{parts.scheme}://{parts.netloc}"
-        self._connect: type[http.client.HTTPConnection] = http.client.HTTPConnection
-        if parts.scheme == "https":
-            self._connect = http.client.HTTPSConnection
+        is_secure = parts.scheme == "https"
+        self._connect = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
         self._host = parts.netloc
         self._key = options.read_admin_key()
         if not self._key:

@@ -152,9 +152,7 @@ def load_configuration(
     overrides = dict(options or {})
     if getattr(args, "state", None) is not None:
         overrides["state", "dir"] = args.state
-    environ = read_environ()
-    if not needs_secrets:
-        environ = WithoutSecrets(environ)
+    environ = read_environ() if needs_secrets else WithoutSecrets(read_environ())
     return load(find_config_file(args), environ, overrides)
 
 

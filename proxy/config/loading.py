@@ -71,9 +71,7 @@ def load(
 
 def _place_folders(config: Config, origins: Mapping[Place, str], file: Path) -> Config:
     """Return the configuration with its folders relative to the file, unless a variable or an option names them."""
-    parent = file.absolute().parent
-    if file.is_relative_to("/dev"):  # standard input
-        parent = Path()
+    parent = Path() if file.is_relative_to("/dev") else file.absolute().parent  # /dev/stdin has no folder
     groups: dict[str, ConfigModel] = {}
     faults = []
     for name, group, setting in (

@@ -447,9 +447,7 @@ class Config(ConfigModel):
         names: dict[str, Mapping[str, object]] = {"policy": self.all_policies, "upstream": upstreams}
         for path, kind, name in self._list_references():
             if name not in names[kind]:
-                advice = suggest(name, names[kind])
-                if kind == "policy":
-                    advice = _advise(name) or advice
+                advice = (_advise(name) if kind == "policy" else "") or suggest(name, names[kind])
                 faults.append(f"{path}.{kind}: there is no {kind} {name!r}{advice}")
         for name, team in self.teams.items():
             if team.key and not team.upstream:

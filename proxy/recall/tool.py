@@ -167,14 +167,13 @@ class EarlierMessages(Struct, frozen=True, dict=True):
             return "There is no room in the context for this text: ask for a few lines of one message, or search."
         values = _read_arguments(arguments)
         range_text, pattern = values.get("messages"), values.get("search")
-        numbers: tuple[int, int] | None = (1, len(self.body))
-        if range_text not in (None, ""):
-            numbers = _read_range(range_text, len(self.body))
+        names_all = range_text in (None, "")
+        numbers = (1, len(self.body)) if names_all else _read_range(range_text, len(self.body))
         if numbers is None:
             return f'There are no such messages: give a number or a range such as "12-48", from 1 to {len(self.body)}.'
         if isinstance(pattern, str) and pattern.strip():
             return _cut(self._search(pattern, numbers), room_bytes)
-        if range_text in (None, ""):
+        if names_all:
             return 'Nothing to recall: give `messages`, such as "17" or "12-48", or a text to `search` for.'
         first, last = numbers
         if first < last:

@@ -161,9 +161,7 @@ def _compute_durations(record: RequestFinished, now: float) -> None:
 
 def _refuse(request: web.BaseRequest, record: RequestFinished, fault: ProxyError) -> web.Response:
     record.status = fault.status
-    record.outcome = "failed"
-    if fault.is_refusal:
-        record.outcome = "refused"
+    record.outcome = "refused" if fault.is_refusal else "failed"
     record.reason = fault.code
     return render_error(fault, record.request_id, find_path(request.raw_path) or "")
 

@@ -55,16 +55,12 @@ def find_incident(event: events.Event) -> Incident | None:
         return None
     severity, name, fields = line
     conversation = fields.pop("conversation", "")
-    dollars = 0.0
-    if isinstance(event, events.SummaryEnded):
-        dollars = _count_microdollars(event) / MICRODOLLARS_PER_DOLLAR
-    return Incident(severity, name, conversation, fields, dollars)
+    microdollars = _count_microdollars(event) if isinstance(event, events.SummaryEnded) else 0
+    return Incident(severity, name, conversation, fields, microdollars / MICRODOLLARS_PER_DOLLAR)
 
 
 def _count_request(event: events.RequestFinished) -> dict[str, int]:
     counts = {"requests": 1}
-    if event.compaction is not None:
-        counts["chats"] = 1
     names = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
     if event.outcome in names:
         counts[names[event.outcome]] = 1
@@ -95,7 +91,6 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
     events.FailedOpen: lambda _: {"failed-open": 1},
     events.InternalFault: lambda event: {"our-faults": event.times},
     events.StoreFailed: lambda _: {"store-faults": 1},
-    events.PromptTruncated: lambda _: {"cut": 1},
 }
 
 

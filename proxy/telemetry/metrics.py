@@ -260,9 +260,7 @@ class Metrics(Collector):
                     prompts.add(label, "placed-read", by=event.prompt_tokens)
                     prompts.add(label, "placed-cached", by=event.cached_tokens)
         if event.paid_dollars is not None and event.plain_dollars is not None:
-            would_be = event.would_be_dollars
-            if would_be is None:
-                would_be = event.paid_dollars
+            would_be = event.paid_dollars if event.would_be_dollars is None else event.would_be_dollars
             for dollars, label in ((self.dollars, team), (self.model_dollars, model)):
                 dollars.add(label, "paid", by=event.paid_dollars)
                 dollars.add(label, "plain", by=event.plain_dollars)

@@ -138,9 +138,7 @@ class IdleTimeout:
             if since is not None and since <= earliest:
                 del self.silent_since[content]
                 content.set_exception(aiohttp.SocketTimeoutError())
-        self._timer = None
-        if self.silent_since:
-            self._timer = loop.call_later(self._check_seconds, self._check)
+        self._timer = loop.call_later(self._check_seconds, self._check) if self.silent_since else None
 
 
 class Reply:
@@ -320,9 +318,8 @@ class Client:
         return await self._send_with_retries(call.method, url, self._build_headers(call), call.body)
 
     def _build_headers(self, call: Call) -> CIMultiDict[str]:
-        removed_names: frozenset[str] = frozenset()
-        if self.settings.key is not None or call.credential is not None:
-            removed_names = ACCOUNT_HEADERS
+        has_own_key = self.settings.key is not None or call.credential is not None
+        removed_names = ACCOUNT_HEADERS if has_own_key else frozenset[str]()
         headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
         headers.update(self._added_headers)
         if call.credential is not None:
