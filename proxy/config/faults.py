@@ -55,6 +55,8 @@ _REMOVED_IN_3 = {
 }  # fmt: skip
 """Settings of version 0.2 that were removed or moved."""
 _REMOVED = {
+    "compact_command": "remove it; `/compact` is obeyed, and the header `x-compaction: off` leaves a request alone",
+    "retry_statuses": "remove it; refusals reach the client, which retries by itself",
     "compact_tool": "remove it; a tool `Compact` of the client, `/compact`, the header and the endpoint stay",
     "clear_cold_at_least": "write `fold_cold_at_least`; it is 30,000 tokens",
     "horizon": "remove it; a history is shortened over `trigger`, or while the cache has expired",

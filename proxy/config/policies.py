@@ -217,8 +217,6 @@ class RequestSettings(ConfigModel):
     """Let clients change the mode of a request by the header x-compaction."""
     recall: Literal["off", "on"] = "off"
     """`on` offers the model a tool that returns shortened messages word for word; `off` does not."""
-    compact_command: bool = True
-    """Shorten at once if a user's last message is `/compact`, or the model calls a tool named Compact of the client."""
     transcripts: bool = True
     """Save the original conversations under this policy."""
     without_originals: Literal["never", "to_fit", "always"] = "to_fit"

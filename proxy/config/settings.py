@@ -222,9 +222,7 @@ class Upstream(ConfigModel):
     silence_seconds: Seconds = Field(600, gt=0)
     """Seconds to wait for the next byte. Raise it for models that think long without streaming."""
     retries: int = Field(1, ge=0, le=10)
-    """How often a request is tried again if no connection was made or its status is one of `retry_statuses`."""
-    retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
-    """Statuses to try again, such as 429, if `retry-after` is at most 5 seconds. Most clients retry by themselves."""
+    """How often a request is tried again if no connection was made. Clients retry refusals by themselves."""
     policy: str = DEFAULT
     """Policy for its chat requests, unless an attachment or a team names another."""
     window: Amount | None = Field(None, gt=0)

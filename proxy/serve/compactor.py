@@ -103,7 +103,7 @@ class Compactor:
         make_driver = partial(RequestDriver, self._services, client=client)
         if call.path in COUNTING_PATHS:
             return await _prepare_count(make_driver, outgoing, request, policy)
-        may_obey = may_act and policy.settings.compact_command and call.path != ApiPath.RESPONSES_COMPACT
+        may_obey = may_act and call.path != ApiPath.RESPONSES_COMPACT
         if may_obey and policy.may_act_on(body):
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cached_property, lru_cache
 from http import HTTPStatus
-from math import inf
 from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -337,15 +336,10 @@ class Client:
         retries = 0 if body is not None and not isinstance(body, bytes) else self.settings.retries
         for attempt in range(1, 1 + retries):
             try:
-                reply = await self._send_once(method, url, headers, body)
+                return await self._send_once(method, url, headers, body)
             except UpstreamUnreachable as fault:
-                await self._wait_before_retry(fault.code, attempt, 0.1 * attempt)
-                continue
-            wait = self._retry_wait_seconds(reply)
-            if wait is None:
-                return reply
-            reply.close()
-            await self._wait_before_retry(str(reply.status), attempt, wait)
+                self._emit(events.UpstreamRetried(self.settings.name, fault.code, attempt))
+                await asyncio.sleep(0.1 * attempt)
         return await self._send_once(method, url, headers, body)
 
     async def _send_once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
@@ -369,26 +363,6 @@ class Client:
             response.close()
             raise UpstreamBroke(f'upstream "{self.settings.name}" switched to another protocol instead of answering')
         return Reply(response, self.settings, self._idle_timeout, is_last=self._closes_after_streams)
-
-    def _retry_wait_seconds(self, reply: Reply) -> float | None:
-        """Return None if the client gets this reply."""
-        if reply.status not in self.settings.retry_statuses:
-            return None
-        wait = 0.5
-        for name, unit in (("retry-after", 1.0), ("retry-after-ms", 0.001)):
-            value = find_header(reply.headers, name)
-            if value is not None:
-                try:
-                    wait = max(0.0, float(value) * unit)
-                except ValueError:
-                    wait = inf  # a date, or nonsense
-        if wait > 5:  # noqa: PLR2004 (seconds)
-            return None
-        return wait
-
-    async def _wait_before_retry(self, why: str, attempt: int, seconds: float) -> None:
-        self._emit(events.UpstreamRetried(self.settings.name, why, attempt))
-        await asyncio.sleep(seconds)
 
 
 class _BytesPayload(Payload):

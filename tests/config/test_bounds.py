@@ -74,7 +74,7 @@ def test_a_boolean_is_no_number(refuse, place):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("upstreams: [{retry_statuses: [true]}]", "upstreams.0.retry_statuses: must be a whole number"),
+        ("listen: {port: true}", "listen.port: must be a whole number"),
         ("log: {color: 0}", "log.color: must be true or false (it says 0)"),
         ("policies: {a: {tools: {x: {dedup: 1}}}}", "policies.a.tools.x.dedup: must be true or false (it says 1)"),
         ("policies: {a: {when_full: [{clear_results: {over: true}}]}}", "clear_results.over: must be a whole number"),

@@ -446,15 +446,6 @@ async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it
     assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
 
 
-async def test_a_policy_can_leave_compact_to_the_model(compactor_under_test):
-    deaf = SMALL.model_copy(update={"compact_command": False})
-    asked = [*WORK, *user("/compact the paths")]
-    assert (await compactor_under_test.prepares(asked)).answer is not None
-    prepared = await compactor_under_test.prepares(asked, policy=deaf)
-    assert prepared.answer is None
-    assert b"/compact the paths" in prepared.call.body
-
-
 async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_loop(compactor_under_test):
     """The client may send its next request at once, to this worker or another: it needs what this turn leaves."""
     prepared = await compactor_under_test.prepares(WORK)

@@ -8,8 +8,7 @@ from proxy.config import Upstream as Settings
 from proxy.foundation.errors import UpstreamUnreachable
 from proxy.foundation.lifetime import BackgroundTasks, Leases
 from proxy.upstream.client import Call, Client
-from tests.support.gateway_in_process import connections_closed
-from tests.support.scripted_upstream import answer, hang, text_turn
+from tests.support.scripted_upstream import hang, text_turn
 
 CALL = Call("GET", "/models", "", (), None)
 
@@ -70,17 +69,6 @@ async def test_a_call_that_is_cancelled_or_fails_keeps_nothing_open(up):
         with pytest.raises(UpstreamUnreachable):
             await send_call(client)
     assert await is_closed(client)
-
-
-@pytest.mark.seconds
-async def test_an_answer_that_is_tried_again_keeps_nothing_open(up):
-    up.script = answer({"error": {}}, 503)
-    client = client_for(up.url, retry_statuses=(503,), retries=2)
-    async with client, client.send(CALL, None) as reply:
-        assert reply.status == 503
-    assert await is_closed(client)
-    assert len(up.requests) == 3
-    await connections_closed(up)
 
 
 def take_lease():

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.proxy_client import ask, chat, fault_of, log_of
 from tests.support.running_proxy import QUIET, free_port
-from tests.support.scripted_upstream import Upstream, answer, in_turn
+from tests.support.scripted_upstream import answer
 
 CANARY = "sk-canary-0badc0de"
 
@@ -82,32 +82,3 @@ async def test_an_answer_of_whatever_status_is_handed_on_and_not_asked_for_again
     assert reply.status == status
     assert reply.body.data == up.script.body
     assert len(up.requests) == 1
-
-
-async def test_a_status_that_is_listed_is_asked_for_again_after_its_retry_after(serve):
-    config = {"upstreams": [{"retries": 2, "retry_statuses": [429, 503], **QUIET}]}
-    busy = answer({"error": {}}, status=503, headers=[("retry-after-ms", "150")])
-    async with Upstream() as up, serve(up.url, config=config) as proxy:
-        up.script = in_turn(busy, answer({"ok": 1}))
-        began = asyncio.get_running_loop().time()
-        reply = await ask(proxy, chat())
-        assert asyncio.get_running_loop().time() - began >= 0.15
-        assert (reply.status, reply.body.data) == (200, b'{"ok": 1}')
-        assert [sent.body for sent in up.requests] == [chat(), chat()]
-
-        up.forget()
-        up.script = busy
-        reply = await ask(proxy, chat())
-        assert (reply.status, len(up.requests)) == (503, 3), "it gives up after its tries, with the last answer"
-
-        date = "Wed, 21 Oct 2026 07:28:00 GMT"
-        for header in (("retry-after", "6"), ("retry-after", date), ("retry-after-ms", "5001")):
-            up.forget()
-            up.script = answer({"error": {}}, status=429, headers=[header])
-            reply = await ask(proxy, chat())
-            assert (reply.status, len(up.requests)) == (429, 1), "a longer wait is the client's to decide"
-
-        up.forget()
-        up.script = busy
-        assert (await ask(proxy, b"a file", "/files")).status == 503
-        assert len(up.requests) == 1, "a body that streams through can be sent only once"
