@@ -378,7 +378,7 @@ class ActionPerformer:
                 session=self._redact_name(find_session(self._call.headers, self._options, self._request.session)),
                 placed=", ".join(self.placed),
                 arm=self.policy.arm,
-                asked_by_user=is_of_user(self._request.body[-1]),
+                asked_by_user=bool(self._request.body) and is_of_user(self._request.body[-1]),
                 request_id=self._call.request_id,
             )
         )

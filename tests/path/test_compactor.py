@@ -26,7 +26,7 @@ from proxy.models.tokenizer import CountCache
 from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest
 from proxy.serve.gateway import render_decision
-from proxy.serve.request_context import CompiledPolicy, PolicyChoice
+from proxy.serve.request_context import CompiledPolicy, PolicyChoice, PolicyOffer
 from proxy.serve.services import Keeper, Services
 from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
@@ -100,9 +100,8 @@ class CompactorUnderTest:
     async def prepares(self, messages, *headers, policy=SMALL, caller=UNIDENTIFIED, path="/chat/completions", **more):
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
         call = Call("POST", path, "", (KEY, *headers), sent, caller)
-        return await self.compactor.prepare(
-            call, sent, self.client, PolicyChoice(((100, CompiledPolicy.compile("small", policy, {})),))
-        )
+        choice = PolicyChoice((PolicyOffer(100, CompiledPolicy.compile("small", policy, {})),))
+        return await self.compactor.prepare(call, sent, self.client, choice)
 
     async def send(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
         prepared = await self.prepares(messages, *headers, policy=policy, **more)
@@ -470,7 +469,8 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
 
     monkeypatch.setattr(chat_format.ChatFormat, "parse", note)
     rollouts = {"a": 50, "b": 100}
-    choice = PolicyChoice(tuple((share, CompiledPolicy.compile(name, SMALL, {})) for name, share in rollouts.items()))
+    offers = [PolicyOffer(share, CompiledPolicy.compile(name, SMALL, {})) for name, share in rollouts.items()]
+    choice = PolicyChoice(tuple(offers))
     policies = []
     for task in range(20):
         for steps in (15, 16):
