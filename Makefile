@@ -45,11 +45,8 @@ agents: $(VENV)/.tests ## real agents, unmodified, on tasks of fifty and sixty s
 
 soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 40,000 generated histories, every recorded one, a fleet
 	$(BIN)/python bench/soak.py $(ARGS)
-	$(BIN)/python -m tests.end_to_end.test_kill --points 200
-	$(BIN)/pytest -q -m soak
+	$(BIN)/pytest -q -rP -m soak
 	$(BIN)/pytest -q -n 2 --hypothesis-profile=search --timeout=7200 -m hypothesis tests/path tests/history tests/shorten
-	$(BIN)/python -m tests.end_to_end.growing --markdown docs/generated-histories.md
-	$(BIN)/python -m tests.end_to_end.fleet --markdown docs/fleet.md
 
 site: $(VENV)/.tests ## the documentation site, in build/site; dead links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

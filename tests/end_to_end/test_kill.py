@@ -5,18 +5,15 @@ A history counts as acknowledged once the upstream has received a request from w
 that was acknowledged must be in the files. What was only handed over may be lost with the process; the client sends
 it again with its next turn, so that in the end every conversation is there, whole.
 
-`python tests/end_to_end/test_kill.py --points 200` kills as often.
+`make soak` kills it two hundred times.
 """
-# ruff: noqa: T201 - started as a script, it tells how far it is
 
-import argparse
 import asyncio
 import json
 import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -135,7 +132,7 @@ async def try_turn(run: KillRun, name: str, messages: list) -> bool:
     return reply.status == 200 and reply.body.whole
 
 
-async def survive_kills(points: int, seed: int, place: Path, report=lambda _: None) -> KillRun:
+async def survive_kills(points: int, seed: int, place: Path) -> KillRun:
     """Kills it as often as this, at random moments, and then lets it finish."""
     async with Upstream() as up:
         run = KillRun(place, up, random.Random(seed))
@@ -147,7 +144,6 @@ async def survive_kills(points: int, seed: int, place: Path, report=lambda _: No
                 await asyncio.sleep(run.dice.uniform(0.01, 1.5))
             lost = run.missing(run.acknowledged)
             assert not lost, f"after kill {point}: {lost[0][:200]}"
-            report(f"kill {point + 1}: {len(run.acknowledged)} histories acknowledged, {dict(run.seen)}")
             up.forget()
         run.over = True
         async with running_proxy(run, port):
@@ -173,17 +169,9 @@ async def test_twelve_kills_lose_nothing_and_break_nothing(tmp_path):
     assert_nothing_lost(await survive_kills(12, seed=1, place=tmp_path))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Kill the proxy at random moments; nothing may be lost.")
-    parser.add_argument("--points", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    args = parser.parse_args()
-    print(f"seed {args.seed}")
-    with tempfile.TemporaryDirectory() as place:
-        run = asyncio.run(survive_kills(args.points, args.seed, Path(place), print))
-        assert_nothing_lost(run)
-    print(f"{args.points} kills, {len(run.finished)} conversations whole, {dict(run.seen)}: nothing lost")
-
-
-if __name__ == "__main__":
-    main()
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+async def test_two_hundred_kills_lose_nothing_and_break_nothing(tmp_path):
+    seed = time.time_ns() % 1_000_000
+    print(f"seed {seed}")  # noqa: T201
+    assert_nothing_lost(await survive_kills(200, seed, place=tmp_path))

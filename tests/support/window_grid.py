@@ -1,19 +1,14 @@
 """Long conversations in small windows: what a model reads there, and what its summaries cost.
 
-    python -m tests.support.window_grid --policies default j-cli --windows 4000 8000
-
 Each cell of the grid is a conversation of 240 turns under one policy, before an upstream that counts by itself and
 refuses a request that does not fit, in one API, as a chat or as the work of an agent with tools. The proxy is a process
 of its own, and conversations run beside one another, as they do in a team: a summary is there a turn later.
 """
-# ruff: noqa: T201 - started as a script, it tells what it found
 
-import argparse
 import asyncio
 import itertools
 import random
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,13 +77,8 @@ class Outcome:
     oldest_summary: int = 0
     """The greatest age, in turns, of the newest summary in a view that was just folded so that what came next is gone.
     Until then all that came after a summary stands beside it."""
-    views_with_summary: int = 0
     views_with_several: int = 0
     views_without_task: int = 0
-    rewrites: int = 0
-    separators: int = 0
-    """The most separators in one view."""
-    reasons: dict[str, int] = field(default_factory=dict)
 
     @property
     def asked_share(self) -> float:
@@ -216,9 +206,7 @@ async def _play_cell(proxy: Any, up: Upstream, cell: Cell, provider: Provider, t
         up.forget()
         outcome.requests += 1
         reason = reply.head.first("x-compaction-reason") or ""
-        outcome.reasons[reason] = outcome.reasons.get(reason, 0) + 1
         is_new = reply.head.first("x-compaction") == "created"
-        outcome.rewrites += is_new
         outcome.refused += reply.status != 200
         if reply.status == 200:
             is_folded = is_new and reason not in ("stride", "opening")
@@ -228,38 +216,8 @@ async def _play_cell(proxy: Any, up: Upstream, cell: Cell, provider: Provider, t
 def _judge_view(view: bytes, turn: int, outcome: Outcome, *, is_folded: bool) -> None:
     ages = [turn - int(written_at) for written_at in _WRITTEN_AT.findall(view)]
     if ages:
-        outcome.views_with_summary += 1
         outcome.views_with_several += len(ages) > 1
         next_turn = turn - min(ages) + 1
         if is_folded and not re.search(_STANDS % (next_turn, next_turn, next_turn), view):
             outcome.oldest_summary = max(outcome.oldest_summary, *ages)
     outcome.views_without_task += TASK.encode() not in view
-    outcome.separators = max(outcome.separators, view.count(b"[Separator from"))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--policies", nargs="*", default=POLICIES)
-    parser.add_argument("--windows", nargs="*", type=int, default=WINDOWS)
-    parser.add_argument("--apis", nargs="*", default=[api.name for api in APIS])
-    parser.add_argument("--kinds", nargs="*", default=KINDS)
-    parser.add_argument("--turns", type=int, default=TURNS)
-    args = parser.parse_args()
-    cells = make_cells(args.policies, args.windows, [api for api in APIS if api.name in args.apis], args.kinds)
-    with tempfile.TemporaryDirectory() as place:
-        outcomes = asyncio.run(play(cells, Path(place), turns=args.turns))
-    faults = []
-    for cell, outcome in outcomes.items():
-        faults += outcome.find_faults(cell)
-        print(
-            f"{cell.model:34} refused {outcome.refused:3}  asked {outcome.questions:3} ({outcome.asked_share:4.0%})"
-            f"  oldest summary {outcome.oldest_summary:3}  views with one {outcome.views_with_summary:3}"
-            f"  without the task {outcome.views_without_task:3}  rewrites {outcome.rewrites:3}"
-            f"  separators {outcome.separators:2}  {outcome.reasons}"
-        )
-    print(*faults, sep="\n")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

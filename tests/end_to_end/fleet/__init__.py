@@ -1,4 +1,1 @@
-"""Three replicas, two hundred conversations, and everything that goes wrong in half an hour.
-
-`python -m tests.end_to_end.fleet` is what `make soak` does with it.
-"""
+"""Three replicas, two hundred conversations, and everything that goes wrong in half an hour."""

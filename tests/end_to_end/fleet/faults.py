@@ -20,14 +20,13 @@ GOOD_AGAIN = 4.0
 
 @dataclass
 class Faults:
-    """What was done so far is in `told`."""
+    """Does all of it, and notes what came of it."""
 
     replicas: list[Replica]
     redis: RedisServer
     relay: FaultyRelay
     config: dict[str, Any]
     seconds: float
-    event_log: list[str] = field(default_factory=list)
     kills: int = 0
     refused: bool = False
     noticed: list[float] = field(default_factory=list)
@@ -35,7 +34,6 @@ class Faults:
 
     def __post_init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
-        self._began = asyncio.get_running_loop().time()
 
     async def run(self) -> None:
         schedule: dict[float, Callable[[], Awaitable[None]]] = {
@@ -55,11 +53,7 @@ class Faults:
 
     async def _run_at(self, share: float, act: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(self.seconds * share)
-        self._record((act.__doc__ or "").strip())
         await act()
-
-    def _record(self, what: str) -> None:
-        self.event_log.append(f"{asyncio.get_running_loop().time() - self._began:.0f} s: {what}")
 
     async def _killing(self) -> None:
         for number in range(int(self.seconds * 0.9 / KILL_EVERY)):
@@ -72,7 +66,7 @@ class Faults:
                 await replica.start()
 
     async def bad_config(self) -> None:
-        """a faulty configuration is written to every replica, and then corrected"""
+        """Write a faulty configuration to every replica, and then correct it."""
         async with self._one_at_a_time:
             for replica in self.replicas:
                 replica.write("policies: {default: {trigger: 7}}\nno_such_setting: 1\n")
@@ -83,7 +77,7 @@ class Faults:
             await asyncio.sleep(1)
 
     async def new_policy(self) -> None:
-        """a policy is changed in the file of every replica"""
+        """Change a policy in the file of every replica."""
         async with self._one_at_a_time:
             self.config["policies"]["default"]["keep"] = {"tokens": 1_500}
             received = [len(replica.log_lines("config-reloaded")) for replica in self.replicas]
@@ -97,30 +91,29 @@ class Faults:
                 self.noticed.append(asyncio.get_running_loop().time() - began)
 
     async def redis_stops(self) -> None:
-        """Redis is stopped, and restarted empty"""
+        """Stop Redis, and start it again, empty."""
         await asyncio.to_thread(self.redis.stop)
         await asyncio.sleep(max(self.seconds * REDIS_AWAY, 3))
         await asyncio.to_thread(self.redis.start)
 
     async def redis_hangs(self) -> None:
-        """Redis hangs (SIGSTOP)"""
+        """Let Redis hang (SIGSTOP)."""
         self.redis.pause()
         await asyncio.sleep(REDIS_HANGS)
         self.redis.resume()
 
     async def redis_is_emptied(self) -> None:
-        """Redis is emptied (FLUSHALL)"""
+        """Empty Redis (FLUSHALL)."""
         await asyncio.to_thread(self.redis.flush)
 
     async def stop_object_store(self) -> None:
-        """the object store goes down"""
+        """Take the object store down for a while."""
         self.relay.now = drop_connection
         await asyncio.sleep(self.seconds * STORE_AWAY)
         self.relay.now = pass_through
-        self._record("the object store is back")
 
     async def rolling_restart(self) -> None:
-        """a rolling restart: one replica after the other is stopped by SIGTERM"""
+        """Restart one replica after the other by SIGTERM."""
         for replica in self.replicas:
             async with self._one_at_a_time:
                 code = await replica.leave()

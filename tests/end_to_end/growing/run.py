@@ -63,14 +63,7 @@ class Findings:
     """How much was played, and what must not have happened."""
 
     tally: Counter = field(default_factory=Counter)
-    by_policy: dict = field(default_factory=lambda: {name: Counter() for name in POLICIES})
     faults: list = field(default_factory=list)
-
-    def add(self, other):
-        self.tally.update(other.tally)
-        for name, counted in other.by_policy.items():
-            self.by_policy[name].update(counted)
-        self.faults += other.faults
 
 
 @dataclass
@@ -166,8 +159,7 @@ class Run:
         reply, where = await self._ask(proxy, body)
         action, is_accepted = where["compaction"], self.is_accepted(reply)
         left = self.provider.forwarded[self.model]
-        for tally in (self.found.tally, self.found.by_policy[self.policy]):
-            tally.update({"histories": 1, action: 1, "refused": not is_accepted, "rewritten": left != body})
+        self.found.tally.update({"histories": 1, action: 1, "refused": not is_accepted, "rewritten": left != body})
         self.judge(body, left, reply, where)
         view = self.read(left)
         if is_accepted and self.before is not None and action != "created" and self.has_grown(body):

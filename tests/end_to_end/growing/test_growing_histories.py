@@ -1,6 +1,6 @@
 """Histories that grow turn by turn: what leaves is valid, keeps what must be kept, and begins as it began before.
 
-Three hundred of them belong to the slow tests; `make soak` plays the whole.
+Three hundred of them belong to the slow tests; `make soak` plays 40,000 and prints how many were of which kind.
 """
 
 import json
@@ -10,6 +10,8 @@ import pytest
 from tests.end_to_end.growing import apis
 from tests.end_to_end.growing.run import play
 from tests.support.agent import reading
+
+SEEDS = range(10_000, 100_000)
 
 
 @pytest.mark.slow
@@ -30,6 +32,23 @@ async def test_histories_of_each_api(api, tmp_path):
     assert not found.faults, "\n".join(map(str, found.faults[:20]))
     assert found.tally["histories"] >= 54
     assert found.tally["created"] >= 2
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(36_000)
+async def test_twenty_thousand_histories(tmp_path):
+    found = await play(tmp_path, SEEDS, histories=20_000)
+    print(dict(found.tally))  # noqa: T201
+    assert not found.faults, "\n".join(map(str, found.faults[:20]))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(36_000)
+@pytest.mark.parametrize("api", apis.APIS)
+async def test_ten_thousand_histories_of_each_api(api, tmp_path):
+    found = await apis.play(api, tmp_path, SEEDS, histories=10_000)
+    print(api, dict(found.tally))  # noqa: T201
+    assert not found.faults, "\n".join(map(str, found.faults[:20]))
 
 
 def reverse_messages(units):
