@@ -5,8 +5,8 @@ chat messages       tool A, tool B, user               assistant
 pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -63,10 +63,14 @@ class PiecedRequest(Request, frozen=True):
             return 0
         return self.find_end(count)
 
-    def count_blocks(self, container: int) -> int:
-        start = bisect_left(self.pieces, container, key=_get_container)
-        stop = bisect_right(self.pieces, container, key=_get_container)
-        return sum(len(piece.blocks) for piece in self.pieces[start:stop] if piece is not None)
+    @cached_property
+    def block_counts(self) -> Sequence[int]:
+        """The number of blocks in each element of the client's list."""
+        counts = [0] * len(self.spans)
+        for piece in self.pieces:
+            if piece is not None:
+                counts[piece.container] += len(piece.blocks)
+        return counts
 
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
         """Its piece, None if the proxy wrote it, and whether its bytes are unchanged."""
@@ -92,12 +96,6 @@ class PiecedRequest(Request, frozen=True):
         if place < len(self.messages) and self.messages[place].role == message.role:
             return place
         return None
-
-
-def _get_container(piece: Piece | None) -> int:
-    if piece is None:
-        return -1
-    return piece.container
 
 
 def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_calls: Sequence[bytes]) -> Message:

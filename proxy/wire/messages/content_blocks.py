@@ -7,9 +7,7 @@
 """
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -17,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.known import Known, is_other
 from proxy.history.messages import Message, read_message
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import LOOK_BACK_BLOCKS, BlockPlace
@@ -176,18 +173,17 @@ def _write_result(message: Message) -> bytes:
     return b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % fields
 
 
-class WrittenMessage(Struct, frozen=True):
-    raw: bytes
+class WrittenBlocks(Struct, frozen=True):
+    """The blocks in which one chat message leaves."""
+
     role: str
+    container: int | None
+    """The client's message that they came in, by its number; None if the proxy wrote them."""
     blocks: Sequence[bytes]
-    changed_blocks: int = 0
-    """Up to the last that the proxy wrote."""
-    shortened_blocks: int = 0
-    """The same, without those still to be shortened."""
-
-
-def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
-    return b'{"role":%b,"content":[%b]}' % (splice.quote(role), b",".join(blocks))
+    is_result: bool
+    is_unchanged: bool
+    is_shortened: bool
+    """The proxy changed them, and not only until they are shortened."""
 
 
 def find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> list[BlockPlace]:
@@ -196,165 +192,101 @@ def find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size:
     The first is the end of the messages that the upstream has read before, of which the view has `prefix_size`. Then
     comes the end of the shortened part, and places before it in the distance over which the API looks back.
     """
-    head, body = view[: request.head_size], view[request.head_size :]
-    steps = _write_steps(request, head, body)
-    messages = _join_steps(request, head, body, steps)
-    starts = [0]
+    parts = _write_parts(request, view)
+    places: list[BlockPlace] = []
     changed_end = shortened_end = 0
-    for message in messages:
-        if message.changed_blocks:
-            changed_end = starts[-1] + message.changed_blocks
-        if message.shortened_blocks:
-            shortened_end = starts[-1] + message.shortened_blocks
-        starts.append(starts[-1] + len(message.blocks))
+    for number, message_parts in enumerate(_group_parts(parts)):
+        start = len(places)
+        for part in message_parts:
+            places += [(number, len(places) - start + block_number) for block_number in range(len(part.blocks))]
+            if not part.is_unchanged:
+                changed_end = len(places)
+            if part.is_shortened:
+                shortened_end = len(places)
+    prefix_blocks = 0
+    if prefix_size > request.head_size:
+        prefix_blocks = sum(len(part.blocks) for part in parts[:prefix_size])
     end = shortened_end or changed_end
     if not end:
         return []
-    prefix_blocks = 0
-    prefix = view[request.head_size : prefix_size]
-    if prefix:
-        for message in _join_steps(request, head, prefix, steps[: len(prefix)]):
-            prefix_blocks += len(message.blocks)
-    fold_ends: list[BlockPlace] = []
-    for number in dict.fromkeys((prefix_blocks, *range(end, 0, -LOOK_BACK_BLOCKS))):
-        if number:
-            place = bisect_right(starts, number - 1) - 1
-            fold_ends.append((place, number - 1 - starts[place]))
-    return fold_ends
-
-
-class WriteStep(Struct, frozen=True):
-    complete: Sequence[WrittenMessage] = ()
-    is_checkpoint: bool = False
-    """Writing can resume here."""
+    ends = dict.fromkeys((prefix_blocks, *range(end, 0, -LOOK_BACK_BLOCKS)))
+    return [places[block_end - 1] for block_end in ends if block_end]
 
 
 def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
-    head, body = view[: request.head_size], view[request.head_size :]
-    for message in _join_steps(request, head, body, _write_steps(request, head, body)):
-        yield message.raw
-
-
-def _write_steps(request: PiecedRequest, head: Sequence[Message], body: Sequence[Message]) -> Sequence[WriteStep]:
-    """Blocks that were written for the request before are not written again."""
-    known_view = Known(tuple(body)) if is_other(head, request.head) else request.known.find_view(body)
-
-    def write_new(steps: Sequence[WriteStep]) -> Iterator[WriteStep]:
-        start = _find_checkpoint(steps)
-        writer = _start_writer(request, head)
-        return islice(map(writer.add, body[start:]), len(steps) - start, None)
-
-    return known_view.column("written", write_new)
-
-
-def _join_steps(
-    request: PiecedRequest, head: Sequence[Message], body: Sequence[Message], steps: Sequence[WriteStep]
-) -> list[WrittenMessage]:
-    """Their messages, and the one that is open at the end of the body."""
-    messages: list[WrittenMessage] = []
-    for step in steps:
-        messages += step.complete
-    writer = _start_writer(request, head)
-    for message in body[_find_checkpoint(steps) :]:
-        writer.add(message)
-    return messages + writer.close()
-
-
-def _start_writer(request: PiecedRequest, head: Sequence[Message]) -> "_Writer":
-    writer = _Writer(request)
-    for message in head:
-        writer.add(message)
-    return writer
-
-
-def _find_checkpoint(steps: Sequence[WriteStep]) -> int:
-    for place in reversed(range(len(steps))):
-        if steps[place].is_checkpoint:
-            return place
-    return 0
-
-
-class _Writer:
-    """The newest message stays open, because the next may belong to it."""
-
-    def __init__(self, request: PiecedRequest) -> None:
-        self._request = request
-        self._system_messages: list[WrittenMessage] = []
-        """Waiting for an answer."""
-        self._role = ""
-        self._container: int | None = None
-        """The client's message that is open, if any."""
-        self._last_container: int | None = None
-        """The one that the last block is from."""
-        self._blocks: list[bytes] = []
-        self._changed_blocks = self._shortened_blocks = 0
-        self._is_touched = False
-        self._ends_with_result = False
-
-    def add(self, message: Message) -> WriteStep:
-        piece, is_unchanged = self._request.find_origin(message)
-        if is_unchanged and piece is None:
-            return WriteStep()  # the system prompt, which is not in the list
-        blocks = _find_blocks(piece, message, is_unchanged=is_unchanged)
-        if not blocks:
-            return WriteStep()
-        role, container = message.role, None
-        if piece is not None:
-            role, container = piece.role, piece.container
-        elif message.is_result:
-            role = "user"
-        step = WriteStep()
-        if not self._blocks or role != self._role or not self._continues(role, container, message):
-            complete = self._complete()
-            if role == "assistant":
-                complete += self._system_messages
-                self._system_messages = []
-            step = WriteStep(complete, role == "assistant")
-            self._role, self._container, self._is_touched = role, container, False
-            self._changed_blocks = self._shortened_blocks = 0
-        self._blocks += blocks
-        if not is_unchanged:
-            self._changed_blocks = len(self._blocks)
-            # Those steps change messages that are still to be shortened.
-            if message.made not in {"", "strip_reasoning", "clip_output", "dedup_arrivals"}:
-                self._shortened_blocks = len(self._blocks)
-        self._is_touched |= not is_unchanged or container != self._container
-        self._ends_with_result = message.is_result
-        self._last_container = container
-        return step
-
-    def close(self) -> list[WrittenMessage]:
-        return self._complete() + self._system_messages
-
-    def _continues(self, role: str, container: int | None, message: Message) -> bool:
-        if container is not None and container == self._last_container:
-            return True
-        if message.is_result and self._ends_with_result:
-            return True
-        is_parted = container is not None and self._last_container is not None and container == self._last_container + 1
-        return role == "user" and not is_parted
-
-    def _complete(self) -> list[WrittenMessage]:
-        blocks, self._blocks = self._blocks, []
-        if not blocks:
-            return []
-        container = self._container
-        if container is None or self._is_touched or len(blocks) != self._request.count_blocks(container):
-            raw = write_message(self._role, blocks)
+    """Write the view as the messages of the API."""
+    for parts in _group_parts(_write_parts(request, view)):
+        blocks: list[bytes] = []
+        is_untouched = True
+        for part in parts:
+            blocks += part.blocks
+            is_untouched = is_untouched and part.is_unchanged and part.container == parts[0].container
+        container = parts[0].container
+        if container is not None and is_untouched and len(blocks) == request.block_counts[container]:
+            yield request.source[slice(*request.spans[container])]
         else:
-            raw = self._request.source[slice(*self._request.spans[container])]
-        written_message = WrittenMessage(raw, self._role, blocks, self._changed_blocks, self._shortened_blocks)
-        if self._role == "system":
-            self._system_messages.append(written_message)
-            return []
-        return [written_message]
+            yield b'{"role":%b,"content":[%b]}' % (splice.quote(parts[0].role), b",".join(blocks))
 
 
-def _find_blocks(piece: Piece | None, message: Message, *, is_unchanged: bool) -> Sequence[bytes]:
-    if piece is not None and is_unchanged:
-        return piece.blocks
-    # Of a changed message, only the bytes are up to date.
-    changed_message = read_message(json.loads(message.raw), message.raw)
-    if piece is not None and message.role == "assistant" and piece.blocks:
-        return _change_answer(piece.blocks, changed_message)
-    return list(_iterate_blocks(changed_message))
+def _write_parts(request: PiecedRequest, view: Sequence[Message]) -> list[WrittenBlocks]:
+    """Write each message of a view. Those that were written for the request before are not written again."""
+    head, body = view[: request.head_size], view[request.head_size :]
+
+    def write(message: Message) -> WrittenBlocks:
+        return _write_blocks(request, message)
+
+    return [*map(write, head), *request.known.find_view(body).map("written", write)]
+
+
+def _write_blocks(request: PiecedRequest, message: Message) -> WrittenBlocks:
+    piece, is_unchanged = request.find_origin(message)
+    blocks: Sequence[bytes] = ()
+    if not is_unchanged:
+        # Of a changed message, only the bytes are up to date.
+        changed_message = read_message(json.loads(message.raw), message.raw)
+        if piece is not None and message.role == "assistant" and piece.blocks:
+            blocks = _change_answer(piece.blocks, changed_message)
+        else:
+            blocks = list(_iterate_blocks(changed_message))
+    elif piece is not None:  # else it is the system prompt, which is not in the list
+        blocks = piece.blocks
+    role, container = message.role, None
+    if piece is not None:
+        role, container = piece.role, piece.container
+    elif message.is_result:
+        role = "user"
+    # Messages that these steps change are still to be shortened.
+    is_shortened = not is_unchanged and message.made not in {"", "strip_reasoning", "clip_output", "dedup_arrivals"}
+    return WrittenBlocks(role, container, blocks, message.is_result, is_unchanged, is_shortened)
+
+
+def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
+    """Put together the parts of each message that leaves, in the order of the messages."""
+    groups: list[list[WrittenBlocks]] = []
+    system_groups: list[list[WrittenBlocks]] = []
+    """Waiting for an answer."""
+    last_part: WrittenBlocks | None = None
+    for part in parts:
+        if not part.blocks:
+            continue
+        role_groups = system_groups if part.role == "system" else groups
+        if last_part is not None and _belong_together(last_part, part):
+            role_groups[-1].append(part)
+        else:
+            if part.role == "assistant":
+                groups += system_groups
+                system_groups.clear()
+            role_groups.append([part])
+        last_part = part
+    return groups + system_groups
+
+
+def _belong_together(part: WrittenBlocks, next_part: WrittenBlocks) -> bool:
+    """Return True if they leave in one message."""
+    if next_part.role != part.role:
+        return False
+    if part.container is None or next_part.container is None:
+        return next_part.role == "user"
+    if next_part.container == part.container or (part.is_result and next_part.is_result):
+        return True
+    return next_part.role == "user" and next_part.container != part.container + 1
