@@ -8,9 +8,9 @@ Each room imports only rooms that stand above it in this list, which tests/test_
     recall/        the tools of the proxy itself, by which a model reads earlier messages again
     shorten/       the shorter form of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
+    events         frozen values that say what happened, and their delivery to listeners
     decide/        the life of a request as one generator, without I/O: what to send, what to store, when to ask again
     config/        proxy.yaml, environment and options to one frozen configuration
-    events         frozen values that say what happened, and their delivery to listeners
     models/        facts about models: windows, prices, token counts
     store/         blocks and facts (memory, SQLite, Redis), original messages, the activity log
     upstream/      connections to a model's API

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from proxy.decide.conversation import Conversation, Decision, Writing
 from proxy.decide.question import Question
+from proxy.events import Event
 from proxy.shorten.block import LookUp
 from proxy.shorten.economics import NOT_REPORTED, Usage, Window
 from proxy.shorten.state import ConversationState
@@ -141,21 +142,10 @@ class KeepOriginals(Struct, frozen=True):
     conversation: Conversation
 
 
-class BeginCompaction(Struct, frozen=True):
-    reason: str
-    tokens: int
-    is_kept: bool
-    conversation: Conversation
+class Note(Struct, frozen=True):
+    """Tell the listeners."""
 
-
-class EndCompaction(Struct, frozen=True):
-    decision: Decision
-
-
-class ReportRefusal(Struct, frozen=True):
-    refusal: Refusal
-    was_retried: bool
-    helped: bool
+    event: Event
 
 
 class NoteAccepted(Struct, frozen=True):
@@ -195,9 +185,7 @@ Action = (
     | StartSummary
     | AwaitSummary
     | KeepOriginals
-    | BeginCompaction
-    | EndCompaction
-    | ReportRefusal
+    | Note
     | NoteAccepted
     | StoreBlock
     | StoreFact

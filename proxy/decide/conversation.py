@@ -155,7 +155,9 @@ class Context(Struct, frozen=True):
     name_rewritten: Callable[[Identity], str] = lambda _: ""
     """The conversation's name if its client shortens its own results at every turn, else empty. Only reported."""
     name: str = ""
+    request_id: str = ""
     upstream: str = ""
+    upstream_name: str = ""
     counter: str = ""
     prior: Calibration = UNCALIBRATED
     window: Window = UNKNOWN

@@ -142,7 +142,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
     next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
     if next_forwarding is None:
         return _apply_only(conversation)
-    yield from report_end(next_forwarding.decision)
+    yield from report_end(next_forwarding)
     return next_forwarding
 
 

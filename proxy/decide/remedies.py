@@ -25,13 +25,14 @@ from proxy.decide.actions import (
     CanSummarize,
     CountTokens,
     Forwarding,
+    Note,
     Opening,
-    ReportRefusal,
     Send,
 )
 from proxy.decide.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.decide.planning import NeedSummary, Plan
 from proxy.decide.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
+from proxy.events import SizeRefused, UpstreamRetried, ViewRefused
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.shorten.clear_results import StripReasoning
@@ -198,8 +199,19 @@ def try_remedies(
         if retry.refused_option is not None and refusal.kind == "invalid":
             refusal = Refusal(retry.refused_option)
         break
-    yield ReportRefusal(refusal, was_retried=was_retried, helped=has_helped)
+    if was_retried or refusal.kind != "invalid":
+        yield from _report_refusal(gather(), refusal, helped=has_helped)
     return result
+
+
+def _report_refusal(context: Context, refusal: Refusal, *, helped: bool) -> Actions[None]:
+    request_id, upstream = context.request_id, context.upstream_name
+    if refusal.kind == "invalid":
+        yield Note(ViewRefused(request_id, upstream, helped))
+    elif not is_option(refusal.kind):
+        yield Note(SizeRefused(request_id, upstream, refusal.kind, refusal.limit, helped))
+    elif helped:
+        yield Note(UpstreamRetried(upstream, refusal.kind, attempt=1))
 
 
 def _list_remedies(
@@ -301,7 +313,7 @@ def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[For
         )
     retry = yield from begin(replace(forwarding, decision=conversation.describe(plan), was_refused=True))
     if retry is not None:
-        yield from report_end(retry.decision)
+        yield from report_end(retry)
     return retry
 
 
@@ -354,7 +366,7 @@ def _use_cure(retry: Forwarding, conversation: Conversation, cure: Cure, window:
         plan_with_summary = _plan_cure(cure, conversation, window, summary)
         if plan_with_summary is not None:
             forwarding = replace(forwarding, decision=conversation.describe(plan_with_summary))
-    yield from report_end(forwarding.decision)
+    yield from report_end(forwarding)
     return _bound_answer(forwarding, cure)
 
 

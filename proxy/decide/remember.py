@@ -11,14 +11,13 @@ from msgspec.structs import replace
 from proxy.decide import planning
 from proxy.decide.actions import (
     Actions,
-    BeginCompaction,
     CanSummarize,
     CountTokens,
     Delivered,
-    EndCompaction,
     Forwarding,
     Identify,
     KeepOriginals,
+    Note,
     NoteLocalWindow,
     Owner,
     ProbeWindow,
@@ -33,7 +32,6 @@ from proxy.decide.actions import (
 from proxy.decide.conversation import (
     Context,
     Conversation,
-    Decision,
     Originals,
     Writing,
     choose_writing,
@@ -41,6 +39,7 @@ from proxy.decide.conversation import (
     may_fold_unwritten,
 )
 from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
+from proxy.events import CompactionEnded, CompactionStarted
 from proxy.history import observations
 from proxy.history.identity import Identity
 from proxy.history.messages import find_last_assistant
@@ -196,13 +195,30 @@ def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
     next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
         return next_forwarding
-    yield BeginCompaction(plan.reason, plan.tokens_without_block, next_forwarding.originals_are_written, conversation)
+    context, identity = conversation.context, conversation.identified
+    path = context.locate_originals(identity) if next_forwarding.originals_are_written else ""
+    size, policy = plan.tokens_without_block, conversation.rules.policy
+    yield Note(CompactionStarted(identity.conversation, policy, plan.reason, size, path, context.request_id))
     return replace(next_forwarding, is_announced=True)
 
 
-def report_end(decision: Decision) -> Actions[None]:
-    if decision.plan is not None and decision.plan.action == "created":
-        yield EndCompaction(decision)
+def report_end(forwarding: Forwarding) -> Actions[None]:
+    decision, (conversation, plan) = forwarding.decision, get_plan(forwarding)
+    if plan.action != "created":
+        return
+    yield Note(
+        CompactionEnded(
+            decision.conversation,
+            decision.policy,
+            plan.reason,
+            plan.tokens_without_block,
+            plan.tokens_after,
+            tuple((report.step, report.messages, report.saved) for report in plan.reports),
+            is_observed=decision.outcome == "observed",
+            turns=plan.turns,
+            request_id=conversation.context.request_id,
+        )
+    )
 
 
 def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:

@@ -42,7 +42,7 @@ from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import Prefix
 from proxy.wire.known_requests import WORTHWHILE_BYTES
-from proxy.wire.refusals import AddedOption, RefusedOption, is_option
+from proxy.wire.refusals import AddedOption, RefusedOption
 from proxy.wire.token_counts import read_usage
 
 if TYPE_CHECKING:
@@ -129,7 +129,9 @@ class ActionPerformer:
             locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
             name_rewritten=partial(services.result_watch.name_rewritten, request),
             name=options.conversation,
+            request_id=self._call.request_id,
             upstream=self._client.settings.base_url,
+            upstream_name=self._client.settings.name,
             counter=profile.counter,
             prior=profile.prior,
             window=window,
@@ -179,12 +181,8 @@ class ActionPerformer:
                     return await self._await_summary(action)
                 case actions.KeepOriginals(writing, conversation):
                     return await self._keep_originals(writing, conversation.identified)
-                case actions.BeginCompaction():
-                    self._announce_beginning(action)
-                case actions.EndCompaction(decision):
-                    self._announce_end(decision)
-                case actions.ReportRefusal():
-                    self._report_refusal(action)
+                case actions.Note(event):
+                    services.emit(event)
                 case actions.NoteAccepted(refused_option):
                     self._note_accepted(refused_option)
                 case actions.StoreBlock(key, block, replaces):
@@ -299,42 +297,6 @@ class ActionPerformer:
         """Once for each conversation."""
         if self._services.warning_counts.count(f"rewrites {conversation}") == 1:
             self._services.emit(events.ClientRewrites(conversation, self._request.model[:MODEL_MAX_CHARS]))
-
-    def _announce_beginning(self, action: actions.BeginCompaction) -> None:
-        identity = action.conversation.identified
-        path = self._services.keeper.locate(identity) if action.is_kept else ""
-        policy, request_id = self.policy.rules.policy, self._call.request_id
-        self._services.emit(
-            events.CompactionStarted(identity.conversation, policy, action.reason, action.tokens, path, request_id)
-        )
-
-    def _announce_end(self, decision: Decision) -> None:
-        plan = decision.plan
-        if plan is None:
-            return
-        self._services.emit(
-            events.CompactionEnded(
-                decision.conversation,
-                self.policy.rules.policy,
-                plan.reason,
-                plan.tokens_without_block,
-                plan.tokens_after,
-                tuple((report.step, report.messages, report.saved) for report in plan.reports),
-                is_observed=decision.outcome == "observed",
-                turns=plan.turns,
-                request_id=self._call.request_id,
-            )
-        )
-
-    def _report_refusal(self, action: actions.ReportRefusal) -> None:
-        refusal, upstream, emit = action.refusal, self._client.settings.name, self._services.emit
-        if refusal.kind == "invalid":
-            if action.was_retried:
-                emit(events.ViewRefused(self._call.request_id, upstream, action.helped))
-        elif not is_option(refusal.kind):
-            emit(events.SizeRefused(self._call.request_id, upstream, refusal.kind, refusal.limit, action.helped))
-        elif action.helped:
-            emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
 
     def _report(self, turn: TurnReport) -> None:
         decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name

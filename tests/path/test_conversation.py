@@ -7,21 +7,19 @@ from msgspec.structs import replace
 
 from proxy.decide.actions import (
     AwaitSummary,
-    BeginCompaction,
     CanSummarize,
     CountTokens,
     Deliver,
     Delivered,
-    EndCompaction,
     Identify,
     KeepOriginals,
+    Note,
     NoteAccepted,
     NoteLocalWindow,
     Opening,
     Owner,
     ProbeWindow,
     RecountByProbe,
-    ReportRefusal,
     Rewrite,
     Send,
     ShareProbedWindow,
@@ -33,6 +31,7 @@ from proxy.decide.actions import (
 from proxy.decide.conversation import Context, Originals
 from proxy.decide.program import Finished, compact, drive, run
 from proxy.decide.remember import is_silently_cut
+from proxy.events import SizeRefused
 from proxy.history.identity import Identity
 from proxy.shorten.block import LookUp, SummaryCandidate
 from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
@@ -186,7 +185,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     assert decision.rewrites
     assert driver.kinds() == [
         *(CountTokens, ProbeWindow, Identify, LookUp, NoteLocalWindow, CanSummarize, Rewrite, KeepOriginals),
-        *(BeginCompaction, EndCompaction),
+        *(Note, Note),
     ]
     assert driver.stored == {}
     made.accept()
@@ -575,15 +574,13 @@ def test_reasoning_whose_signature_is_refused_goes_for_good_or_for_once(messages
     retried = made.refuse(REFUSED)
     if outcome is None:
         assert retried is None
-        assert driver.actions_of(ReportRefusal) == [
-            ReportRefusal(Refusal("signature"), was_retried=False, helped=False)
-        ]
+        assert driver.actions_of(Note)[-1] == Note(SizeRefused("", "", "signature", None, helped=False))
         return
     assert (retried.outcome, retried.reason, retried.removes_reasoning) == outcome
     if before.outcome == retried.outcome == "created":
         assert (retried.tokens_before, retried.plan.reports[0]) == (before.tokens_before, before.plan.reports[0])
     made.accept()
-    assert driver.actions_of(ReportRefusal) == [ReportRefusal(REFUSED, was_retried=True, helped=True)]
+    assert driver.actions_of(Note)[-1] == Note(SizeRefused("", "", REFUSED.kind, REFUSED.limit, helped=True))
     if before.outcome == "created":
         later = decide([*messages, *SIGNED, *user("And now?")], Driver(driver.stored), **context)
         assert (later.outcome, later.plan.view[: len(messages) - 1]) == ("applied", retried.plan.view[:-1])
