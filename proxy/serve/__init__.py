@@ -23,10 +23,9 @@ pending_summaries  the calls that are under way, in this worker and in others
 services           shared by the requests of a worker: known requests and blocks, secret, originals
 placement          cache marks and a key: whether a request gets them, and what was added
 answers            answers of the proxy itself
-openings           how an upstream's answer begins: an answer or a refusal, which may come with status 200
 rounds             the rounds of one answer, in which the model calls the proxy's own tools
 performer          performs the actions of one request
-driver             drives `run` for one request, and writes its body
+driver             drives `run` for one request, writes its body, and reads how an answer begins
 compactor          the outgoing request in place of a client's, and its driver
 gateway            admits, reads, routes and delivers; the one place that fails open
 """

@@ -1,12 +1,14 @@
 """The driver of the proxy that serves: performs the actions of one request (`program.py`), and writes its body.
 
-`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them.
+`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The result of `Send` is how an answer
+begins: `read_opening` tells an answer from a refusal, which may have come with status 200.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping
 from functools import cached_property, partial
+from http import HTTPStatus
 from typing import Any
 
 from msgspec import Struct, field
@@ -24,7 +26,7 @@ from proxy.decide.actions import (
 )
 from proxy.decide.conversation import Conversation, Decision
 from proxy.decide.program import Finished, bypass, compact, run, take_step
-from proxy.decide.remedies import strip_signed
+from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS, strip_signed
 from proxy.decide.remember import LOOK_UP_MIN_TOKENS
 from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
 from proxy.foundation.work import WORK
@@ -35,13 +37,25 @@ from proxy.serve.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.serve.request_context import CompiledPolicy, RequestOptions
 from proxy.serve.rounds import AnswerRounds, find_room
 from proxy.serve.services import Services
-from proxy.upstream.client import Call, Client
+from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
+from proxy.wire.event_streams import StreamOpening
 from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.http_head import ApiPath, find_header, is_event_stream
 from proxy.wire.json_body import Prefix
-from proxy.wire.refusals import AddedOption
+from proxy.wire.refusals import (
+    BODY_MAX_BYTES,
+    RECOVERABLE_KINDS,
+    AddedOption,
+    Refusal,
+    begins_as_error,
+    classify,
+    may_begin_as_error,
+)
 from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
+
+INVALID_STATUSES = (400, 422)
 
 
 class OutgoingRequest(Struct, frozen=True):
@@ -49,7 +63,7 @@ class OutgoingRequest(Struct, frozen=True):
     decision: Decision | None
     options: RequestOptions = field(default_factory=RequestOptions)
     driver: "RequestDriver | None" = None
-    """None if nothing can be decided: not understood, bypassed, failed open."""
+    """None if nothing can be decided: not understood, failed open."""
     usage_view: UsageView | None = None
     recalls: AnswerRounds | None = None
     answer: LocalAnswer | None = None
@@ -295,3 +309,49 @@ def _write_body(requests: RequestFormat, request: Request, decision: Decision) -
     if decision.max_answer_tokens is not None:
         body = requests.answer_within(body, decision.max_answer_tokens)
     return body, asking is not None
+
+
+async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = None, *, number: int = 0) -> Opening:
+    """Read as much of *reply* as tells whether the request was refused. The reply yields all of it again.
+
+    The first events of a stream are held back for at most *hold_seconds*; None: the client's stream has begun.
+    """
+    status, headers = reply.status, reply.headers
+    if not reply.is_good:
+        error = await reply.peek(_is_larger_than_refusal)
+    elif is_event_stream(headers):
+        error = await _find_error_in_stream(reply, call, hold_seconds)
+        status, headers = HTTPStatus.BAD_REQUEST, ()
+    else:
+        error = await _find_error_in_answer(reply)
+    if reply.is_good and error is None:
+        return Opening(number=number)
+    refusal = None if error is None else classify(status, headers, error)
+    if refusal is None or refusal.kind not in RECOVERABLE_KINDS:
+        refusal = Refusal("invalid" if reply.status in INVALID_STATUSES else "other")
+    return Opening(refusal, number=number)
+
+
+async def _find_error_in_stream(reply: Reply, call: Call, hold_seconds: float | None) -> bytes | None:
+    if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
+        return None
+    opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
+    # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
+    beginning = await reply.peek(opening.is_decided, hold_seconds)
+    return None if beginning is None else opening.find_refusal(beginning)
+
+
+async def _find_error_in_answer(reply: Reply) -> bytes | None:
+    """Some routers wrap an error in a good answer; it is no stream then."""
+    if "json" not in (find_header(reply.headers, "content-type") or ""):
+        return None
+    beginning = await reply.peek(_can_be_classified)
+    return beginning if beginning is not None and begins_as_error(beginning) else None
+
+
+def _can_be_classified(beginning: bytes | bytearray) -> bool:
+    return not may_begin_as_error(beginning) or _is_larger_than_refusal(beginning)
+
+
+def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
+    return len(beginning) > BODY_MAX_BYTES

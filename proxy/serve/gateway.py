@@ -35,8 +35,7 @@ from proxy.foundation.lifetime import BackgroundTasks, Containment, Lease, Lease
 from proxy.foundation.work import WORK, Work
 from proxy.serve.answers import LocalAnswer
 from proxy.serve.compactor import Compactor
-from proxy.serve.driver import OutgoingRequest, RequestDriver
-from proxy.serve.openings import read_opening
+from proxy.serve.driver import OutgoingRequest, RequestDriver, read_opening
 from proxy.serve.performer import MODEL_MAX_CHARS, note_decision
 from proxy.serve.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
