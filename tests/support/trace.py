@@ -50,6 +50,7 @@ async def trace_requests(state: Path) -> dict[str, Calls]:
         Listening(served).listening() as origin,
     ):
         await _ask(origin, user("Hello?"))  # policies are compiled and names looked up once
+        await served.services.tokenizers.load()  # else a thread that still loads it would be traced, too
         for name, messages in {
             "untouched": user("Hello?"),
             "created": reading(60, size=2_000),
