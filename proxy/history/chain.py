@@ -164,9 +164,7 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
     origin, body = _compute_origin(request, tenant, secret, conversation), request.body
 
     def continue_chain(links: Sequence[bytes]) -> Iterator[bytes]:
-        link = origin
-        if links:
-            link = links[-1]
+        link = links[-1] if links else origin
         forms = _choose_forms(request, len(links))
         for message, form in zip(body[len(links) :], forms, strict=True):
             link = compute_link(link, message, secret, form=form)
@@ -198,9 +196,7 @@ def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
     body = request.body
 
     def compare_first(values: Sequence[CanonicalKinds]) -> Iterator[CanonicalKinds]:
-        is_canonical: CanonicalKinds = {}
-        if values:
-            is_canonical = values[-1]
+        is_canonical: CanonicalKinds = values[-1] if values else {}
         for message in body[len(values) :]:
             kind = message.role, bool(message.calls)
             if kind not in is_canonical and message.role in _ROLES:

@@ -244,9 +244,7 @@ def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON 
         answers = _as_string(value.get("tool_call_id"))
     elif role in RESULTS:
         answers = _as_string(value.get("name"))
-    calls: tuple[ToolCall, ...] = ()
-    if role == "assistant":
-        calls = _read_calls(value)
+    calls: tuple[ToolCall, ...] = _read_calls(value) if role == "assistant" else ()
     return Message.of(raw, role, content, calls, answers)
 
 

@@ -78,9 +78,7 @@ def find_file_uses(
     uses, files = [*known], _Files()
     for place in range(len(known), len(messages)):
         message, call = messages[place], callers[place]
-        use = None
-        if call is not None:
-            use = _read_use(message, call)
+        use = _read_use(message, call) if call is not None else None
         if use is not None and (use.act == "point" or (use.act == "edit" and holds_promise(message))):
             files.catch_up(uses)
             use = files.find_target(use)
@@ -122,9 +120,7 @@ class _Files:
         file = self._files.get(use.path)
         if file is None:
             return use
-        target: int | None = file.newest_read
-        if use.act == "point":
-            target = file.reads.get(use.lines)
+        target: int | None = file.reads.get(use.lines) if use.act == "point" else file.newest_read
         if target is None:
             return use
         return replace(use, target=target, was_edited=file.newest_edit > target)

@@ -309,12 +309,8 @@ class Memory(Struct, frozen=True):
             return cls(calibration=prior, answered=False)
         stored_block, fact, stored_window, summary, stored_cache = values
         last, calibration = _read_fact(fact, identity, prior)
-        window = None
-        if stored_window is not None:
-            window = decode_window(stored_window.value)
-        cache = None
-        if stored_cache is not None:
-            cache = CacheMemory.from_bytes(stored_cache.value)
+        window = decode_window(stored_window.value) if stored_window is not None else None
+        cache = CacheMemory.from_bytes(stored_cache.value) if stored_cache is not None else None
         memory = cls(
             last=last,
             calibration=calibration,

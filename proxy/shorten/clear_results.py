@@ -57,9 +57,7 @@ class ClipOutput(Struct, frozen=True):
         return min(limit, int(BYTES_PER_TOKEN * 0.5 * window))
 
     def _is_huge(self, message: Message, window: int | None) -> bool:
-        limit = 0
-        if not self.lines:
-            limit = self._find_limit(window)
+        limit = self._find_limit(window) if not self.lines else 0
         return message.is_bulk and not message.literal and is_content_over(message, limit)
 
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
@@ -196,9 +194,7 @@ def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> 
 
 def _point_to(call: ToolCall | None, result: Message) -> str:
     outcome = find_outcome(result.text, call, failed=result.reports_error)
-    verdict = ""
-    if outcome.has_failed:
-        verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})"
+    verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})" if outcome.has_failed else ""
     return f"[Left out by the context proxy: word for word the same as {name_result(call)} above{verdict}.]"
 
 
@@ -255,9 +251,7 @@ class ClearResults(Struct, frozen=True):
     def _shorten(
         self, message: Message, call: ToolCall | None, draft: Draft, made: str, *, is_outdated: bool
     ) -> Message:
-        handle = ""
-        if draft.recalls:
-            handle = render_handle(message.start, message.stop)
+        handle = render_handle(message.start, message.stop) if draft.recalls else ""
         original = message
         if message.made == ClipOutput.name:  # its size and its lines are told as they were before that
             original = draft.origin[message.start]
@@ -413,7 +407,5 @@ def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> by
             other_parts.append(raw[start:stop])
     if not has_reasoning or not (other_parts or has_calls):
         return raw
-    rest = b"null"
-    if other_parts:
-        rest = b"[" + b", ".join(other_parts) + b"]"
+    rest = b"[" + b", ".join(other_parts) + b"]" if other_parts else b"null"
     return splice.replace_bytes(raw, content.start, content.stop, rest)

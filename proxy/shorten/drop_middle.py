@@ -203,9 +203,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     outcome = find_outcome(result, call, failed=failed)
     words = find_words_of_user(result)
     if words and outcome.was_rejected:
-        section = Section.REFUSED_WORDS
-        if failed:
-            section = Section.USER_WORDS
+        section = Section.USER_WORDS if failed else Section.REFUSED_WORDS
         yield _quote_user(section, words)
     uses, is_complete = list_file_uses(call)
     # If only the output tells of an error, the programs before the failing one have most likely run.
@@ -233,9 +231,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
 
 
 def _enter_use(use: FileUse) -> Entry:
-    section = Section.READ
-    if use.change:
-        section = Section.CHANGED
+    section = Section.CHANGED if use.change else Section.READ
     return Entry(section, use.path, use.path, use.change)
 
 

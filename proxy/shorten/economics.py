@@ -59,9 +59,7 @@ class CacheMemory(StoredValue, frozen=True, array_like=True, tag=1):
                 return CacheMemory(max(gap, self.found_after))
             return replace(self, found_after=max(gap, self.found_after))
         losses = min(LOSSES_MIN + 1, self.losses + 1)
-        lost_after = gap
-        if self.losses:
-            lost_after = min(gap, self.lost_after)
+        lost_after = min(gap, self.lost_after) if self.losses else gap
         if gap > self.found_after:
             return replace(self, lost_after=lost_after, losses=losses)
         # A prefix may be displaced early. If that goes on the upstream has changed.

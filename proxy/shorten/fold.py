@@ -90,9 +90,7 @@ def make_notes(
 def make_separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
     if after is not None and after.role in RESULTS:
         return ()  # its call stays, and only that makes sense of it
-    next_role = "assistant"
-    if after is not None and after.role == "user":
-        next_role = "user"
+    next_role = "user" if after is not None and after.role == "user" else "assistant"
     if is_models_turn(before) != (next_role == "user"):
         return ()
     return (make_note(OTHER_SPEAKER[next_role], GO_ON, start, stop),)

@@ -197,9 +197,7 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
     is_harness, number = False, 0
     for line in lines:
         line = line.strip()  # noqa: PLW2901
-        frame = None
-        if len(line) <= _LONG_CHARACTERS:
-            frame = _FRAME_LINE.fullmatch(line)
+        frame = _FRAME_LINE.fullmatch(line) if len(line) <= _LONG_CHARACTERS else None
         if line and frame is None:
             break
         number += 1

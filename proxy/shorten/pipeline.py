@@ -142,9 +142,7 @@ class Draft(Struct, frozen=True):
         """Change each free message of the middle, if it gets shorter."""
         middle = []
         for message, call in self.pair_with_calls():
-            new_message = message
-            if self.free(message):
-                new_message = change(message, call)
+            new_message = change(message, call) if self.free(message) else message
             if new_message is message or _count_bytes((new_message,)) >= _count_bytes((message,)):
                 middle.append(message)
             else:

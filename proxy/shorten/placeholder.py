@@ -49,9 +49,7 @@ def name_result(call: ToolCall | None) -> str:
 
 def render_call_with_lines(call: ToolCall) -> str:
     """`Read(a.py) for lines 10-20` if the call asks for a part of a file."""
-    lines = None
-    if is_read(call):
-        lines = find_requested_lines(call.named)
+    lines = find_requested_lines(call.named) if is_read(call) else None
     if lines is None:
         return render_call(call)
     return f"{render_call(call)} for lines {lines[0]}-{lines[1] or 'end'}"
@@ -314,9 +312,7 @@ def _describe_new_look(call: ToolCall, kind: Kind, *, is_text: bool, is_outdated
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
     """The output in an answer is what its client put behind it."""
     text = message.text
-    start = 0
-    if message.role == "assistant":
-        start = find_output_within(text)
+    start = find_output_within(text) if message.role == "assistant" else 0
     return text[:start] + render(text[start:])
 
 

@@ -207,9 +207,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         if not block.is_for_window or nominal_tokens is None or made_for is None or nominal_tokens <= made_for * 1.25:
             return True
         # Ignore this request's `max_tokens`: clients alternate between 8k and 64k, and the block would flap.
-        base = None
-        if self.rules.trigger_of == "window":
-            base = facts.trigger_base_tokens
+        base = facts.trigger_base_tokens if self.rules.trigger_of == "window" else None
         limits = self.rules.limits(replace(facts, usable_tokens=nominal_tokens, trigger_base_tokens=base))
         size, usable_tokens = self._count_outside() + self.count_body(), facts.usable_tokens
         if not self.rules.new_blocks and usable_tokens is not None and size > usable_tokens:
@@ -324,9 +322,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         reach = float(cut)  # each count is rounded
 
         def add_up(worth: Worth, sums: Sequence[float]) -> Iterator[float]:
-            total = 0.0
-            if sums:
-                total = sums[-1]
+            total = sums[-1] if sums else 0.0
             for place in range(len(sums), len(view)):
                 total += worth(view[place], callers[place], estimate)
                 yield total
@@ -384,9 +380,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             if any(message.made == NOTE for message in view[group.start : group.stop]):
                 break  # an earlier fold went deeper, and a newer note may take this one up
             first = min(cut, group.stop)
-        calls = None
-        if view is self.view:
-            calls = self.known_view.callers[first:cut]
+        calls = self.known_view.callers[first:cut] if view is self.view else None
         return Draft(
             self.request.head + view[:first],
             view[first:cut],
@@ -409,9 +403,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     def _find_cut(self, keep: Keep) -> int:
         """The newest part holds the last answer, at least until the client has followed it up."""
         view, groups = self.view, self._groups
-        covered_count = 0
-        if self.has_block:
-            covered_count = len(self.covered)
+        covered_count = len(self.covered) if self.has_block else 0
         last_answer = find_last_assistant(view)
         if last_answer is None:
             return covered_count
@@ -446,9 +438,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     def with_draft(self, draft: Draft, reason: BlockReason, summary: Summary | None = None) -> "ConversationState":
         parts, covers = self._close_draft(draft)
         is_refused = self.block.is_reasoning_refused or reason == "signature"
-        focus = self.block.focus
-        if summary is not None and self.facts.force:
-            focus = self.facts.focus
+        focus = self.facts.focus if summary is not None and self.facts.force else self.block.focus
         block = Block(
             covers,
             close(self._redact(parts)),
@@ -555,12 +545,8 @@ def _find_newest_user_role(body: Sequence[Message]) -> frozenset[int]:
 
 def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:
     covers = find_last_assistant(body) or 0
-    parts: tuple[Part, ...] = ()
-    if covers:
-        parts = (Part(0, covers),)
-    always: tuple[Step, ...] = ()
-    if rules.new_blocks:
-        always = rules.always
+    parts: tuple[Part, ...] = (Part(0, covers),) if covers else ()
+    always: tuple[Step, ...] = rules.always if rules.new_blocks else ()
     return Block(
         covers,
         parts,

@@ -271,9 +271,7 @@ class Summarize(Struct, frozen=True):
         return shorter
 
     def _summarize(self, draft: Draft, kept_ids: set[int]) -> Draft:
-        answer = ""
-        if self.rules.shape == "pair":
-            answer = NOTED
+        answer = NOTED if self.rules.shape == "pair" else ""
         return fold_stretches(draft, kept_ids, self._write_account(draft, kept_ids), answer)
 
     def _write_account(self, draft: Draft, kept_ids: set[int]) -> str:
@@ -299,7 +297,5 @@ class Summarize(Struct, frozen=True):
 
 
 def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
-    user_tokens = 0
-    if rules.shape == "notes":
-        user_tokens = rules.user_tokens
+    user_tokens = rules.user_tokens if rules.shape == "notes" else 0
     return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)

@@ -75,9 +75,7 @@ def is_file_text(call: ToolCall) -> bool:
 def list_patched_files(text: str) -> list[FileUse]:
     uses = []
     for kind, path in _PATCHED.findall(text):
-        change = "edited"
-        if kind == "Delete":
-            change = "deleted"
+        change = "deleted" if kind == "Delete" else "edited"
         if path != "/dev/null":
             uses.append(FileUse(path.strip(), change))
     return uses

@@ -118,9 +118,7 @@ def has_name(event: bytes) -> bool:
 
 def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
     """`named` by its type, as Messages and Responses do."""
-    name = b""
-    if named:
-        name = b"event: %b\n" % str(value.get("type")).encode()
+    name = b"event: %b\n" % str(value.get("type")).encode() if named else b""
     return b"%bdata: %b\n\n" % (name, write_json(value))
 
 
@@ -315,9 +313,7 @@ def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | No
     <https://platform.openai.com/docs/api-reference/responses-streaming>.
     """
     data = find_data(line)
-    text = line
-    if data is not None:
-        text = data
+    text = data if data is not None else line
     value = read_object(text) if text.lstrip().startswith(b"{") else None
     if value is None:
         return None, False
@@ -351,9 +347,7 @@ def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = Fal
     """On a line of its own. `named`: clients of Messages ignore an error in an event without a name:
     <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>.
     """
-    lead = "\n\n"
-    if at_boundary:
-        lead = "\n"
+    lead = "\n" if at_boundary else "\n\n"
     if not named:
         return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()
     kind = error.get("type")

@@ -204,9 +204,7 @@ def _read_fields(struct: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str
     if not isinstance(value, dict):
         raise ValueError("it is no object")  # noqa: TRY004 - one of many wrong values
     for struct_field in msgspec.structs.fields(struct):
-        member = None
-        if struct_field.name in value:
-            member = splice.find_member(raw, struct_field.name)
+        member = splice.find_member(raw, struct_field.name) if struct_field.name in value else None
         if member is not None and struct_field.type is msgspec.Raw:
             yield struct_field.name, msgspec.Raw(raw[member.start : member.stop])
         elif member is not None:

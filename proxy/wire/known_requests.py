@@ -82,9 +82,7 @@ def _weigh(request: Request) -> int:
 
 def _key_of(caller: int, request: Request) -> Key | None:
     count, start = request.stable_count, request.offsets[0]
-    depths = 0
-    if count:
-        depths = bisect_right(DEPTHS, request.find_cut(count) - start)
+    depths = bisect_right(DEPTHS, request.find_cut(count) - start) if count else 0
     if not depths:
         return None
     depth = DEPTHS[depths - 1]

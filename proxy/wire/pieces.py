@@ -56,9 +56,7 @@ class PiecedRequest(Request, frozen=True):
         piece = self.pieces[count - 1]
         if piece is None or piece.role == "assistant":
             return 0
-        next_piece = None
-        if count < len(self.pieces):
-            next_piece = self.pieces[count]
+        next_piece = self.pieces[count] if count < len(self.pieces) else None
         if next_piece is not None and next_piece.container == piece.container:
             return 0
         return self.find_end(count)

@@ -113,9 +113,7 @@ def find_figures(text: str) -> Figures:
     by_role.pop("other", None)
     if len(by_role) == 1:
         by_role = _split_by_size(*by_role.popitem())
-    prompt = None
-    if "prompt" in by_role:
-        prompt = sum(by_role["prompt"])
+    prompt = sum(by_role["prompt"]) if "prompt" in by_role else None
     return Figures(
         limits=tuple(by_role.get("limit", ())),
         size=max(by_role.get("size", ()), default=None),

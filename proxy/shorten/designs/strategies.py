@@ -110,9 +110,7 @@ def remove_pairs(draft: Draft, call_ids: Collection[int], made: str) -> Draft:
                 if id(call) in results:
                     places.add(place)
                     removed_ids.add(id(results[id(call)]))
-        shorter: Message | None = message
-        if places:
-            shorter = remove_calls(message, places, made)
+        shorter: Message | None = remove_calls(message, places, made) if places else message
         if id(message) not in removed_ids and shorter is not None:
             middle.append(shorter)
     return draft.with_middle(middle)

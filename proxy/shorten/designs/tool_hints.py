@@ -86,9 +86,7 @@ class ClearArguments(Struct, frozen=True):
             if HEREDOC.search(line) or line.startswith(("*** Update File: ", "*** Add File: ", "*** Delete File: ")):
                 writing_lines.append(line)
         head = "\n".join([*lines[: self.lines], *writing_lines[: self.lines]])[:500]
-        end = ""
-        if len(lines) > self.lines + 1:
-            end = cut_line(lines[-1] or lines[-2])
+        end = cut_line(lines[-1] or lines[-2]) if len(lines) > self.lines + 1 else ""
         omitted_characters = len(text) - len(head) - len(end)
         shorter = f"{head}\n… [{omitted_characters:,} characters omitted from this history by the context proxy;"
         shorter += " the tool received the full text] …"

@@ -118,9 +118,7 @@ class ChatFormat(RequestFormat):
         return place_marks_in_chat(source)
 
     def request_usage(self, source: bytes, /) -> bytes | None:
-        place = None
-        if b'"stream_options"' in source:
-            place = find_values(source).get("stream_options")
+        place = find_values(source).get("stream_options") if b'"stream_options"' in source else None
         if place is None:
             opening = source.index(b"{") + 1
             return splice.replace_bytes(source, opening, opening, b'"stream_options":{"include_usage":true},')
@@ -141,9 +139,7 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
         return request.source
     messages, offsets, count = request.messages, request.offsets, len(request.messages)
     source = memoryview(request.source)  # so that only the last `join` copies
-    comma: bytes | memoryview = b","
-    if count > 1:
-        comma = source[request.find_end(1) : offsets[1]]
+    comma: bytes | memoryview = source[request.find_end(1) : offsets[1]] if count > 1 else b","
     pieces: list[bytes | memoryview] = [source[: offsets[0]]]
     start = stop = 0  # of the neighbours so far
     for number, message in enumerate(view):
@@ -154,9 +150,7 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
             pieces.append(source[offsets[start] : request.find_end(stop)])
         if number:
             pieces.append(comma)
-        start = number
-        if message.stop:
-            start = request.head_size + message.start
+        start = request.head_size + message.start if message.stop else number
         stop = start
         if start < count and message is messages[start]:
             stop += 1

@@ -112,9 +112,7 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
 
 
 def _write_call(call: ToolCall, caller: bytes) -> bytes:
-    member = b""
-    if caller != b"null":
-        member = b',"caller":' + caller
+    member = b',"caller":' + caller if caller != b"null" else b""
     fields = splice.quote(call.id), splice.quote(call.name), splice.quote(call.arguments), member
     return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}%b}' % fields
 

@@ -236,9 +236,7 @@ def _read_call(item: Item) -> ToolCall:
         return ToolCall(item.pairing_id, as_text(item.name), as_text(item.input), "custom")
     if item.type in CALLS:
         return ToolCall(item.pairing_id, as_text(item.name), as_text(item.arguments))
-    action = item.action
-    if item.type == "apply_patch_call":
-        action = item.operation
+    action = item.operation if item.type == "apply_patch_call" else item.action
     return ToolCall(item.pairing_id, item.type.removesuffix("_call"), bytes(action).decode())
 
 
