@@ -4,7 +4,8 @@ from math import inf
 
 import pytest
 
-from proxy.lab.replay.replay_history import BREAKPOINTS, FOREVER, HABITS, PROVIDER, Cache, Habit
+from proxy.lab.replay.replay_history import BREAKPOINTS, FOREVER, HABITS, PROVIDER, UNMARKED, Cache, Habit, Marked
+from proxy.lab.replay.replay_values import Tokens
 
 # A piece is as many tokens as it has bytes.
 A, B, C, D = b"a" * 1_000, b"b" * 100, b"c" * 60, b"d" * 40
@@ -12,7 +13,8 @@ A, B, C, D = b"a" * 1_000, b"b" * 100, b"c" * 60, b"d" * 40
 
 def reads(habit, *requests):
     cache = Cache(habit, len)
-    return [cache.read(pieces, at) for at, pieces in requests]
+    tokens = [cache.read(pieces, at) for at, pieces in requests]
+    return [(count.read, count.cached) for count in tokens]
 
 
 def test_every_prefix_of_messages_that_was_ever_sent_is_cached():
@@ -51,6 +53,13 @@ def test_a_prefix_is_not_known_where_something_before_it_is_forgotten():
 @pytest.mark.parametrize("name", HABITS)
 def test_a_request_that_was_never_sent_is_not_cached_however_long_a_cache_lives(name):
     assert reads(HABITS[name], (0, [A, B]), (inf, [D, B])) == [(1_100, 0), (140, 0)]
+
+
+def test_what_stands_behind_the_last_mark_is_not_stored():
+    marked, unmarked = Cache(UNMARKED, len), Cache(UNMARKED, len)
+    assert marked.read([Marked(A + B), C], 0) == Tokens(fresh=1_100, unstored=60)
+    assert marked.read([A + B, C, Marked(D)], 1) == Tokens(fresh=100, cached=1_100)
+    assert [unmarked.read([A, B, C], at) for at in (0, 1)] == [Tokens(unstored=1_160)] * 2
 
 
 def test_a_breakpoint_is_found_where_a_request_ended_only():

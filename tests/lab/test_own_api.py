@@ -1,13 +1,15 @@
 """Sessions of agents that speak Messages or Responses are replayed as requests of that API."""
 
 import json
+import pickle
 
 import pytest
 
 from proxy.config import Config
-from proxy.lab.replay.replay_history import BREAKPOINTS, MARKS, PROVIDER, Cache, Marked, ReplayHistory
+from proxy.lab.replay.designs import DESIGNS
+from proxy.lab.replay.replay_history import BREAKPOINTS, MARKS, PROVIDER, UNMARKED, Cache, Marked, ReplayHistory
 from proxy.lab.replay.replay_jobs import Job, replay_job
-from proxy.lab.replay.replay_values import PRICES
+from proxy.lab.replay.replay_values import PRICES, Tokens
 from proxy.lab.replay.scoring import ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn
@@ -67,7 +69,10 @@ def test_only_a_client_of_messages_is_billed_by_its_marks(name, marked):
     conversation = one(name) if marked else conversations(name)[0]
     case = ReplayCase(ReplayHistory(conversation), UpstreamModel())
     assert case.habit is (MARKS if marked else PROVIDER)
-    assert any(isinstance(piece, Marked) for piece in case.render_unchanged(case.turns[-1]).pieces) == marked
+    assert (
+        any(isinstance(piece, Marked) for piece in case.history.render_unchanged(case.turns[-1].request).pieces)
+        == marked
+    )
     assert ReplayCase(case.history, UpstreamModel(habit=BREAKPOINTS)).habit is BREAKPOINTS
 
 
@@ -86,8 +91,26 @@ def test_a_mark_finds_what_was_marked_within_twenty_blocks():
     head, blocks = b"h" * 2_000, [b"%03d" % number for number in range(60)]
     for added, cached in ((19, 2_000), (20, 0)):
         cache = Cache(MARKS, len)
-        assert cache.read([Marked(head)], 0) == (2_000, 0)
-        assert cache.read([head, *blocks[: added - 1], Marked(blocks[added])], 1)[1] == cached
+        assert cache.read([Marked(head)], 0).cached == 0
+        assert cache.read([head, *blocks[: added - 1], Marked(blocks[added])], 1).cached == cached
+
+
+def test_an_agent_without_marks_stores_nothing_in_the_cache_unless_a_proxy_sets_some():
+    (conversation, *_) = conversations("claude-code/session.jsonl")
+    trials = [
+        Trial("nothing", DESIGNS["nothing"], 128_000),
+        Trial("lossless", build_rules(Config().policy("lossless"), "lossless"), 128_000),
+    ]
+    results = replay_job(Job(conversation, trials, UpstreamModel(habit=UNMARKED)))
+    nothing, lossless = (result.scores for result in results)
+    assert nothing.forwarded == nothing.raw == lossless.raw == Tokens(unstored=nothing.raw.read)
+    assert lossless.forwarded.unstored < 0.1 * lossless.forwarded.read
+
+
+def test_another_process_reads_marks_too():
+    (conversation, *_) = conversations("claude-code/session.jsonl")
+    upstream = pickle.loads(pickle.dumps(UpstreamModel()))
+    assert ReplayCase(ReplayHistory(conversation), upstream).habit == MARKS
 
 
 @pytest.mark.parametrize("name", ["claude-code/session.jsonl", "codex/rollout.jsonl"])

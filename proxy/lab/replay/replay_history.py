@@ -19,7 +19,7 @@ from proxy.decide.actions import Owner
 from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.request import Request
-from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
+from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage, Tokens
 from proxy.lab.sessions.session_files import UnreadableError
 from proxy.shorten.pipeline import Count
 from proxy.wire.api_format import Try
@@ -39,6 +39,8 @@ class Habit(Struct, frozen=True):
     """A prefix is kept only at the end of a request."""
     look_back: int = 0
     """If not 0: prefixes are kept at marks, and looked for in this many pieces before each mark."""
+    has_client_marks: bool = True
+    """The agent marks the end of its requests."""
 
 
 PROVIDER = Habit(least=1_024, step=128, lifetime=300.0)
@@ -47,7 +49,9 @@ FOREVER = Habit(least=0, step=1, lifetime=inf)
 BREAKPOINTS = Habit(least=1_024, step=1, lifetime=1_800.0, ends_only=True)
 # Anthropic: a prefix ends at a mark, and from each mark the API looks back over twenty blocks.
 MARKS = Habit(least=1_024, step=1, lifetime=300.0, look_back=20)
-HABITS = {"provider": PROVIDER, "forever": FOREVER, "breakpoints": BREAKPOINTS}
+# The same for an agent that sets no marks, as most libraries: only a proxy can.
+UNMARKED = Habit(least=1_024, step=1, lifetime=300.0, look_back=20, has_client_marks=False)
+HABITS = {"provider": PROVIDER, "forever": FOREVER, "breakpoints": BREAKPOINTS, "unmarked": UNMARKED}
 
 
 class Marked(bytes):
@@ -60,9 +64,9 @@ class Cache:
         self._count = count
         self._used: dict[int, float] = {}
 
-    def read(self, pieces: Sequence[bytes], now: float) -> tuple[int, int]:
-        """Return the tokens of a request and those that are cached, and keep it from now on."""
-        total = cached_tokens = link = 0
+    def read(self, pieces: Sequence[bytes], now: float) -> Tokens:
+        """Read a request, and keep it from now on, up to its last mark if prefixes are kept at marks."""
+        total = cached_tokens = stored_tokens = link = 0
         links: list[int] = []
         marks = [place for place, piece in enumerate(pieces) if isinstance(piece, Marked)]
         back = self._habit.look_back
@@ -71,6 +75,8 @@ class Cache:
             link = hash((link, piece))
             links.append(link)
             total += self._count(piece)
+            if not back or isinstance(piece, Marked):
+                stored_tokens = total
             last_use = used.get(link)
             if last_use is None or last_use < oldest:
                 continue
@@ -81,7 +87,9 @@ class Cache:
         elif self._habit.ends_only:
             links = links[-1:]
         used.update(dict.fromkeys(links, now))
-        return total, self._charge(cached_tokens)
+        cached_tokens = self._charge(cached_tokens)
+        stored_tokens = max(stored_tokens, cached_tokens)
+        return Tokens(stored_tokens - cached_tokens, cached_tokens, unstored=total - stored_tokens)
 
     def _charge(self, cached_tokens: int) -> int:
         return cached_tokens // self._habit.step * self._habit.step if cached_tokens >= self._habit.least else 0
@@ -103,9 +111,10 @@ class RequestTurn(Struct, frozen=True):
 
 
 class ReplayHistory:
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, *, has_client_marks: bool = True) -> None:
         own = conversation.own
         self.conversation = conversation
+        self._has_client_marks = has_client_marks
         self.path = ApiPath.CHAT if own is None else own.path
         self.format = REQUEST_FORMATS[self.path]
         self.pieces = tuple(map(encode, conversation.messages if own is None else own.elements))
@@ -122,13 +131,13 @@ class ReplayHistory:
         return self._write(stop if self.conversation.own is None else self._starts[stop], members)
 
     def _write(self, stop: int, members: bytes = b"") -> bytes:
-        """A request of Messages is marked at its end for the cache."""
+        """A request of Messages is marked at its end for the cache, as Claude Code does."""
         own, pieces = self.conversation.own, self.pieces[:stop]
         key = b"messages"
         if own is not None:
             members += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
             key = b"input" if own.path == ApiPath.RESPONSES else key
-            if own.path == ApiPath.MESSAGES and pieces:
+            if own.path == ApiPath.MESSAGES and pieces and self._has_client_marks:
                 pieces = (*pieces[:-1], encode(_mark(own.elements[stop - 1])))
         tools = b'"tools": ' + self.tools + b", " if self.tools else b""
         model = encode(self.conversation.model)
@@ -199,7 +208,13 @@ class ReplayHistory:
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None) -> "Forwarded":
         if self.conversation.own is None:
             return Forwarded(split_chat(view, tools), tuple(view))
-        return self.read(self._mark_fold(self.format.render(request, view, tools), request, view))
+        return self.read(self._place_marks(self.format.render(request, view, tools), request, view))
+
+    def render_unchanged(self, request: Request) -> "Forwarded":
+        """Read the request as it goes to an upstream without a proxy."""
+        if self.conversation.own is None:
+            return Forwarded(split_chat(request.messages, request.tools), request.messages)
+        return self.read(request.source)
 
     def ask(self, request: Request, put: Try, max_tokens: int) -> Sequence[bytes]:
         """Return a question for a summary, in pieces."""
@@ -208,11 +223,11 @@ class ReplayHistory:
         bounds = dict.fromkeys(self.format.find_bounds(request.source), max_tokens)
         body = self.format.render_question(request, put, bounds)
         if put.aligned:
-            body = self._mark_fold(body, request, put.messages)
+            body = self._place_marks(body, request, put.messages)
         return self.read(body).pieces
 
-    def _mark_fold(self, body: bytes, request: Request, view: Sequence[Message]) -> bytes:
-        """Mark the end of the shortened part of *body*, as the running proxy does."""
+    def _place_marks(self, body: bytes, request: Request, view: Sequence[Message]) -> bytes:
+        """Mark *body* as the running proxy does: of a client that sets marks, only the end of the shortened part."""
         return self.format.place_marks(body, request, self.format.find_fold_ends(request, view, 0), always=False)
 
     def read(self, body: bytes) -> "Forwarded":

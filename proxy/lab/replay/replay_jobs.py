@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from proxy.lab.replay.designs import NOTHING
 from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
@@ -24,7 +25,7 @@ from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.shorten.economics import compute_relative_prices
 from proxy.shorten.rules import DEAR_READ_SHARE
 
-VERSION = 5
+VERSION = 6
 """Stored results of another version of the measures are not used again."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Progress = Callable[[int, int], None]
@@ -38,7 +39,8 @@ class Job(Struct, frozen=True):
 
 
 def replay_job(job: Job) -> list[Result]:
-    case = ReplayCase(ReplayHistory(job.conversation), job.upstream)
+    history = ReplayHistory(job.conversation, has_client_marks=job.upstream.habit.has_client_marks)
+    case = ReplayCase(history, job.upstream)
     policies: dict[str, list[Trial]] = {}
     for trial in job.trials:
         policies.setdefault(trial.name, []).append(trial)
@@ -60,10 +62,8 @@ def _replay_policy(case: ReplayCase, trials: Sequence[Trial]) -> Iterator[Result
 
 
 def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
-    simulation, judge = (
-        Simulation(trial, case.history, compute_relative_prices(case.prices)),
-        Judge(case, trial.rules.pins),
-    )
+    simulation = Simulation(trial, case.history, compute_relative_prices(case.prices))
+    judge = Judge(case, trial.rules.pins, is_proxied=trial.name != NOTHING)
     for turn in case.turns:
         judge.score(turn, simulation.forward(turn))
     return judge.result(trial.name, trial.price_model)

@@ -90,13 +90,15 @@ def add_fields(first: Figures, second: Figures) -> Figures:
 
 class Tokens(Struct, frozen=True):
     fresh: int = 0
-    """Not in the upstream's cache."""
+    """Not in the upstream's cache, and stored there now."""
     cached: int = 0
     written: int = 0
+    unstored: int = 0
+    """Behind the last cache mark: read at the list price."""
 
     @property
     def read(self) -> int:
-        return self.fresh + self.cached
+        return self.fresh + self.cached + self.unstored
 
     def __add__(self, addend: "Tokens") -> "Tokens":
         return add_fields(self, addend)
@@ -232,7 +234,8 @@ _THOUSAND_TOKENS = 1_000
 
 
 def cost(tokens: Tokens, prices: Prices) -> float:
-    return tokens.cached * prices.read + tokens.fresh * prices.write + tokens.written * WRITTEN_PRICE_RATIO
+    read_cost = tokens.cached * prices.read + tokens.fresh * prices.write + tokens.unstored
+    return read_cost + tokens.written * WRITTEN_PRICE_RATIO
 
 
 def cost_unchanged(scores: Scores, prices: Prices | None) -> float:
@@ -278,6 +281,7 @@ def bill(tokens: Tokens, window: Window) -> int:
     if prices is None:
         return 0
     read = tokens.cached * _pico(prices.cached) + tokens.fresh * _pico(prices.fresh)
+    read += tokens.unstored * _pico(prices.input)
     return read + tokens.written * _pico(prices.output or 0.0)
 
 

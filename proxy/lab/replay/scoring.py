@@ -9,13 +9,23 @@ from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from proxy.history.messages import Message
 from proxy.history.pins import Pins
 from proxy.lab.replay.instruction_texts import STANDINGS, find_documents, find_standing
 from proxy.lab.replay.kept_words import measure_recall
-from proxy.lab.replay.replay_history import MARKS, PROVIDER, Cache, Forwarded, Habit, ReplayHistory, RequestTurn, same
+from proxy.lab.replay.replay_history import (
+    MARKS,
+    PROVIDER,
+    UNMARKED,
+    Cache,
+    Forwarded,
+    Habit,
+    ReplayHistory,
+    RequestTurn,
+    same,
+)
 from proxy.lab.replay.replay_values import (
     RECALLED,
     Documents,
@@ -60,7 +70,7 @@ class ReplayCase:
     @cached_property
     def plain(self) -> list[Tokens]:
         cache = Cache(self.habit, estimate_tokens)
-        return [_read(cache, self.render_unchanged(turn).pieces, turn.seconds) for turn in self.turns]
+        return [cache.read(self.history.render_unchanged(turn.request).pieces, turn.seconds) for turn in self.turns]
 
     @cached_property
     def spans(self) -> NeededSpans:
@@ -76,12 +86,13 @@ class ReplayCase:
 
     @property
     def habit(self) -> Habit:
-        """An agent that sets marks has a provider that reads them."""
-        is_marked = self.history.path == ApiPath.MESSAGES and self.upstream.habit is PROVIDER
-        return MARKS if is_marked else self.upstream.habit
-
-    def render_unchanged(self, turn: RequestTurn) -> Forwarded:
-        return self.history.render(turn.request, turn.request.messages, turn.request.tools)
+        """Only Messages has marks, and its provider reads them."""
+        habit, has_marks = self.upstream.habit, self.history.path == ApiPath.MESSAGES
+        if has_marks and habit == PROVIDER:
+            return MARKS
+        if not has_marks and habit == UNMARKED:
+            return PROVIDER
+        return habit
 
     def find_documents(self, place: int) -> list[Message]:
         """The instruction documents in the request that is answered by the message at *place*."""
@@ -108,9 +119,10 @@ class ReplayCase:
 class Judge:
     """One conversation through one policy or proxy."""
 
-    def __init__(self, case: ReplayCase, pins: Pins = UNPINNED) -> None:
+    def __init__(self, case: ReplayCase, pins: Pins = UNPINNED, *, is_proxied: bool = True) -> None:
         self._case = case
         self._pins = pins
+        self._is_proxied = is_proxied
         self._cache = Cache(case.habit, estimate_tokens)
         self._last: Forwarded | None = None
         self._last_view: Sequence[Message] = ()
@@ -123,7 +135,9 @@ class Judge:
         case, plain = self._case, self._case.plain[turn.number]
         summaries = [self._summary(call, turn) for call in sent.before]
         request = case.history.render(turn.request, sent.view, sent.tools)
-        forwarded_tokens = _read(self._cache, request.pieces, turn.seconds)
+        if not self._is_proxied:
+            request = case.history.render_unchanged(turn.request)
+        forwarded_tokens = self._cache.read(request.pieces, turn.seconds)
         summaries += [self._summary(call, turn) for call in sent.after]
         rewrote = self._last is not None and _breaks(self._last, request)
         summary_tokens = sum(summaries, Tokens())
@@ -195,7 +209,7 @@ class Judge:
         sources = dict.fromkeys(span.source for span in lost_spans if span not in self._charged)
         self._charged.update(lost_spans)
         results = (estimate_tokens(self._case.history.messages[source].raw) for source in sources)
-        rereads = [Tokens(forwarded_tokens.fresh + size, forwarded_tokens.cached) for size in results]
+        rereads = [replace(forwarded_tokens, fresh=forwarded_tokens.fresh + size) for size in results]
         characters = sum(len(span.text) for span in spans)
         needs = Needed(
             asked=len(spans),
@@ -216,8 +230,7 @@ class Judge:
     def _summary(self, call: SummaryRequest, turn: RequestTurn) -> Tokens:
         if call.usage is not None:
             return call.usage
-        read = _read(self._cache, call.pieces, turn.seconds)
-        return Tokens(read.fresh, read.cached, call.written)
+        return replace(self._cache.read(call.pieces, turn.seconds), written=call.written)
 
     def _invalid(self, turn: RequestTurn, view: Sequence[Message]) -> dict[str, int]:
         """1 for each dialect with a new breach."""
@@ -274,8 +287,3 @@ def sum_scores(scores_list: Iterable[Scores]) -> Scores:
 
 def _breaks(before: Forwarded, now: Forwarded) -> bool:
     return list(before.pieces) != list(now.pieces[: len(before.pieces)])
-
-
-def _read(cache: Cache, pieces: Sequence[bytes], now: float) -> Tokens:
-    tokens, cached_tokens = cache.read(pieces, now)
-    return Tokens(tokens - cached_tokens, cached_tokens)

@@ -105,7 +105,7 @@ class Recorder:
             return refusal(HTTPStatus.BAD_REQUEST, "That is no chat request.", "invalid_request_error", None)
         request = stage.with_originals(request)
         pieces = (*((request.tools,) if request.tools else ()), *(message.raw for message in request.messages))
-        tokens, cached_tokens = stage.cache.read(pieces, stage.turn.seconds)
+        tokens = stage.cache.read(pieces, stage.turn.seconds)
         if _is_turn(request, stage):
             stage.received = request
             message = stage.history.conversation.messages[stage.turn.place]
@@ -113,7 +113,7 @@ class Recorder:
             message = _write_summary(request)
             stage.charge_summary(SummaryRequest(pieces, estimate_tokens(encode(message))))
         finish = "tool_calls" if message.get("tool_calls") else "stop"
-        usage = DemoUsage(tokens, cached_tokens, estimate_tokens(encode(message)))
+        usage = DemoUsage(tokens.read, tokens.cached, estimate_tokens(encode(message)))
         return ModelReply(message={"content": None, **message}, finish=finish, usage=usage)
 
 
