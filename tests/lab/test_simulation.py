@@ -24,12 +24,16 @@ from tests.support.scripted_upstream import text_turn
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 80
 READING = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{PAGE}") for number in range(30)]
 WORK = (user("Mend src/a.py."), *READING, assistant("Done."))
+SAID = "I look at how the berth is charged here. " * 10
+SPOKEN = [call("Read", path=f"src/{n}.py", out=f"# {n}\n{PAGE}", preamble=f"{n}: {SAID}") for n in range(30)]
+TALK = (user("Mend src/a.py."), *SPOKEN, assistant("Done."))
+"""The same with words of the agent, which a summary is asked for."""
 STRIDES = replace(Rules(), clear_at_least=3_000, keep=Keep(tokens=500, groups=1), trigger=0)
 FOLDING = replace(
     Rules(),
     when_full=(),
     keep=Keep(tokens=500, groups=1),
-    summary=SummaryRules(prompt="Summarise.", max_tokens=1_000, prepare=0.6),
+    summary=SummaryRules(prompt="Summarise.", max_tokens=200, ledger=200, prepare=0.6),
 )
 PRICE = PRICES["tenth"]
 
@@ -101,7 +105,7 @@ def indexes_with_summary(sent):
 
 def test_a_summary_is_requested_ahead_and_used_once_the_window_is_near():
     model = Slow(1.0)
-    sent = forward_all(recorded_case(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    sent = forward_all(recorded_case(*TALK), trial(FOLDING, 12_000, summarizer=model))
     (asked, *_), (first, *_) = model.questions, indexes_with_summary(sent)
     assert asked[0] < first
     assert sent[asked[0]].after
@@ -111,28 +115,28 @@ def test_a_summary_is_requested_ahead_and_used_once_the_window_is_near():
 
 def test_no_request_waits_longer_than_the_policy_allows():
     model = Slow(10_000.0)
-    sent = forward_all(recorded_case(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    sent = forward_all(recorded_case(*TALK), trial(FOLDING, 12_000, summarizer=model))
     assert indexes_with_summary(sent) == []
     assert any(each.reason == "window" for each in sent)
     assert len(model.questions) == 1
 
 
 def test_without_a_model_the_core_compacts_by_itself():
-    sent = forward_all(recorded_case(*WORK), trial(FOLDING, 12_000))
+    sent = forward_all(recorded_case(*TALK), trial(FOLDING, 12_000))
     assert any(each.reason == "window" for each in sent)
     assert not any(each.before or each.after for each in sent)
 
 
 def test_a_question_that_came_to_nothing_is_not_put_again_at_once():
     model = Slow(1.0, text="")
-    forward_all(recorded_case(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    forward_all(recorded_case(*TALK), trial(FOLDING, 12_000, summarizer=model))
     turns = [turn for turn, _ in model.questions]
     assert turns
     assert all(later - earlier > 1 for earlier, later in pairwise(turns))
 
 
 def test_the_simulated_model_writes_an_acceptable_summary():
-    case = recorded_case(*WORK, upstream=UpstreamModel(12_000, PROVIDER))
+    case = recorded_case(*TALK, upstream=UpstreamModel(12_000, PROVIDER))
     (result,) = replay_job(
         Job(case.history.conversation, [trial(FOLDING, 12_000, summarizer=StandIn())], case.upstream)
     )
@@ -144,7 +148,7 @@ def test_the_simulated_model_writes_an_acceptable_summary():
 
 async def test_a_real_model_is_asked_as_in_production(up):
     """And what it says it has read is what is charged."""
-    model, case = Slow(1.0), recorded_case(*WORK, model="m")
+    model, case = Slow(1.0), recorded_case(*TALK, model="m")
     forward_all(case, trial(FOLDING, 12_000, summarizer=model))
     up.script = lambda _: text_turn("Charges are mended, file by file; src/0.py is done and its tests pass.").using(
         prompt=3_000
