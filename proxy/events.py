@@ -13,6 +13,9 @@ import msgspec
 from proxy.foundation.lifetime import Containment
 from proxy.wire.http_head import Trace
 
+MODEL_MAX_CHARS = 128
+"""A client may name a model of any length."""
+
 
 class Event(msgspec.Struct, frozen=True):
     """Base class of all events."""
@@ -229,7 +232,7 @@ class PromptTruncated(Event, frozen=True):
     upstream: str
     tokens_sent: int
     tokens_read: int
-    is_repeated: bool
+    is_repeated: bool = False  # this worker has told of the conversation before
 
 
 class FailedOpen(Event, frozen=True):

@@ -56,21 +56,6 @@ class Delivered(Struct, frozen=True):
     """Those of the first round, if the model has recalled something; None: the prompt in `usage`."""
 
 
-class TurnReport(Struct, frozen=True):
-    decision: Decision
-    tenant: str
-    link: str
-    """Of its last message, by which the transcript knows it."""
-    messages: int
-    usage: Usage
-    dollars_paid: float | None
-    dollars_unchanged: float | None
-    dollars_would_be: float | None
-    silently_cut: tuple[int, int] | None = None
-    """Tokens sent and tokens read."""
-    """No more blocks are made for this conversation until it has changed."""
-
-
 class Owner(Struct, frozen=True):
     tenant: str
     secret: bytes
@@ -190,6 +175,5 @@ Action = (
     | StoreBlock
     | StoreFact
     | RecountByProbe
-    | TurnReport
 )
 Actions = Generator[Action, Any, T]

@@ -35,6 +35,7 @@ from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState, count_calibrated
 from proxy.shorten.summary import Summary
+from proxy.wire.http_head import Caller
 
 
 class Originals(Enum):
@@ -158,6 +159,7 @@ class Context(Struct, frozen=True):
     request_id: str = ""
     upstream: str = ""
     upstream_name: str = ""
+    caller: Caller = Caller()
     counter: str = ""
     prior: Calibration = UNCALIBRATED
     window: Window = UNKNOWN

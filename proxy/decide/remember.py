@@ -27,7 +27,6 @@ from proxy.decide.actions import (
     StartSummary,
     StoreBlock,
     StoreFact,
-    TurnReport,
 )
 from proxy.decide.conversation import (
     Context,
@@ -39,7 +38,7 @@ from proxy.decide.conversation import (
     may_fold_unwritten,
 )
 from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
-from proxy.events import CompactionEnded, CompactionStarted
+from proxy.events import MODEL_MAX_CHARS, CompactionEnded, CompactionStarted, PromptTruncated, TurnEnded
 from proxy.history import observations
 from proxy.history.identity import Identity
 from proxy.history.messages import find_last_assistant
@@ -64,6 +63,7 @@ from proxy.shorten.economics import (
     price_answer,
     price_prompt,
 )
+from proxy.shorten.fold import is_of_user
 from proxy.shorten.rules import Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
@@ -347,10 +347,10 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     if cache != memory.cache:
         yield StoreFact(conversation.cache_key, cache.to_bytes(), LEARNED_SECONDS)
     # After what the next request needs.
-    turn = _report_turn(forwarding, conversation, plan, delivery)
     if is_silently_cut(forwarded_tokens, delivery):
-        turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
-    yield turn
+        upstream = conversation.context.upstream_name
+        yield Note(PromptTruncated(forwarding.decision.conversation, upstream, forwarded_tokens, reported_tokens))
+    yield _report_turn(forwarding, conversation, plan, delivery)
     if conversation.observes:
         return None
     return last
@@ -403,28 +403,46 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
     return bool(delivery.usage.prompt) and read < counted_tokens / 2
 
 
-def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan, delivery: Delivered) -> TurnReport:
-    decision, identity = forwarding.decision, conversation.identified
-    usage, now = delivery.usage, delivery.now
-    dollars_paid = dollars_unchanged = dollars_would_be = None
+def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan, delivery: Delivered) -> Note:
+    context, decision, usage, now = conversation.context, forwarding.decision, delivery.usage, delivery.now
+    identity, request = conversation.identified, context.request
+    paid_dollars = plain_dollars = would_be_dollars = None
     if usage.cached is not None and usage.prompt:
-        dollars_paid = dollars_unchanged = dollars_would_be = price_prompt(
-            conversation.window, usage.prompt, usage.cached
-        )
+        paid_dollars = price_prompt(conversation.window, usage.prompt, usage.cached)
+        plain_dollars = would_be_dollars = paid_dollars
         if decision.tokens_after != decision.tokens_before:
-            dollars_unchanged = _price_unchanged(conversation, plan, usage, now)
+            plain_dollars = _price_unchanged(conversation, plan, usage, now)
         if decision.tokens_after != decision.tokens_would_be:
-            dollars_would_be = _price_observed(conversation, plan, usage, now)
-    return TurnReport(
-        decision=decision,
+            would_be_dollars = _price_observed(conversation, plan, usage, now)
+    turn = TurnEnded(
+        conversation=decision.conversation,
         tenant=identity.tenant,
         link=identity.links[-1].hex(),
-        messages=len(conversation.context.request.body),
-        usage=usage,
-        dollars_paid=dollars_paid,
-        dollars_unchanged=dollars_unchanged,
-        dollars_would_be=dollars_would_be,
+        team=context.caller.team,
+        key=context.caller.key_id,
+        tag=context.caller.tag[:64],
+        model=request.model[:MODEL_MAX_CHARS],
+        upstream=context.upstream_name,
+        policy=decision.policy,
+        policy_version=decision.version,
+        action=decision.outcome,
+        reason=decision.reason,
+        messages=len(request.body),
+        tokens_before=decision.tokens_before,
+        tokens_after=decision.tokens_after,
+        tokens_would_be=decision.tokens_would_be,
+        tokens_unshortened=decision.tokens_unshortened,
+        refetches=decision.refetches,
+        prompt_tokens=usage.prompt,
+        cached_tokens=usage.cached,
+        output_tokens=usage.written,
+        paid_dollars=paid_dollars,
+        plain_dollars=plain_dollars,
+        would_be_dollars=would_be_dollars,
+        asked_by_user=bool(request.body) and is_of_user(request.body[-1]),
+        request_id=context.request_id,
     )
+    return Note(turn)
 
 
 def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:

@@ -28,12 +28,13 @@ from proxy.decide.conversation import Conversation, Decision
 from proxy.decide.program import Finished, bypass, compact, run, take_step
 from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS, strip_signed
 from proxy.decide.remember import LOOK_UP_MIN_TOKENS
+from proxy.events import MODEL_MAX_CHARS
 from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
 from proxy.foundation.work import WORK
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.serve.answers import LocalAnswer
-from proxy.serve.performer import MODEL_MAX_CHARS, ActionPerformer
+from proxy.serve.performer import ActionPerformer
 from proxy.serve.request_context import CompiledPolicy, RequestOptions
 from proxy.serve.rounds import AnswerRounds, find_room
 from proxy.serve.services import Services

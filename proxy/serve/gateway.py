@@ -20,7 +20,7 @@ from proxy.access.records import Records
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.decide.actions import Deliver, Forwarding, Opening
 from proxy.decide.conversation import Decision
-from proxy.events import RequestFinished
+from proxy.events import MODEL_MAX_CHARS, RequestFinished
 from proxy.foundation.errors import (
     NotFound,
     PathNotAllowed,
@@ -36,7 +36,7 @@ from proxy.foundation.work import WORK, Work
 from proxy.serve.answers import LocalAnswer
 from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest, RequestDriver, read_opening
-from proxy.serve.performer import MODEL_MAX_CHARS, note_decision
+from proxy.serve.performer import note_decision
 from proxy.serve.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply

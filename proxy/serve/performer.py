@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
 from proxy.decide import actions
-from proxy.decide.actions import Action, TurnReport
+from proxy.decide.actions import Action
 from proxy.decide.conversation import Context, Conversation, Decision, Writing, choose_originals
 from proxy.decide.question import Question
-from proxy.events import RequestFinished
+from proxy.events import MODEL_MAX_CHARS, RequestFinished
 from proxy.foundation.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.messages import Message
@@ -34,7 +34,6 @@ from proxy.serve.services import Services
 from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
 from proxy.shorten.block import LookUp
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
-from proxy.shorten.fold import is_of_user
 from proxy.shorten.summary import Summary
 from proxy.store.contract import StoreUnavailable
 from proxy.upstream.client import Call, Client
@@ -47,8 +46,6 @@ from proxy.wire.token_counts import read_usage
 
 if TYPE_CHECKING:
     from proxy.store.transcripts.writer import SubmittedHistory
-
-MODEL_MAX_CHARS = 128
 
 
 def _locate_nothing(_identity: Identity) -> str:
@@ -132,6 +129,7 @@ class ActionPerformer:
             request_id=self._call.request_id,
             upstream=self._client.settings.base_url,
             upstream_name=self._client.settings.name,
+            caller=self._call.caller,
             counter=profile.counter,
             prior=profile.prior,
             window=window,
@@ -182,7 +180,7 @@ class ActionPerformer:
                 case actions.KeepOriginals(writing, conversation):
                     return await self._keep_originals(writing, conversation.identified)
                 case actions.Note(event):
-                    services.emit(event)
+                    self._note(event)
                 case actions.NoteAccepted(refused_option):
                     self._note_accepted(refused_option)
                 case actions.StoreBlock(key, block, replaces):
@@ -191,8 +189,6 @@ class ActionPerformer:
                     await store.write_fact(key, value, seconds)
                 case actions.RecountByProbe():
                     return await self._recount()
-                case actions.TurnReport():
-                    self._report(action)
         except StoreUnavailable as fault:
             services.emit(events.StoreFailed(str(fault)))
         return None
@@ -298,52 +294,25 @@ class ActionPerformer:
         if self._services.warning_counts.count(f"rewrites {conversation}") == 1:
             self._services.emit(events.ClientRewrites(conversation, self._request.model[:MODEL_MAX_CHARS]))
 
-    def _report(self, turn: TurnReport) -> None:
-        decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
-        emit = self._services.emit
-        if turn.silently_cut is not None:
-            sent_tokens, read_tokens = turn.silently_cut
-            is_repeated = self._services.warning_counts.count(decision.conversation) > 1
-            emit(events.PromptTruncated(decision.conversation, upstream, sent_tokens, read_tokens, is_repeated))
-        if decision.outcome != "observed":
-            fetches = self._services.fetch_watch
-            share = fetches.note(caller.team, has_fetched=decision.refetches > 0)
-            if share is not None:
-                emit(events.FetchRate(caller.team, fetches.is_high(caller.team), share))
-        emit(
-            events.TurnEnded(
-                conversation=decision.conversation,
-                tenant=turn.tenant,
-                link=turn.link,
-                team=caller.team,
-                key=caller.key_id,
-                tag=caller.tag[:64],
-                model=self._request.model[:MODEL_MAX_CHARS],
-                upstream=upstream,
-                policy=decision.policy,
-                policy_version=decision.version,
-                action=decision.outcome,
-                reason=decision.reason,
-                messages=turn.messages,
-                tokens_before=decision.tokens_before,
-                tokens_after=decision.tokens_after,
-                tokens_would_be=decision.tokens_would_be,
-                tokens_unshortened=decision.tokens_unshortened,
-                refetches=decision.refetches,
-                prompt_tokens=turn.usage.prompt,
-                cached_tokens=turn.usage.cached,
-                output_tokens=turn.usage.written,
-                paid_dollars=turn.dollars_paid,
-                plain_dollars=turn.dollars_unchanged,
-                would_be_dollars=turn.dollars_would_be,
+    def _note(self, event: events.Event) -> None:
+        """Add what only this worker knows, and tell the listeners."""
+        services, team = self._services, self._call.caller.team
+        if isinstance(event, events.PromptTruncated):
+            event = replace(event, is_repeated=services.warning_counts.count(event.conversation) > 1)
+        if isinstance(event, events.TurnEnded):
+            session = find_session(self._call.headers, self._options, self._request.session)
+            event = replace(
+                event,
                 user=self._redact_name(self._request.user),
-                session=self._redact_name(find_session(self._call.headers, self._options, self._request.session)),
+                session=self._redact_name(session),
                 placed=", ".join(self.placed),
                 arm=self.policy.arm,
-                asked_by_user=bool(self._request.body) and is_of_user(self._request.body[-1]),
-                request_id=self._call.request_id,
             )
-        )
+            if event.action != "observed":
+                share = services.fetch_watch.note(team, has_fetched=event.refetches > 0)
+                if share is not None:
+                    services.emit(events.FetchRate(team, services.fetch_watch.is_high(team), share))
+        services.emit(event)
 
     def _redact_name(self, name: str) -> str:
         """Some clients put a key in."""

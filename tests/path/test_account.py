@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from proxy.decide.actions import (
     Delivered,
     Forwarding,
+    Note,
     StoreFact,
-    TurnReport,
 )
 from proxy.decide.conversation import Context, Conversation
 from proxy.decide.program import drive
@@ -41,8 +41,8 @@ def account_for(plan, usage=NOT_REPORTED, last=None, rules=RULES, **context):
     def perform(action):
         if isinstance(action, StoreFact):
             facts.append(action)
-        elif isinstance(action, TurnReport):
-            reports.append(action)
+        elif isinstance(action, Note):
+            reports.append(action.event)
         else:
             return list(map(len, action.pieces))
         return None
@@ -78,8 +78,8 @@ LATER = replace(LAST, anchor=Anchor(US.links[2], 9, b""))
 )
 def test_as_it_came_all_but_the_new_messages_would_have_been_cached(plan, usage, last, cached):
     report, _, _ = account_for(plan, usage, last)
-    assert report.dollars_paid == report.dollars_would_be == price(usage.prompt, usage.cached)
-    assert report.dollars_unchanged == price(BEFORE, cached)
+    assert report.paid_dollars == report.would_be_dollars == price(usage.prompt, usage.cached)
+    assert report.plain_dollars == price(BEFORE, cached)
 
 
 LARGE = replace(LAST, anchor=Anchor(US.links[1], 10_000, b""))
@@ -107,32 +107,32 @@ def test_after_a_gap_the_usage_tells_whether_the_upstreams_cache_still_held_the_
 def test_a_request_that_only_fetches_again_would_not_have_been_made():
     plan = replace(SHORTER, fetched_again=FetchedAgain(results=1, tokens=700, is_whole_step=True))
     report, _, _ = account_for(plan, Usage(1_000, 600, written=50), LATER)
-    assert report.dollars_paid == price(1_000, 600)
-    assert report.dollars_unchanged == pytest.approx(-50 * PRICES.output / 1_000_000)
+    assert report.paid_dollars == price(1_000, 600)
+    assert report.plain_dollars == pytest.approx(-50 * PRICES.output / 1_000_000)
 
 
 def test_what_was_fetched_again_would_not_have_been_in_the_history():
     plan = replace(SHORTER, fetched_again=FetchedAgain(tokens=700))
     report, _, _ = account_for(plan, Usage(1_000, 600), LATER)
-    assert report.dollars_unchanged == price(BEFORE - 700, BEFORE - NEWEST - 700)
+    assert report.plain_dollars == price(BEFORE - 700, BEFORE - NEWEST - 700)
 
 
 def test_a_request_that_would_have_been_refused_saves_nothing():
     report, _, _ = account_for(replace(SHORTER, tokens_before=WINDOW.total + 1), Usage(1_000, 600), LATER)
-    assert report.dollars_unchanged == report.dollars_paid
+    assert report.plain_dollars == report.paid_dollars
 
 
 @pytest.mark.parametrize(("cached", "last", "would_be"), [(600, LATER, 1_000 - NEWEST), (0, LATER, 0), (600, COLD, 0)])
 def test_while_observing_it_would_have_cost_less_by_the_count_of_the_upstream(cached, last, would_be):
     report, _, _ = account_for(SHORTER, Usage(2 * BEFORE, cached), last, mode="observe")
-    assert report.dollars_paid == report.dollars_unchanged == price(2 * BEFORE, cached)
-    assert report.dollars_would_be == price(2 * 1_000, 2 * would_be)
+    assert report.paid_dollars == report.plain_dollars == price(2 * BEFORE, cached)
+    assert report.would_be_dollars == price(2 * 1_000, 2 * would_be)
 
 
 @pytest.mark.parametrize("usage", [Usage(1_000, None), Usage(0, 600)])
 def test_without_figures_there_is_no_price(usage):
     report, _, _ = account_for(SHORTER, usage)
-    assert (report.dollars_paid, report.dollars_unchanged, report.dollars_would_be) == (None, None, None)
+    assert (report.paid_dollars, report.plain_dollars, report.would_be_dollars) == (None, None, None)
 
 
 @pytest.mark.parametrize(

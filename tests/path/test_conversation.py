@@ -26,12 +26,11 @@ from proxy.decide.actions import (
     StartSummary,
     StoreBlock,
     StoreFact,
-    TurnReport,
 )
 from proxy.decide.conversation import Context, Originals
 from proxy.decide.program import Finished, compact, drive, run
 from proxy.decide.remember import is_silently_cut
-from proxy.events import SizeRefused
+from proxy.events import PromptTruncated, SizeRefused, TurnEnded
 from proxy.history.identity import Identity
 from proxy.shorten.block import LookUp, SummaryCandidate
 from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
@@ -100,6 +99,9 @@ class Driver:
 
     def actions_of(self, kind):
         return [action for action in self.actions if isinstance(action, kind)]
+
+    def notes_of(self, kind):
+        return [note.event for note in self.actions_of(Note) if isinstance(note.event, kind)]
 
 
 class Life:
@@ -468,7 +470,7 @@ def test_where_the_second_try_is_refused_as_well_the_first_counts():
     assert made.decision is first
     made.complete()
     assert driver.actions_of(StoreBlock) == []
-    assert driver.actions_of(TurnReport) == []
+    assert driver.notes_of(TurnEnded) == []
 
 
 def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
@@ -505,7 +507,7 @@ def test_a_shortened_history_that_is_called_invalid_is_tried_as_it_came():
     made.accept()
     assert driver.actions_of(StoreBlock) == []
     made.complete()
-    assert driver.actions_of(TurnReport)[-1].decision is again
+    assert driver.notes_of(TurnEnded)[-1].reason == again.reason
 
 
 def test_after_two_such_histories_a_conversation_is_left_alone_while_it_fits():
@@ -628,12 +630,12 @@ def test_a_turn_is_reported_with_what_it_cost_and_would_have_cost():
     driver = Driver()
     answered(WORK, driver, usage=Usage(prompt=5_000, cached=1_000), window=window)
     answered(LONGER, driver, usage=Usage(prompt=6_000, cached=5_000), window=window, now=NOW)
-    first, second = driver.actions_of(TurnReport)
-    assert first.dollars_paid == pytest.approx((1_000 * 0.1 + 4_000 * 1.0) / 10**6)
-    assert second.dollars_unchanged > second.dollars_paid
+    first, second = driver.notes_of(TurnEnded)
+    assert first.paid_dollars == pytest.approx((1_000 * 0.1 + 4_000 * 1.0) / 10**6)
+    assert second.plain_dollars > second.paid_dollars
     cold = Driver(driver.stored)
     answered(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
-    assert cold.actions_of(TurnReport)[0].dollars_unchanged is not None
+    assert cold.notes_of(TurnEnded)[0].plain_dollars is not None
 
 
 def test_after_a_pause_the_longer_history_is_priced_without_a_cache():
@@ -646,8 +648,8 @@ def test_after_a_pause_the_longer_history_is_priced_without_a_cache():
         made = answered(
             [*WORK, *user("And now?")], later, usage=Usage(prompt=5_000, cached=4_000), window=window, now=NOW + seconds
         )
-        (report,) = later.actions_of(TurnReport)
-        unchanged[seconds] = report.dollars_unchanged
+        (report,) = later.notes_of(TurnEnded)
+        unchanged[seconds] = report.plain_dollars
     assert unchanged[10**6] == pytest.approx(made.decision.tokens_before / 10**6)
     assert unchanged[1] < unchanged[10**6] / 2
 
@@ -657,20 +659,19 @@ def test_an_answer_that_broke_off_is_still_a_turn():
     made = prepared(WORK, driver)
     made.accept()
     made.complete(Usage(prompt=7), is_whole=False)
-    (report,) = driver.actions_of(TurnReport)
-    assert report.usage.prompt == 7
+    (report,) = driver.notes_of(TurnEnded)
+    assert report.prompt_tokens == 7
     for is_whole in (True, False):
         short = prepared(SHORT, driver)
         short.accept()
         short.complete(is_whole=is_whole)
-    assert len(driver.actions_of(TurnReport)) == 1
+    assert len(driver.notes_of(TurnEnded)) == 1
 
 
 def test_a_prompt_that_was_cut_silently_is_reported():
     driver = Driver()
     answered(WORK, driver, usage=Usage(prompt=1_000))
-    (report,) = driver.actions_of(TurnReport)
-    assert report.silently_cut is not None
+    assert len(driver.notes_of(PromptTruncated)) == 1
     assert is_silently_cut(10, Delivered(NOW, says_truncated=True))
     assert not is_silently_cut(9_000, Delivered(NOW, Usage(prompt=100, cached=8_900)))
     assert not is_silently_cut(1_000, Delivered(NOW, Usage(prompt=100)))
