@@ -67,17 +67,14 @@ class Known:
         if values is None:
             values = self._earlier.get(key, ())[: self._shared]
             if len(values) < len(self.messages):
-                values += self._list_new(compute(values))
+                computed, new_values = iter(compute(values)), list[V]()
+                while batch := tuple(islice(computed, VALUES_PER_CHECK)):
+                    new_values += batch
+                    if len(batch) == VALUES_PER_CHECK:
+                        check_work()
+                values += tuple(new_values)
             self._values[key] = values
         return values
-
-    def _list_new(self, computed: Iterable[V]) -> tuple[V, ...]:
-        values, new_values = iter(computed), list[V]()
-        while batch := tuple(islice(values, VALUES_PER_CHECK)):
-            new_values += batch
-            if len(batch) == VALUES_PER_CHECK:
-                check_work()
-        return tuple(new_values)
 
     def map(self, name: str, function: Callable[[Message], V], *causes: object) -> Sequence[V]:
         """Return a column whose values follow from one message each."""

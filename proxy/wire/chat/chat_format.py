@@ -147,7 +147,7 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
             stop += 1
             continue
         if start < stop:
-            pieces.append(source[offsets[start] : request.find_end(stop)])
+            pieces.append(source[offsets[start] : offsets[stop - 1] + len(messages[stop - 1].raw)])
         if number:
             pieces.append(comma)
         start = request.head_size + message.start if message.stop else number
