@@ -16,7 +16,7 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.recall.tool import RECALL, OwnTool, withdraw_tool
+from proxy.recall.tool import RECALL, withdraw_tool
 from proxy.shorten.reasons import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import BlockPlace, place_key
@@ -197,10 +197,20 @@ class Round(Struct, frozen=True):
 
 
 class Rounds(ABC):
+    """The answers of all rounds of a request, shown to the client as one answer.
+
+    An answer comes as a stream of events or as a whole body, whose bytes are held until its end. An *item* is what an
+    answer consists of: a content block of Messages, an output item of Responses.
+    """
+
     _LIST: ClassVar[str] = ""
+    """The member of a body that holds its items."""
     _FINISH: ClassVar[str] = ""
+    """The member that tells why the answer ended."""
     _CUT: ClassVar[frozenset[str]] = frozenset()
     """Finish reasons after which the last call may be truncated."""
+    _CALL: ClassVar[str] = ""
+    """The type of the items that call a tool."""
 
     def __init__(self, *, stream: bool) -> None:
         self._stream = stream
@@ -208,26 +218,27 @@ class Rounds(ABC):
         self._usage: dict[str, Any] | None = None
         self._usages: list[Mapping[str, Any] | None] = []
         self._next_index = 0
-        """Of the client's items."""
+        """The number of items that the client has got, as it counts them."""
         self._client_calls = 0
         self._shown_before: list[bytes] = []
-        """Of whole bodies: blocks, items or messages of the rounds that are over, as they came."""
+        """The items or messages of the bodies before, as they came."""
         self._reset(is_last=False)
 
     def _reset(self, *, is_last: bool) -> None:
         self._is_last = is_last
         self._events = EventReader(16 * 1024 * 1024)
         self._unshown: list[bytes] = []
-        """If showing fails, they are still held."""
+        """Events that were cut but not shown yet, as showing one may fail."""
         self._rest = b""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
         self._finish: str | None = None
         self._items: dict[int, dict[str, Any]] = {}
-        """Blocks or items by the upstream's index."""
+        """By the upstream's index."""
         self._elements: list[bytes] = []
-        """The same of a whole body, as they came."""
+        """The items of a whole body, as they came."""
         self._client_indexes: dict[int, int] = {}
+        """The index of an item as the client counts them, by the upstream's index."""
 
     @property
     def held(self) -> bytes:
@@ -248,17 +259,29 @@ class Rounds(ABC):
         return output
 
     def end_round(self) -> Round | None:
-        """None: it is the last. Otherwise nothing of its end was shown."""
+        """Return the round if another follows, and nothing of its end was shown; else None."""
         if not self._stream:
             self._read_body()
         elif rest := self.held:  # some servers end a stream without the blank line
             self._rest = self._show(rest)
             self._events.close()
         self._usages.append(self._round_usage)
-        return self._find_round()
+        return self._find_round() if self._waits else None
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the answer ended for a call of the proxy's tool, so that another round follows."""
+        return not self._is_last and self._finish is not None and self._finish not in self._CUT and self._has_own_call()
+
+    def _has_own_call(self) -> bool:
+        return any(map(self._is_own, self._items.values()))
+
+    def _is_own(self, item: Mapping[str, Any]) -> bool:
+        """Return True for a call of the proxy's tool."""
+        return item.get("type") == self._CALL and item.get("name") == RECALL.name
 
     def begin_round(self, *, is_last: bool) -> None:
-        """`is_last`: no other follows, even if it calls."""
+        """If `is_last`, no other round follows, even if this one calls the proxy's tool."""
         if not self._stream:
             self._shown_before += self._choose_shown()
         self._usage = add_usage(self._usage, self._round_usage)
@@ -266,15 +289,16 @@ class Rounds(ABC):
         self._reset(is_last=is_last)
 
     def close(self) -> bytes | None:
-        """None: a whole body is to be delivered as it came."""
+        """Return the end of the stream, or the whole body; None if a body is to be delivered as it came."""
         return self._rest + self._events.close() if self._stream else self._join_bodies()
 
     @abstractmethod
     def _show(self, event: bytes) -> bytes:
-        """Empty: the client does not get it."""
+        """Return the event as the client gets it; empty if it does not get it."""
 
     @abstractmethod
-    def _find_round(self) -> Round | None: ...
+    def _find_round(self) -> Round | None:
+        """Return the round that ended for a call of the proxy's tool."""
 
     @abstractmethod
     def _choose_shown(self) -> list[bytes]:
@@ -367,13 +391,7 @@ class AnswerFormat(ABC):
 
     ROUNDS: ClassVar[type[Rounds]]
     RECALL_TOOL: ClassVar[bytes]
-
-    def __init_subclass__(cls) -> None:
-        cls.RECALL_TOOL = cls.define_tool(RECALL)
-
-    @staticmethod
-    @abstractmethod
-    def define_tool(tool: OwnTool) -> bytes: ...
+    """The definition of the proxy's tool, as a member of `tools`."""
 
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         return event

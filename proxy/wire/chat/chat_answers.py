@@ -7,11 +7,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from proxy.history import splice
 from proxy.history.messages import read_message
-from proxy.recall.tool import RECALL, OwnTool
+from proxy.recall.tool import RECALL
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, write_elements
 from proxy.wire.event_streams import read_event, write_event
@@ -57,18 +57,13 @@ class ChatRounds(Rounds):
 
     def _find_round(self) -> Round | None:
         choices = self._assembly.answer(ended=True).choices
-        if self._is_last or not choices or self._finish is None or self._finish in self._CUT:
+        if not choices:
             return None
         raw = choices[0].message
-        message = read_message(json.loads(raw), raw)
-        if not any(call.name == RECALL.name for call in message.calls):
-            return None
-        return Round((raw,), message.calls)
+        return Round((raw,), read_message(json.loads(raw), raw).calls)
 
-    @property
-    def _waits(self) -> bool:
-        """It ended for a call of the proxy's own tools."""
-        return self._calls_own and not self._is_last and self._finish is not None and self._finish not in self._CUT
+    def _has_own_call(self) -> bool:
+        return self._calls_own
 
     def _show(self, event: bytes) -> bytes:
         chunk = read_event(event)
@@ -195,7 +190,10 @@ class ChatRounds(Rounds):
     def _read_body(self) -> None:
         answer = self._assembly.answer(ended=True)
         self._round_usage = dict(answer.usage or {}) or None
-        self._finish = answer.choices[0].finish if answer.choices else None
+        if answer.choices:
+            raw = answer.choices[0].message
+            self._finish = answer.choices[0].finish
+            self._calls_own = any(call.name == RECALL.name for call in read_message(json.loads(raw), raw).calls)
 
     def _choose_shown(self) -> list[bytes]:
         message = self._assembly.answer(ended=True).choices[0].message
@@ -264,10 +262,7 @@ def _find_separator(before: str, text: str) -> str:
 class ChatAnswers(AnswerFormat):
     ROUNDS = ChatRounds
 
-    @staticmethod
-    def define_tool(tool: OwnTool) -> bytes:
-        function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        return json.dumps({"type": "function", "function": function}).encode()
+    RECALL_TOOL = json.dumps({"type": "function", "function": to_builtins(RECALL)}).encode()
 
     def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
         answer: dict[str, Any] = {"id": "chatcmpl-compaction-proxy", "created": timestamp, "model": model}

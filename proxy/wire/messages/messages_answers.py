@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proxy.history import splice
-from proxy.recall.tool import RECALL, OwnTool
+from proxy.recall.tool import RECALL
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import read_event, write_event, write_named_events
@@ -21,14 +21,13 @@ class MessagesRounds(Rounds):
     _LIST = "content"
     _FINISH = "stop_reason"
     _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
+    _CALL = "tool_use"
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
         self._growing: dict[int, dict[str, list[str]]] = {}
 
     def _find_round(self) -> Round | None:
-        if self._finish is None or not self._waits:
-            return None
         blocks: list[dict[str, Any]] = []
         calls: list[ToolCall] = []
         for index in sorted(self._items):
@@ -39,10 +38,6 @@ class MessagesRounds(Rounds):
             if block.get("type") == "tool_use":
                 calls.append(ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input"))))
         return Round((b'{"role":"assistant","content":%b}' % write_json(blocks),), tuple(calls))
-
-    @property
-    def _waits(self) -> bool:
-        return not self._is_last and self._finish not in self._CUT and any(map(self._is_own, self._items.values()))
 
     def _show(self, event: bytes) -> bytes:
         value = read_event(event) or {}
@@ -100,9 +95,6 @@ class MessagesRounds(Rounds):
                 block[name] = text
         return block
 
-    def _is_own(self, block: dict[str, Any]) -> bool:
-        return block.get("type") == "tool_use" and block.get("name") == RECALL.name
-
     def _is_shown(self, block: dict[str, Any]) -> bool:
         return not self._is_own(block) and (self._is_first or block.get("type") not in REASONING)
 
@@ -157,10 +149,9 @@ def _get_index(event: Mapping[str, Any]) -> int:
 class MessagesAnswers(AnswerFormat):
     ROUNDS = MessagesRounds
 
-    @staticmethod
-    def define_tool(tool: OwnTool) -> bytes:
-        definition = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-        return json.dumps(definition).encode()
+    RECALL_TOOL = json.dumps(
+        {"name": RECALL.name, "description": RECALL.description, "input_schema": RECALL.parameters}
+    ).encode()
 
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         match event.get("type"):

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import starmap
 from typing import Any
 
-from proxy.recall.tool import RECALL, OwnTool
+from msgspec import to_builtins
+
+from proxy.recall.tool import RECALL
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import (
     AnswerFormat,
@@ -18,7 +20,7 @@ from proxy.wire.api_format import (
     write_elements,
 )
 from proxy.wire.event_streams import has_name, read_event, write_event, write_named_events
-from proxy.wire.json_body import as_object, find_raw, find_values, read_elements, read_object, write_json
+from proxy.wire.json_body import as_object, as_text, find_raw, find_values, read_elements, read_object, write_json
 from proxy.wire.responses.items import CALLS, is_call, write_output
 
 _BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
@@ -30,6 +32,8 @@ class ResponsesRounds(Rounds):
 
     _LIST = "output"
     _FINISH = "status"
+    _CUT = frozenset({"incomplete", "failed", "cancelled", "in_progress", "queued"})
+    _CALL = "function_call"
 
     def __init__(self, *, stream: bool) -> None:
         super().__init__(stream=stream)
@@ -47,8 +51,6 @@ class ResponsesRounds(Rounds):
         self._is_changed = True
 
     def _find_round(self) -> Round | None:
-        if not self._waits:
-            return None
         elements: list[bytes] = []
         calls: list[ToolCall] = []
         for _, item in sorted(self._items.items()):
@@ -56,10 +58,6 @@ class ResponsesRounds(Rounds):
             if is_call(str(item.get("type"))):
                 calls.append(_as_tool_call(item))
         return Round(tuple(elements), tuple(calls))
-
-    @property
-    def _waits(self) -> bool:
-        return not self._is_last and self._finish == "completed" and any(map(self._is_own, self._items.values()))
 
     def _show(self, event: bytes) -> bytes:
         value = read_event(event)
@@ -113,7 +111,8 @@ class ResponsesRounds(Rounds):
 
     def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
         response = as_object(value.get("response"))
-        self._finish, self._round_usage = str(response.get("status")), as_object(response.get("usage")) or None
+        self._finish = as_text(response.get("status")) or None
+        self._round_usage = as_object(response.get("usage")) or None
         if self._waits:
             return b""
         ready = self._show_reasoning()
@@ -133,9 +132,6 @@ class ResponsesRounds(Rounds):
             if RECALL.name.encode() not in event:
                 return event
         return write_event(self._remove_own_tool(value), named=has_name(event))
-
-    def _is_own(self, item: Mapping[str, Any]) -> bool:
-        return item.get("type") == "function_call" and item.get("name") == RECALL.name
 
     def _choose_shown(self) -> list[bytes]:
         shown: list[bytes] = []
@@ -183,11 +179,9 @@ class ResponsesAnswers(AnswerFormat):
 
     ROUNDS = ResponsesRounds
 
-    @staticmethod
-    def define_tool(tool: OwnTool) -> bytes:
-        definition = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        # `strict` is on by default in this API, and would make every parameter a required one.
-        return json.dumps({"type": "function", **definition, "strict": False}).encode()
+    # `strict` is on by default in this API, and would make every parameter a required one:
+    # <https://platform.openai.com/docs/guides/function-calling#strict-mode>.
+    RECALL_TOOL = json.dumps({"type": "function", **to_builtins(RECALL), "strict": False}).encode()
 
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = str(event.get("type"))
