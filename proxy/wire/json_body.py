@@ -7,7 +7,7 @@ read by the same parser, as a request with fewer messages.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
-    """None: no JSON. The standard library reads half surrogate pairs, NaN and bytes that are no UTF-8."""
+    """Return the value, or None if it is no JSON. The standard library reads half surrogate pairs and NaN as well."""
     try:
         return msgspec.json.decode(data)
     except UNREADABLE:
@@ -72,7 +72,7 @@ _KINDS = {
 
 
 def find_values(source: bytes) -> dict[str, tuple[int, int]]:
-    """Of each top-level value. ValueError: it is no JSON object."""
+    """Return the place of each value of a JSON object; ValueError if it is none."""
     try:
         places = _walk(source, _outline.decode(source))
     except msgspec.MsgspecError:
@@ -83,7 +83,7 @@ def find_values(source: bytes) -> dict[str, tuple[int, int]]:
 
 
 def find_raw(source: bytes, places: Places, key: str) -> bytes:
-    """Empty if there is no such member."""
+    """Return the bytes of a member; empty if there is no such member."""
     return source[slice(*places.get(key, (0, 0)))]
 
 
@@ -108,7 +108,7 @@ def list_members(source: bytes) -> set[str]:
 
 
 def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
-    """None: a key is there twice and hides a value."""
+    """Return the places of decoded members; None if a key that is there twice hides a value."""
     start = source.index(b"{") + 1
     places: dict[str, tuple[int, int]] = {}
     for key, value in values.items():
@@ -175,7 +175,7 @@ _model_decoder = msgspec.json.Decoder(_ModelMember)
 
 
 def find_model(body: bytes) -> str | None:
-    """An empty name is none."""
+    """Return the model that a request names, or None. An empty name is none."""
     try:
         return _model_decoder.decode(body).model or None
     except (msgspec.DecodeError, RecursionError):  # clients send lone surrogates, NaN and byte order marks
@@ -187,30 +187,30 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def build_reader(struct: type[S]) -> Callable[[bytes], S]:
-    """Clients in JavaScript send half of a surrogate pair if they cut a text in two."""
+    """Return a reader of such objects. It takes half a surrogate pair too: clients in JavaScript cut texts in two."""
     decoder = msgspec.json.Decoder(struct)
 
     def read(raw: bytes) -> S:
         try:
             return decoder.decode(raw)
         except msgspec.MsgspecError:
-            return struct(**dict(_read_fields(struct, raw)))
+            return _read_slowly(struct, raw)
 
     return read
 
 
-def _read_fields(struct: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str, object]]:
-    value = json.loads(raw)
-    if not isinstance(value, dict):
-        raise ValueError("it is no object")  # noqa: TRY004 - one of many wrong values
+def _read_slowly(struct: type[S], raw: bytes) -> S:
+    places = _scan(raw)
+    values: dict[str, object] = {}
     for struct_field in msgspec.structs.fields(struct):
-        member = splice.find_member(raw, struct_field.name) if struct_field.name in value else None
-        if member is not None and struct_field.type is msgspec.Raw:
-            yield struct_field.name, msgspec.Raw(raw[member.start : member.stop])
-        elif member is not None:
-            yield struct_field.name, msgspec.convert(value[struct_field.name], struct_field.type)
+        value = find_raw(raw, places, struct_field.name)
+        if value and struct_field.type is msgspec.Raw:
+            values[struct_field.name] = msgspec.Raw(value)
+        elif value:
+            values[struct_field.name] = msgspec.convert(json.loads(value), struct_field.type)
         elif struct_field.required:
             raise ValueError(f"it has no {struct_field.name}")
+    return struct(**values)
 
 
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")

@@ -32,7 +32,10 @@ WRITTEN_BYTES = 48
 
 
 class Piece(Struct, frozen=True):
+    """The part of the client's list that a chat message was read from."""
+
     container: int
+    """The number of the element of the list that it ends in."""
     role: str
     blocks: tuple[bytes, ...]
 
@@ -71,7 +74,7 @@ class PiecedRequest(Request, frozen=True):
         return counts
 
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
-        """Its piece, None if the proxy wrote it, and whether its bytes are unchanged."""
+        """Return the piece of a message, or None if the proxy wrote it, and whether its bytes are unchanged."""
         place = self._find_place(message)
         if place is None:
             return None, False
@@ -97,11 +100,8 @@ class PiecedRequest(Request, frozen=True):
 
 
 def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_calls: Sequence[bytes]) -> Message:
-    content, tool_calls = b"null", b""
-    if parts:
-        content = b"[" + b",".join(parts) + b"]"
-    if calls:
-        tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls)
+    content = b"[%b]" % b",".join(parts) if parts else b"null"
+    tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls) if calls else b""
     return Message.of(
         b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls)
     )
@@ -123,14 +123,6 @@ def replace_list(
     if not changes:
         return request.source
     return splice.replace_spans(request.source, sorted(changes))
-
-
-def _count_elements(prefix: Prefix) -> int:
-    assert isinstance(prefix.request, PiecedRequest)  # noqa: S101 - a prefix is of the same API
-    piece = prefix.request.pieces[prefix.count - 1]
-    if piece is None:
-        return 0
-    return piece.container + 1
 
 
 def read_request(
@@ -170,7 +162,8 @@ def read_request(
         messages += earlier.messages[first_in_list : prefix.count]
         known_pieces = earlier.pieces[first_in_list : prefix.count]
         pieces += known_pieces
-        first_number = _count_elements(prefix)
+        last_piece = earlier.pieces[prefix.count - 1]
+        first_number = last_piece.container + 1 if last_piece is not None else 0
         known_spans = earlier.spans[:first_number]
         starts, stops = (prefix.move_offsets(ends) for ends in zip(*known_spans, strict=True))
         spans = [*zip(starts, stops, strict=True), *spans]
@@ -195,13 +188,10 @@ def read_request(
     )
 
 
-def list_elements(raw: bytes, word: bytes) -> list[bytes]:
-    """Return the elements that contain *word*; none if *raw* is no list."""
-    if raw[:1] != b"[":
-        return []
-    return [element for element in read_elements(raw) if word in element]
-
-
 def find_types(raw: bytes, word: bytes) -> set[str]:
-    """Of the elements themselves: data within them may look alike."""
-    return {as_text(as_object(read_json(element)).get("type")) for element in list_elements(raw, word)}
+    """Return the types of those elements of a list that contain *word*: data within them may look like a type."""
+    types: set[str] = set()
+    for element in read_elements(raw) if raw.startswith(b"[") else ():
+        if word in element:
+            types.add(as_text(as_object(read_json(element)).get("type")))
+    return types
