@@ -25,7 +25,7 @@ class LineReader:
         self._held = bytearray()
         self._is_within_line = False
         self.continues_line = False
-        """What `feed` returned last begins in the middle of such a line."""
+        """Whether the last result of `feed` begins in the middle of a line that was too long to hold."""
 
     @property
     def held(self) -> bytes:
@@ -96,7 +96,7 @@ class EventReader:
 
 
 def find_data(line: bytes) -> bytes | None:
-    """After the byte order mark, with which a stream may begin."""
+    """Return the data of a line, or None. The line may follow the byte order mark at the start of a stream."""
     if line.startswith(b"\xef\xbb\xbf"):
         line = line[3:]
     if not line.startswith(b"data:"):
@@ -117,16 +117,13 @@ def has_name(event: bytes) -> bool:
 
 
 def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
-    """`named` by its type, as Messages and Responses do."""
+    """If `named`, the type of the event is its name, as in Messages and Responses."""
     name = b"event: %b\n" % str(value.get("type")).encode() if named else b""
     return b"%bdata: %b\n\n" % (name, write_json(value))
 
 
 def write_named_events(values: Iterable[Mapping[str, Any]]) -> bytes:
-    events = bytearray()
-    for value in values:
-        events += write_event(value, named=True)
-    return bytes(events)
+    return b"".join([write_event(value, named=True) for value in values])
 
 
 OPENING_MAX_BYTES = 2 * 1024 * 1024
@@ -138,18 +135,20 @@ _OUTPUT_KINDS = (
 
 
 class StreamOpening:
+    """Reads the first events of a stream until one tells whether the model answers or the upstream refuses."""
+
     __slots__ = ("_first_decides", "_is_decided", "_lines", "_read_bytes", "_refusal")
 
     def __init__(self, *, first_decides: bool = False) -> None:
         self._first_decides = first_decides
-        """Chat Completions: nothing comes before an answer but comments."""
+        """In Chat Completions, nothing but comments comes before the answer or the refusal."""
         self._is_decided = False
         self._refusal: bytes | None = None
         self._lines = LineReader(OPENING_MAX_BYTES)
         self._read_bytes = 0
 
     def is_decided(self, beginning: bytes | bytearray) -> bool:
-        """`beginning`: all that has come, of which only the end is new."""
+        """Read on in `beginning`, all that has come so far."""
         new_bytes = bytes(beginning[self._read_bytes :])
         self._read_bytes = len(beginning)
         self._judge(self._lines.feed(new_bytes))
@@ -210,15 +209,18 @@ ErrorObject = dict[str, object]
 
 
 class StreamWatch:
-    """`feed` returns the bytes that may be relayed, up to the end of a line."""
+    """Watches a relayed stream for its end and its errors.
+
+    `feed` returns the bytes that may be relayed, up to the end of a line.
+    """
 
     __slots__ = ("_flat_errors", "_lines", "_must_finish", "_tail", "error", "finished", "is_done", "names_events")
 
     def __init__(self, *, must_finish: bool, names_events: bool = False, flat_errors: bool = False) -> None:
         self.names_events = names_events
-        """Messages: see `make_error_event`."""
+        """In Messages; see `make_error_event`."""
         self._flat_errors = flat_errors
-        """Responses: see `find_line_error`."""
+        """In Responses; see `find_line_error`."""
         self._lines = LineReader(HELD_MAX_BYTES)
         self._tail = b"\n\n"
         """The end of the relayed bytes: a long line may be cut within the words searched for."""
@@ -307,9 +309,9 @@ def _is_last_event(line: bytes) -> bool:
 
 
 def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | None, bool]:
-    """The error, and whether it is bare: client libraries skip it silently, and take the end for a success.
+    """Return the error of a line, and whether it is bare: libraries skip such an error, and take the end for a success.
 
-    `may_be_flat`: code and message are members of the event:
+    `may_be_flat`: code and message may be members of the event:
     <https://platform.openai.com/docs/api-reference/responses-streaming>.
     """
     data = find_data(line)
@@ -327,10 +329,8 @@ def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | No
 
 
 def as_error(value: object) -> ErrorObject:
-    """With the four members that clients of OpenAI know."""
-    error = value
-    if not isinstance(error, dict):
-        error = {"message": str(value)}
+    """Return an error with the four members that clients of OpenAI know."""
+    error = value if isinstance(value, dict) else {"message": str(value)}
     return {name: error.get(name) for name in ("message", "type", "param", "code")}
 
 
@@ -344,7 +344,7 @@ def read_error(body: bytes) -> ErrorObject:
 
 
 def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
-    """On a line of its own. `named`: clients of Messages ignore an error in an event without a name:
+    """Write an error on a line of its own. `named`: clients of Messages ignore an error in an event without a name:
     <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>.
     """
     lead = "\n" if at_boundary else "\n\n"
