@@ -28,7 +28,7 @@ from proxy.config.state_url import parse_state_url
 from proxy.config.values import reveal
 from proxy.foundation.errors import ProxyError
 from proxy.models.windows import PROBES, is_known_model
-from proxy.serve.summary_call import BOUND_NAMES, choose_bound_name, classify_refusal
+from proxy.serve.summary_call import BOUND_NAMES, choose_bound_name, classify_failure
 from proxy.shorten.economics import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
@@ -311,7 +311,7 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
                     label, timing = _judge_stream(arrivals)
                     return label, f"{client.settings.name}: {timing}"
                 break
-            refusal = await classify_refusal(reply)
+            refusal = await classify_failure(reply)
             if code := _find_code(await reply.peek(lambda read: len(read) > BODY_MAX_BYTES) or b""):
                 why += f" ({code})"
         if not refusal.wants_other_name:

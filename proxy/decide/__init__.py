@@ -6,11 +6,11 @@ Theory of operation
 `run` in `program` is the whole life of a request as one generator. It yields actions (count these pieces, look this up,
 wait for a summary, *send*, *deliver*) and is sent the result of each.
 
-To be kept in sync: an action of `actions` is performed by `serve/performer.py`, by `lab/replay/simulation.py` and by
-`tests/support/compaction_worker.py`.
+To be kept in sync: an action of `actions` that has a result is performed by `serve/performer.py`, by
+`lab/replay/simulation.py` and by `tests/support/compaction_worker.py`. `drive` performs actions that need not wait.
 
 question      the question for a summary, and how it is made to fit
-planning      `decide()`: the plan for a history, and whether to make a new block
+planning      `make_plan()`: the plan for a history, and whether to make a new block
 conversation  one request with the memory of its conversation; when originals are written
 actions       the actions that a request asks its driver for
 remember      looks up the memory of a conversation, stores blocks and windows, accounts the turn

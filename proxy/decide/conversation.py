@@ -400,17 +400,18 @@ class Conversation(Struct, frozen=True):
 
     def describe_left_alone(self, *, is_large: bool) -> Decision:
         outcome: Outcome = "none" if self.rules.new_blocks else "off"
-        is_blind = self.rules.new_blocks and self.rules.trigger != 0 and not self.window.is_known
-        reason: Reason = ""
         if self.context.is_halted:
-            reason = "switched-off"
-        elif self.context.provider_compacts:
-            reason = "provider-compacts"
-        elif self.rewritten:
-            reason = "client-rewrites"
-        elif is_blind and is_large:
-            reason = "window-unknown"
-        return Decision(outcome, reason)
+            return Decision(outcome, "switched-off")
+        needs_window = is_large and self.rules.new_blocks and self.rules.trigger != 0
+        return Decision(outcome, self._find_usual_reason(needs_window=needs_window))
+
+    def _find_usual_reason(self, *, needs_window: bool) -> Reason:
+        """Return why a history stays as it is if the plan does not say."""
+        if self.context.provider_compacts:
+            return "provider-compacts"
+        if self.rewritten:
+            return "client-rewrites"
+        return "window-unknown" if needs_window and not self.window.is_known else ""
 
     def describe(self, plan: Plan) -> Decision:
         rules, reason = self.rules, plan.reason
@@ -421,12 +422,8 @@ class Conversation(Struct, frozen=True):
             reason = "switched-off"
         elif self._ignores_focus(plan):
             reason = "focus-unused"
-        elif not reason and self.context.provider_compacts:
-            reason = "provider-compacts"
-        elif not reason and self.rewritten:
-            reason = "client-rewrites"
-        elif not reason and not self.window.is_known:
-            reason = "window-unknown"
+        elif not reason:
+            reason = self._find_usual_reason(needs_window=True)
         return Decision(
             outcome,
             reason,

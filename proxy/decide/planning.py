@@ -100,7 +100,7 @@ def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
     return bool(limits) and size > limits[0][0] * rules.summary.prepare and may_ask(rules, facts)
 
 
-def decide(state: ConversationState) -> Plan | NeedSummary:
+def make_plan(state: ConversationState) -> Plan | NeedSummary:
     return plan_without_rewrite(state) or plan_rewrite(state)
 
 
@@ -171,7 +171,9 @@ def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     if _fits(state) and state.short_by:
         return _keep_view(state, state.short_by)
     required_tokens = max(due.freed_at_least, count_required_tokens(state, limit))
-    if _count_reachable(state) < (required_tokens if _fits(state) else 1):
+    deepest_draft = state.draft(DEEPEST)
+    reachable_tokens = state.count_tokens(filter(deepest_draft.may_fold, deepest_draft.middle))
+    if reachable_tokens < (required_tokens if _fits(state) else 1):
         return _keep_view(state, "" if due.may_pass else "floor")
     attempt = find_best_attempt(state, due)
     # Anything less would break the cache for a request that is refused anyway.
@@ -255,11 +257,6 @@ def _is_repeated_force(state: ConversationState) -> bool:
     covers = draft.after[0].start if draft.after else len(state.body)
     is_same = state.facts.focus in ("", state.block.focus)
     return state.has_block and state.block.reason == "forced" and covers <= state.block.covers and is_same
-
-
-def _count_reachable(state: ConversationState) -> int:
-    draft = state.draft(DEEPEST)
-    return state.count_tokens(filter(draft.may_fold, draft.middle))
 
 
 def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:

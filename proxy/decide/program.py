@@ -9,9 +9,9 @@
     account        its cost, and the upstream's count
     prepare_next   asks for the summary that the next requests will need
 
-`run` is driven by the proxy (`driver.py`), by the lab in simulated time (`lab/replay/simulation.py`) and by tests, so
-published figures and proofs are about the code that serves. All state is in local variables and frozen values: a retry
-that is refused as well leaves nothing to put back.
+`run` is driven by the proxy (`serve/driver.py`), by the lab in simulated time (`lab/replay/simulation.py`) and by
+tests, so published figures and proofs are about the code that serves. All state is in local variables and frozen
+values: a retry that is refused as well leaves nothing to put back.
 """
 
 from collections.abc import Callable
@@ -159,7 +159,7 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) 
         summary_in_progress_covers=0,
         summary_failed=facts.force,  # if the requested summary cannot be used, that must not cost the history
     )
-    return planning.choose_without_model(planning.decide(conversation.build_state(facts)))
+    return planning.choose_without_model(planning.make_plan(conversation.build_state(facts)))
 
 
 def _apply_only(conversation: Conversation) -> Forwarding:

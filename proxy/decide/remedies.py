@@ -63,43 +63,43 @@ class Cure(Struct, frozen=True):
 
 
 def find_cures(
-    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
+    refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
     """Mildest first. A large answer may leave no room beside instructions and tools: then less is kept for it."""
-    cure = find_cure(fault, counted_tokens, ratio, max_output, least_thinking)
+    cure = find_cure(refusal, counted_tokens, ratio, max_output, least_thinking)
     if cure is None:
         return
     yield cure
     for divisor in ANSWER_DIVISORS[1:] if cure.most_answer_tokens is not None and cure.most_tokens is not None else ():
-        if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
-            yield _shorten_history(fault, counted_tokens, ratio, max_output, divisor)
+        if refusal.limit is not None and refusal.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
+            yield _shorten_history(refusal, counted_tokens, ratio, max_output, divisor)
 
 
 def find_cure(
-    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
+    refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Cure | None:
     """We count `counted_tokens`, the upstream about `ratio` times that; `max_output` is the client's bound."""
-    if fault.kind == "output":
-        cure = _shorten_answer(fault, round(counted_tokens * ratio), max_output)
+    if refusal.kind == "output":
+        cure = _shorten_answer(refusal, round(counted_tokens * ratio), max_output)
         room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
         if cure is None or cure.most_answer_tokens is None or cure.most_answer_tokens >= room:
             return cure
-        if fault.limit is None:
+        if refusal.limit is None:
             return None
-        return _shorten_history(fault, counted_tokens, ratio, max_output)
+        return _shorten_history(refusal, counted_tokens, ratio, max_output)
     size = counted_tokens * ratio
-    if fault.size is not None and is_plausible(counted_tokens, fault.size):
-        size = max(size, fault.size)  # usage, which gave the ratio, may be far below the size that is refused
-    if fault.kind in ("input", "tpm-hard") and size >= SMALLEST_OVERFLOW_TOKENS:
-        return _shorten_history(fault, counted_tokens, ratio, max_output)
+    if refusal.size is not None and is_plausible(counted_tokens, refusal.size):
+        size = max(size, refusal.size)  # usage, which gave the ratio, may be far below the size that is refused
+    if refusal.kind in ("input", "tpm-hard") and size >= SMALLEST_OVERFLOW_TOKENS:
+        return _shorten_history(refusal, counted_tokens, ratio, max_output)
     return None
 
 
-def _shorten_answer(fault: Refusal, size: int, max_output: int | None) -> Cure | None:
-    room = fault.answer_room
-    if room is None and fault.limit is not None:
-        room = int((fault.limit - size) * FILL_SHARE)
-    elif room is not None and fault.limit is not None:
+def _shorten_answer(refusal: Refusal, size: int, max_output: int | None) -> Cure | None:
+    room = refusal.answer_room
+    if room is None and refusal.limit is not None:
+        room = int((refusal.limit - size) * FILL_SHARE)
+    elif room is not None and refusal.limit is not None:
         room -= SLACK_TOKENS
     if room is None or room < LEAST_ANSWER_TOKENS - SLACK_TOKENS or (max_output is not None and max_output <= room):
         return None
@@ -107,9 +107,9 @@ def _shorten_answer(fault: Refusal, size: int, max_output: int | None) -> Cure |
 
 
 def _shorten_history(
-    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int = ANSWER_DIVISORS[0]
+    refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int = ANSWER_DIVISORS[0]
 ) -> Cure:
-    if fault.limit is None:
+    if refusal.limit is None:
         size = round(counted_tokens * ratio)
         return Cure(
             int(size * 0.9),  # less than a tenth gone is no try
@@ -117,29 +117,29 @@ def _shorten_history(
             ratio=ratio,
             learned=make_learned_window(size, "input"),
         )
-    if fault.covers == "input":
-        room, answer = fault.limit, None
+    if refusal.covers == "input":
+        room, answer = refusal.limit, None
     else:
-        reserve = min(Window(total=fault.limit).answer_tokens(max_output), fault.limit // divisor)
-        room = fault.limit - reserve
+        reserve = min(Window(total=refusal.limit).answer_tokens(max_output), refusal.limit // divisor)
+        room = refusal.limit - reserve
         answer = reserve if max_output and max_output > reserve else None
-    reported_tokens = fault.size or 0
-    if fault.kind == "tpm-hard":  # a minute's budget covers the answer
+    reported_tokens = refusal.size or 0
+    if refusal.kind == "tpm-hard":  # a minute's budget covers the answer
         reported_tokens -= max_output or 0
     if is_plausible(counted_tokens, reported_tokens):
         ratio = reported_tokens / counted_tokens
     # It did not fit beside the answer that was asked for, so it is larger than that.
-    excluded_tokens = room if divisor == ANSWER_DIVISORS[0] else (fault.limit or 0) - (max_output or 0)
+    excluded_tokens = room if divisor == ANSWER_DIVISORS[0] else (refusal.limit or 0) - (max_output or 0)
     ratio = max(ratio, (excluded_tokens + 1) / counted_tokens)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 
 
-def limit_of(fault: Refusal, max_output: int | None = None) -> Window | None:
-    if fault.kind == "output" and not (max_output and fault.limit and 2 * max_output <= fault.limit):
+def limit_of(refusal: Refusal, max_output: int | None = None) -> Window | None:
+    if refusal.kind == "output" and not (max_output and refusal.limit and 2 * max_output <= refusal.limit):
         return None
-    if fault.kind not in ("input", "output", "tpm-hard"):
+    if refusal.kind not in ("input", "output", "tpm-hard"):
         return None
-    return make_learned_window(fault.limit, fault.covers)
+    return make_learned_window(refusal.limit, refusal.covers)
 
 
 def plan_untouched(request: Request, size: int, reason: Reason = "") -> Plan:
@@ -351,7 +351,7 @@ def _plan_cure(cure: Cure, conversation: Conversation, window: Window, summary: 
         summary=summary,
     )
     state = conversation.build_state(facts, Calibration(cure.ratio), conversation.rules.for_overflow())
-    plan = planning.choose_without_model(planning.decide(state))
+    plan = planning.choose_without_model(planning.make_plan(state))
     if plan.action == "none" or cure.most_tokens is None or plan.tokens_after > cure.most_tokens:
         return None
     return replace(plan, reason="overflow_retry")
@@ -389,7 +389,7 @@ def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Ac
         trigger_base_tokens=None,
         anchor=None,
     )
-    need = planning.decide(conversation.build_state(facts, Calibration(cure.ratio), conversation.rules))
+    need = planning.make_plan(conversation.build_state(facts, Calibration(cure.ratio), conversation.rules))
     if not isinstance(need, NeedSummary) or need.question is None:
         return None
     seconds = conversation.context.wait_seconds

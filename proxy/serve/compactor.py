@@ -93,9 +93,9 @@ class Compactor:
         is_unread = request is None
         if is_unread:
             prefix = self._find_prefix(call, body)
-        left_alone = self._leave_alone(outgoing, body, prefix, may_act=may_act)
-        if left_alone is not None:  # before it is read: one that is only relayed waits for no thread
-            return left_alone
+        relayed = self._relay_unread(outgoing, body, prefix, may_act=may_act)
+        if relayed is not None:  # before it is read: one that is only relayed waits for no thread
+            return relayed
         if is_unread:
             request = await self._read(call, body, prefix)
         if request is None:
@@ -114,7 +114,7 @@ class Compactor:
             loading = self._services.tokenizers.load()
             self._loading = asyncio.get_running_loop().create_task(loading, context=Context())  # for all requests
 
-    def _leave_alone(
+    def _relay_unread(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool
     ) -> OutgoingRequest | None:
         """A request whose history cannot be shortened here; None if it can.

@@ -109,7 +109,7 @@ class RequestDriver:
         if outgoing.options.mode == "bypass":
             self.is_small, self._life = True, bypass(self.performer.gather)
         else:
-            self.is_small = self._can_be_left_alone(outgoing.options)
+            self.is_small = self._is_certainly_small(outgoing.options)
             self._life = run(self.performer.gather, is_small=self.is_small)
         self._step: Send | Deliver | Finished | None = None
         """Where the life of the request stands."""
@@ -134,7 +134,7 @@ class RequestDriver:
         conversation = self._forwarding.conversation
         return None if conversation is None else conversation.identity
 
-    def _can_be_left_alone(self, options: RequestOptions) -> bool:
+    def _is_certainly_small(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
             return False
         window = self.performer.profile.window

@@ -57,20 +57,22 @@ class SummaryCost(Struct, frozen=True):
         )
 
 
-class Refused(Struct, frozen=True):
-    kind: str
+class CallFailure(Struct, frozen=True):
+    """What a call for a summary failed for, and what another try has to change."""
+
+    why: str
     longest_answer: int | None = None
     wants_other_name: bool = False
 
 
-def adapt_bounds(bounds: dict[str, int], refusal: Refused | None) -> dict[str, int]:
+def adapt_bounds(bounds: dict[str, int], failure: CallFailure | None) -> dict[str, int]:
     """Return the bounds that this upstream wants: tokens of the answer, by the parameter that says so."""
-    if refusal is None:
+    if failure is None:
         return bounds
     tokens = max(bounds.values())
-    if refusal.longest_answer is not None and refusal.longest_answer < tokens:
-        return dict.fromkeys(bounds, refusal.longest_answer)
-    if refusal.wants_other_name and len(bounds) == 1:
+    if failure.longest_answer is not None and failure.longest_answer < tokens:
+        return dict.fromkeys(bounds, failure.longest_answer)
+    if failure.wants_other_name and len(bounds) == 1:
         return dict.fromkeys(BOUND_NAMES - bounds.keys(), tokens)
     return bounds
 
@@ -117,7 +119,7 @@ class SummaryCall(Struct, frozen=True):
                 continue
             tries += 1
             outcome = await self._try(await LARGE.run(self._write, attempt, bounds), outcome.cost)
-            adapted_bounds = adapt_bounds(bounds, outcome.refusal)
+            adapted_bounds = adapt_bounds(bounds, outcome.failure)
             if adapted_bounds != bounds:
                 if max(adapted_bounds.values()) < max(bounds.values()):
                     longest_answer = max(adapted_bounds.values())
@@ -144,20 +146,20 @@ class SummaryCall(Struct, frozen=True):
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
         asking_body = self._request_usage(body)
         try:
-            answer, refusal = await fetch_whole_answer(
+            answer, failure = await fetch_whole_answer(
                 self.client, self._call_with(asking_body or body), self.model_name
             )
-            if asking_body and refusal is not None and refusal.kind == "usage-option":
+            if asking_body and failure is not None and failure.why == "usage-option":
                 cost = cost.plus(NOT_REPORTED)
-                answer, refusal = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
-                if refusal is None:
+                answer, failure = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+                if failure is None:
                     self.refused_options.add(self._scope, "usage-option")
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
         cost = cost.plus(read_usage(answer.usage))
-        if refusal is not None:
-            return SummaryOutcome(Verdict(why=refusal.kind), cost, refusal)
+        if failure is not None:
+            return SummaryOutcome(Verdict(why=failure.why), cost, failure)
         if answer.error is not None:
             return SummaryOutcome(Verdict(why="refused"), cost)
         verdict = self.question.verdict(_read_answer(answer), self.count)
@@ -189,19 +191,19 @@ class SummaryCall(Struct, frozen=True):
 class SummaryOutcome(Struct, frozen=True):
     verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
     cost: SummaryCost = field(default_factory=SummaryCost)
-    refusal: Refused | None = None
+    failure: CallFailure | None = None
 
 
-async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[Answer, Refused | None]:
+async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[Answer, CallFailure | None]:
     async with client.send(call, model) as reply:
-        refusal = None
+        failure = None
         if not reply.is_good:
-            refusal = await classify_refusal(reply)
+            failure = await classify_failure(reply)
         kind = find_header(reply.headers, "content-type") or ""
         assembly = Assembly(kind, find_encoding(reply.headers), reader=REQUEST_FORMATS[call.path].answers)
         async for chunk in reply.chunks():
             assembly.feed(chunk)
-        return assembly.answer(ended=True), refusal
+        return assembly.answer(ended=True), failure
 
 
 def _limit(max_tokens: int, longest_answer: int | None) -> int:
@@ -215,17 +217,17 @@ def choose_bound_name(model: str) -> str:
     return "max_tokens"
 
 
-async def classify_refusal(reply: Reply) -> Refused:
+async def classify_failure(reply: Reply) -> CallFailure:
     beginning = await reply.peek(lambda read: len(read) > BODY_MAX_BYTES)
-    kind, longest_answer, wants_other_name = _classify_status(reply.status), None, False
+    why, longest_answer, wants_other_name = _classify_status(reply.status), None, False
     if beginning is not None:
         refusal = classify(reply.status, reply.headers, beginning)
         if refusal is not None and refusal.kind == "usage-option":
-            return Refused(refusal.kind)
+            return CallFailure(refusal.kind)
         if refusal is not None and refusal.kind == "output":
             longest_answer = refusal.answer_room
         wants_other_name = _OTHER_NAME.search(beginning) is not None
-    return Refused(kind, longest_answer, wants_other_name=wants_other_name)
+    return CallFailure(why, longest_answer, wants_other_name=wants_other_name)
 
 
 def _classify_status(status: int) -> str:

@@ -1,4 +1,4 @@
-"""Rules and facts: the input of `planning.decide()` besides the history itself, in tokens unless they say otherwise.
+"""Rules and facts: the input of `planning.make_plan()` besides the history itself, in tokens unless they say otherwise.
 
 The fields of `Rules` are the settings of a policy of `proxy.yaml`: this is their only declaration. Their defaults did
 best in replays of recorded conversations.

@@ -5,7 +5,7 @@ import json
 from msgspec.structs import replace
 
 from proxy.admin.conversation_branch import show_with_block, show_without_block
-from proxy.decide.planning import Plan, decide
+from proxy.decide.planning import Plan, make_plan
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
 from proxy.shorten.block import Block, Part
@@ -23,7 +23,7 @@ PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, summary=Sum
 def forward_with_statuses(asked, rules, facts=NOTHING_KNOWN):
     """What the core forwards, and the statuses that are shown of it."""
     links = compute_chain(asked, TENANT, KEY)
-    ready = decide(ConversationState.of(asked, links, None, rules, facts=facts))
+    ready = make_plan(ConversationState.of(asked, links, None, rules, facts=facts))
     assert isinstance(ready, Plan)
     return ready, show_with_block(asked, links, ready.block, rules)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.decide.planning import decide
+from proxy.decide.planning import make_plan
 from proxy.history.chain import compute_chain
 from proxy.history.identity import make_block_key
 from proxy.server.running import announce
@@ -191,7 +191,7 @@ def block_of(source):
     request = parse_request(source)
     links = compute_chain(request, TENANT, KEY)
     rules = Rules(clear_at_least=1_000, keep=Keep(tokens=100, groups=1))
-    ready = decide(ConversationState.of(request, links, None, rules, facts=Facts(force=True, can_summarize=False)))
+    ready = make_plan(ConversationState.of(request, links, None, rules, facts=Facts(force=True, can_summarize=False)))
     assert ready.action == "created"
     return {make_block_key(TENANT, ready.link): ready.block.to_bytes()}, ready
 

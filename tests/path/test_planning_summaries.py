@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.planning import NeedSummary, Plan, choose_without_model, decide
+from proxy.decide.planning import NeedSummary, Plan, choose_without_model, make_plan
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.designs.strategies import PruneTools
 from proxy.shorten.drop_middle import DropMiddle
@@ -46,10 +46,10 @@ def asks(messages, rules=RULES, **facts):
 @pytest.mark.parametrize("steps", [15, 30, 60, 120])
 def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_answers(steps):
     state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state(work(steps))
-    need = decide(state)
+    need = make_plan(state)
     assert need.urgent
     told = Summary(need.question.covers, "## Done\nMuch.")
-    answered = choose_without_model(decide(replace(state, facts=replace(state.facts, summary=told))))
+    answered = choose_without_model(make_plan(replace(state, facts=replace(state.facts, summary=told))))
     assert (
         max(need.without_model.tokens_after, need.if_call_fails.tokens_after, answered.tokens_after)
         <= WINDOW.usable_tokens
@@ -60,9 +60,9 @@ def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_ans
 def test_a_summary_asked_for_by_name_that_leaves_too_much_is_not_all_that_is_done():
     large = [call("Read", path=f"large_{step}.py", out=f"{step}\n{BIG * 8}") for step in range(2)]
     state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state([*work(10), *history(*large)])
-    question = decide(state).question
+    question = make_plan(state).question
     told = Summary(question.covers, "## Done\nMuch.")
-    answered = choose_without_model(decide(replace(state, facts=replace(state.facts, summary=told))))
+    answered = choose_without_model(make_plan(replace(state, facts=replace(state.facts, summary=told))))
     assert answered.tokens_after <= WINDOW.usable_tokens
 
 

@@ -81,7 +81,7 @@ class Worker:
 
     def considers(self, messages):
         """What is planned before any model is asked."""
-        return planning.decide(self._state(messages))
+        return planning.make_plan(self._state(messages))
 
     def asks(self, messages):
         """What is asked ahead of need."""

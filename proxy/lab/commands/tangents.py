@@ -305,7 +305,7 @@ async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[A
         )
     if refusal is None:
         return answer, ""
-    return answer, refusal.kind
+    return answer, refusal.why
 
 
 def _text_of(answer: Answer) -> str:
