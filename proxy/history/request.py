@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.known import Known
 from proxy.history.messages import HEAD, Message, is_different
@@ -46,6 +47,9 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
 
     https://platform.claude.com/docs/en/build-with-claude/extended-thinking
     """
+
+    separator: bytes = b""
+    """What parts the messages, if the body is not kept."""
 
     @cached_property
     def known(self) -> Known:
@@ -105,6 +109,26 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
             if self.find_cut(count):
                 return count
         return 0
+
+    def without_body(self) -> "Request":
+        """Return the request as it is kept while its history is known: not each text twice.
+
+        Its messages and what parts the first two make up the list; if they do not, the body is kept.
+        """
+        size = len(self.messages)
+        if self.wire or size < 2:  # noqa: PLR2004 (in other APIs, messages are no parts of the list)
+            return self
+        kept_request = replace(self, source=b"", separator=self.source[self.find_end(1) : self.offsets[1]])
+        if kept_request.open_body()[0] != self.source[self.offsets[0] : self.find_end(size)]:
+            return self
+        vars(kept_request)["known"] = self.known
+        return kept_request
+
+    def open_body(self) -> tuple[memoryview, int]:
+        """Return the bytes of the messages, and the place of the first of these bytes in the body."""
+        if self.separator:
+            return memoryview(self.separator.join([message.raw for message in self.messages])), self.offsets[0]
+        return memoryview(self.source), 0
 
     def measure(self, message: Message) -> int:
         """Return how many bytes this message of a view takes in the API of the request."""

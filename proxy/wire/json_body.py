@@ -255,16 +255,17 @@ def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
     count = request.stable_count
     if not count:
         return None
-    own, first = memoryview(request.source), request.offsets[0]
-    moved_bytes, stop = start - first, request.find_cut(count)
+    own, origin = request.open_body()
+    first, stop = request.offsets[0] - origin, request.find_cut(count) - origin
+    moved_bytes = start - first
     # A few bytes tell most other conversations apart.
     for sample in (max(first, stop - 64), first):
         if not source.startswith(own[sample:stop], sample + moved_bytes):
             return None
     for longer_count in reversed(range(count + 1, len(request.messages) + 1)):
-        end = request.find_cut(longer_count)
-        if end and source.startswith(own[stop:end], stop + moved_bytes):
-            count, stop = longer_count, end
+        cut = request.find_cut(longer_count)
+        if cut and source.startswith(own[stop : cut - origin], stop + moved_bytes):
+            count, stop = longer_count, cut - origin
             break
     comma = _AFTER_MESSAGE.match(source, stop + moved_bytes)
     if comma is None:

@@ -1,8 +1,7 @@
 """Requests that were read lately: of the next one only the end is read. They decide nothing."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.request import Request
@@ -37,7 +36,7 @@ class KnownRequests:
         if start < 0:
             return None
         for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
-            alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth))) or ()
+            alike = self._find(_make_key(caller, wire.NAME, depth, source, start))
             prefixes = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
             if prefixes:  # one of a smaller depth is shorter, but perhaps for its newest messages
                 return max(prefixes, key=lambda prefix: prefix.count)
@@ -48,20 +47,21 @@ class KnownRequests:
         return self._requests.bytes
 
     def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
+        """Keep a request in place of the one that it continues."""
         if prefix is not None:
-            self._remove(caller, prefix.request)
-        if (key := _key_of(caller, request)) is not None:
-            neighbours = (
-                neighbour for neighbour in self._requests.get(key) or () if neighbour.source != request.source
-            )
-            self._requests[key] = tuple(_take_newest(chain((request,), neighbours)))
+            key = _make_key(caller, prefix.request.wire, _find_depth(prefix.request), request.source, prefix.start)
+            neighbours = [neighbour for neighbour in self._find(key) if neighbour is not prefix.request]
+            self._requests.pop(key)
+            if neighbours:
+                self._requests[key] = tuple(neighbours)
+        depth = _find_depth(request)
+        if depth:
+            key = _make_key(caller, request.wire, depth, request.source, request.offsets[0])
+            neighbours = [neighbour for neighbour in self._find(key) if neighbour.messages != request.messages]
+            self._requests[key] = tuple(_take_newest([request.without_body(), *neighbours]))
 
-    def _remove(self, caller: int, request: Request) -> None:
-        if (key := _key_of(caller, request)) is None:
-            return
-        neighbours = tuple(neighbour for neighbour in self._requests.pop(key) or () if neighbour is not request)
-        if neighbours:
-            self._requests[key] = neighbours
+    def _find(self, key: Key) -> Sequence[Request]:
+        return self._requests.get(key) or ()
 
 
 def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
@@ -75,20 +75,22 @@ def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 def _weigh(request: Request) -> int:
-    copies = 5 if request.wire else 2
-    # A thousand bytes for the values of a message and all that was computed of it.
-    return copies * len(request.source) + 1_000 * len(request.messages) + 4 * request.known.block_bytes
+    message_bytes = sum([len(message.raw) for message in request.messages])
+    if request.wire:
+        message_bytes *= 2  # each has a piece with the client's own bytes
+    # So many for the values of a message and all that was computed of it, as measured with many short messages.
+    return len(request.source) + message_bytes + 1_500 * len(request.messages) + 4 * request.known.block_bytes
 
 
-def _key_of(caller: int, request: Request) -> Key | None:
-    count, start = request.stable_count, request.offsets[0]
-    depths = bisect_right(DEPTHS, request.find_cut(count) - start) if count else 0
-    if not depths:
-        return None
-    depth = DEPTHS[depths - 1]
-    return (caller, request.wire), depth, _sample(request.source, start, depth)
+def _find_depth(request: Request) -> int:
+    """0: the part that its client does not change is too short."""
+    count = request.stable_count
+    stable_bytes = request.find_cut(count) - request.offsets[0] if count else 0
+    depths = bisect_right(DEPTHS, stable_bytes)
+    return DEPTHS[depths - 1] if depths else 0
 
 
-def _sample(source: bytes, start: int, depth: int) -> bytes:
+def _make_key(caller: int, api: str, depth: int, source: bytes, start: int) -> Key:
+    """Make a key from samples of a body whose first message begins at *start*."""
     end = start + depth
-    return source[start : end : depth // SAMPLE_BYTES] + source[end - SAMPLE_BYTES : end]
+    return (caller, api), depth, source[start : end : depth // SAMPLE_BYTES] + source[end - SAMPLE_BYTES : end]
