@@ -31,7 +31,7 @@ def make_result(policy, prices, conversation, fresh, lost):
         requests=10,
         raw=RAW,
         forwarded=Tokens(fresh=fresh, cached=100_000),
-        needed=Needed(8, 8 - lost, 300, 300 - 30 * lost, lost, Tokens(fresh=100 * lost, cached=1_000 * lost)),
+        needed=Needed(8, 8 - lost, lost, Tokens(fresh=100 * lost, cached=1_000 * lost)),
         rewrites=2,
         own=Recall(10, 9),
         documents=Documents(2, 1, 1),

@@ -16,7 +16,7 @@ WORK = history(
 
 
 FIGURES = (
-    *("cost", "cost_with_rereads", "spans", "spans_by_characters", "spans_per_conversation"),
+    *("cost", "cost_with_rereads", "spans", "spans_per_conversation"),
     *("rewrites_per_100", "summaries", "lambda"),
 )
 

@@ -104,7 +104,7 @@ def test_the_most_important_figures_come_first():
     )
     ours = scores(1_000, 400, requests=4, rewrites=1, peak=200, raw_bill=8 * PICO_PER_DOLLAR,
                   bill=2 * PICO_PER_DOLLAR, priced=4,
-                  needed=Needed(10, 9, 400, 380, 1, Tokens(100)),
+                  needed=Needed(10, 9, 1, Tokens(100)),
                   recall={"user messages": Recall(5, 5), "pins": Recall(2, 2),
                           "failures told": Recall(9, 4)})  # fmt: skip
     text = parse_page(result(NOTHING, scored=plain), result(scored=ours)).text

@@ -26,7 +26,7 @@ SCORES = Scores(
     summaries=Tokens(fresh=80, cached=500, written=10),
     invalid={"openai": 1, "anthropic": 4},
     recall={"user messages": Recall(8, 7), "pins": Recall()},
-    needed=Needed(10, 5, 400, 300, 2, Tokens(fresh=200, cached=400)),
+    needed=Needed(10, 5, 2, Tokens(fresh=200, cached=400)),
     own=Recall(8, 6),
     documents=Documents(whole=3, cut=1),
     sentences={"verdict": Judged(5, 3, 1), "size": Judged(5, 5, 0)},
@@ -38,7 +38,7 @@ SCORES = Scores(
 )
 
 
-OTHER = Scores(requests=2, raw=Tokens(fresh=100), forwarded=Tokens(fresh=100), needed=Needed(2, 2, 50, 50))
+OTHER = Scores(requests=2, raw=Tokens(fresh=100), forwarded=Tokens(fresh=100), needed=Needed(2, 2))
 
 
 def cell(name, *scores, prices=PRICES["tenth"]):
@@ -62,7 +62,6 @@ def cell(name, *scores, prices=PRICES["tenth"]):
         ("not judged", "0.100"),
         ("false", "0.1111"),  # 1 of 9
         ("spans", "0.500 (0.500-0.500)"),
-        ("by characters", "0.750 (0.750-0.750)"),
         ("per conversation", "0.500 (0.500-0.500)"),
         ("rewrites /100", "12.5"),
         ("summaries", "3"),

@@ -109,8 +109,6 @@ class Needed(Struct, frozen=True):
 
     asked: int = 0
     kept: int = 0
-    asked_characters: int = 0
-    kept_characters: int = 0
     rereads: int = 0
     reread: Tokens = Tokens()
 

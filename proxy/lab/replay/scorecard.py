@@ -112,11 +112,6 @@ class Row(Struct, frozen=True, dict=True):  # with a dict: sums and intervals ar
         return find_share([(scores.needed.kept, scores.needed.asked) for scores in self.conversations])
 
     @cached_property
-    def spans_by_characters(self) -> Share:
-        needs = [scores.needed for scores in self.conversations]
-        return find_share([(needed.kept_characters, needed.asked_characters) for needed in needs])
-
-    @cached_property
     def spans_per_conversation(self) -> Share:
         """Each conversation counts alike."""
         needs = [scores.needed for scores in self.conversations if scores.needed.asked]
@@ -222,11 +217,6 @@ WORTH = (
     *map(_reread_column, (2, 4)),
     Column("steps /100", "steps that read again, per 100 requests", lambda row: round_share(row.steps_per_100, 1)),
     Column("spans", "needed spans kept", lambda row: _with_interval(*row.spans)),
-    Column(
-        "by characters",
-        "the same by characters",
-        lambda row: _with_interval(*row.spans_by_characters),
-    ),
     Column(
         "per conversation",
         "the same, each conversation alike",
@@ -338,7 +328,6 @@ def _list_figures(row: Row) -> dict[str, Any]:
         "steps_per_100": _round(row.steps_per_100),
         "own_words": _round(row.own_words.value),
         "spans": _round(row.spans.value),
-        "spans_by_characters": _round(row.spans_by_characters.value),
         "spans_per_conversation": _round(row.spans_per_conversation.value),
         "rewrites_per_100": _round(row.rewrites_per_100),
         "summaries": scores.summary_calls,
@@ -346,7 +335,6 @@ def _list_figures(row: Row) -> dict[str, Any]:
         "intervals": {
             "cost_with_rereads": _round_interval(row.cost_with_rereads_interval),
             "spans": _round_interval(row.spans.interval),
-            "spans_by_characters": _round_interval(row.spans_by_characters.interval),
             "spans_per_conversation": _round_interval(row.spans_per_conversation.interval),
             "own_words": _round_interval(row.own_words.interval),
         },

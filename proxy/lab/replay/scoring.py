@@ -210,12 +210,9 @@ class Judge:
         self._charged.update(lost_spans)
         results = (estimate_tokens(self._case.history.messages[source].raw) for source in sources)
         rereads = [replace(forwarded_tokens, fresh=forwarded_tokens.fresh + size) for size in results]
-        characters = sum(len(span.text) for span in spans)
         needs = Needed(
             asked=len(spans),
             kept=len(spans) - len(lost_spans),
-            asked_characters=characters,
-            kept_characters=characters - sum(len(span.text) for span in lost_spans),
             rereads=len(rereads),
             reread=sum(rereads, Tokens()),
         )
