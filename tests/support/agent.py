@@ -17,10 +17,13 @@ from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Upstream
 
 
-def reading(files, *, size=2_600, task="Make the tests pass."):
-    """The history of an agent that reads one file after the other."""
-    reads = [call("Read", out=page(number, size), path=f"src/part_{number}.py") for number in range(files)]
-    return history(system("You are a coding agent."), user(task), *reads)
+def reading(files, *, size=2_600, task="Make the tests pass.", preamble=None):
+    """The history of an agent that reads one file after the other, and says *preamble* before each."""
+
+    def read(number):
+        return call("Read", out=page(number, size), preamble=preamble, path=f"src/part_{number}.py")
+
+    return history(system("You are a coding agent."), user(task), *map(read, range(files)))
 
 
 def page(number, size):

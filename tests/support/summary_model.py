@@ -21,7 +21,9 @@ SMALL_WINDOW_SETTINGS = {
     "summary": {"max_tokens": 600, "ledger": 800, "prepare": 0.8},
 }
 WINDOW = 24_000
-WORK = reading(40, size=2_400)
+# The agent's own words are worth a summary, which its reads alone would not be: they can be read again.
+THOUGHT = "This part adds a number to each value, as the one before it did, so the sum of the next part depends on it. "
+WORK = reading(40, size=2_010, preamble=THOUGHT * 5)
 # So much of the work has been seen, is near the trigger, and is over it.
 SEEN, NEAR, OVER, BEYOND = WORK[:28], WORK[:32], WORK[:38], WORK[:52]
 
