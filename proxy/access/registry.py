@@ -16,6 +16,8 @@ import msgspec
 from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
+from proxy.store.deletions import Deletion
+
 _KEY = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
@@ -66,6 +68,8 @@ FORMAT_VERSION: Final = 1
 EVERYBODY = ""
 """The name of the switch that counts for all teams."""
 ENDED_SESSIONS_MAX = 500
+DELETIONS_MAX = 1_000
+"""A machine that was down obeys as many of the newest orders."""
 _SESSION = re.compile(r"[0-9]{1,12}\.(?:[0-9a-f]{8}\.)?[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<random>`, in version 0.3 with its owner between."""
 
@@ -83,6 +87,7 @@ class _Document(msgspec.Struct):
     switches: dict[str, Switch]
     ended_sessions: list[Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]]
     version: Annotated[int, msgspec.Meta(ge=0)] = 0
+    deletions: list[Deletion] = []
 
 
 class Registry(Struct, frozen=True):
@@ -94,6 +99,8 @@ class Registry(Struct, frozen=True):
     """Ended admin sessions, without their signatures."""
     version: int = 0
     """0 if nothing was changed yet; version 0.3 of the proxy wrote none."""
+    deletions: tuple[Deletion, ...] = ()
+    """Orders that each machine obeys once, the newest last."""
 
     def is_halted(self, team: str) -> bool:
         for name in (EVERYBODY, team):
@@ -120,8 +127,11 @@ class Registry(Struct, frozen=True):
         sessions = sorted({*self.ended_sessions, session}, key=_read_expiry, reverse=True)
         return replace(self, ended_sessions=frozenset(sessions[:ENDED_SESSIONS_MAX]))
 
+    def with_deletion(self, deletion: Deletion) -> "Registry":
+        return replace(self, deletions=(*self.deletions, deletion)[-DELETIONS_MAX:])
+
     def reconcile(self, other: "Registry") -> "Registry":
-        """Return the copy of the higher version, or else this one, with the keys of both.
+        """Return the copy of the higher version, or else this one, with the keys and deletions of both.
 
         They differ if both were changed while the shared state was away.
         """
@@ -130,14 +140,18 @@ class Registry(Struct, frozen=True):
         for key_id, key in older.keys.items():
             if key_id not in keys or (key.revoked and not keys[key_id].revoked):
                 keys[key_id] = key
-        if keys == newer.keys:
+        deletions = {order.id: order for order in (*older.deletions, *newer.deletions)}
+        if keys == newer.keys and deletions.keys() <= {order.id for order in newer.deletions}:
             return newer
-        return replace(newer, keys=keys, version=newer.version + 1)
+        orders = sorted(deletions.values(), key=attrgetter("at"))[-DELETIONS_MAX:]
+        return replace(newer, keys=keys, deletions=tuple(orders), version=newer.version + 1)
 
     def to_bytes(self) -> bytes:
         """Return the registry as JSON. Equal registries give the same bytes."""
         keys = sorted(self.keys.values(), key=attrgetter("id"))
-        document = _Document(FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions), self.version)
+        document = _Document(
+            FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions), self.version, list(self.deletions)
+        )
         return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
     @classmethod
@@ -148,7 +162,9 @@ class Registry(Struct, frozen=True):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
             raise ValueError(f"not a registry of format {FORMAT_VERSION}: {fault}") from None
         keys = {key.id: key for key in document.keys}
-        return cls(keys, document.switches, frozenset(document.ended_sessions), document.version)
+        return cls(
+            keys, document.switches, frozenset(document.ended_sessions), document.version, tuple(document.deletions)
+        )
 
 
 def has_session_form(session: str) -> bool:

@@ -115,6 +115,7 @@ ROUTES = (
         conversations.show_message,
         ConversationQuery,
     ),
+    Route("POST", "/deletions", teams.delete_conversations, body=teams.NewDeletion),
     Route("GET", "/search", conversations.search, conversations.SearchQuery),
     Route("GET", "/policies", policy_pages.list_policies),
     Route("GET", "/policies/{policy}", policy_pages.show_policy),

@@ -14,6 +14,7 @@ from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.foundation.errors import NotFound
 from proxy.store.contract import StoreUnavailable
+from proxy.store.deletions import Deletion
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,6 +22,15 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     days: Annotated[float, Meta(ge=0, le=36_500)] = 0.0
     """Days until the key expires; 0: it never does."""
     label: Annotated[str, Meta(max_length=200)] = ""
+
+
+class NewDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The conversations that meet all of these are deleted."""
+
+    conversation: Annotated[str, Meta(max_length=200)] = ""
+    user: Annotated[str, Meta(max_length=200)] = ""
+    team: Annotated[str, Meta(max_length=200)] = ""
+    before: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +101,17 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
         raise NotFound("unknown key id: GET /keys lists all") from None
     write_audit(context, request, "revoke key", key_id)
     return _describe_key(registry.keys[key_id], now)
+
+
+async def delete_conversations(context: AdminContext, request: AdminRequest) -> Json:
+    """Order a deletion, which every machine obeys within seconds. The audit log names no conversation and no user."""
+    wanted: NewDeletion = request.body
+    order = Deletion.order(conversation=wanted.conversation, user=wanted.user, team=wanted.team, before=wanted.before)
+    if not order.conditions:
+        raise Invalid("nothing is named", "$", "name a conversation, a user, a team or a time")
+    await change_registry(context.records, context.replicas_store, lambda registry: registry.with_deletion(order))
+    write_audit(context, request, "delete conversations", order.id, by=", ".join(order.conditions))
+    return {"id": order.id}
 
 
 def list_switches(context: AdminContext, _: AdminRequest) -> Json:

@@ -14,6 +14,7 @@ keys            `keys` and `switch`
 compare         `compare`
 operated        the running proxy that `keys` and `switch` act on
 transcripts     `transcripts`
+deletion        `transcripts delete`
 
 `replay`, `demo` and `compact` are in `proxy/lab/commands`.
 """

@@ -24,11 +24,15 @@ from proxy.access.records import Change, RegistryUnreadable, change_registry, sy
 from proxy.access.registry import Registry, Switch, TeamKey, create_team_key
 from proxy.cli import options
 from proxy.cli.options import CommandFailed
+from proxy.server.erasure import read_obeyed, write_obeyed
 from proxy.server.running import RunningProxy, find_running
+from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store, StoreUnavailable, ignore
+from proxy.store.deletions import Deletion, Eraser
 from proxy.telemetry import audit
 
 _TIMEOUT_SECONDS = 10.0
+OBEYED_WITHIN_SECONDS = 30.0
 _OTHER_PLACES = "name the proxy by --config, --state or its address (--url http://127.0.0.1:8800)"
 
 
@@ -118,6 +122,34 @@ class LocalProxy:
         act = "switch on" if on else "switch off"
         self._change(lambda registry: registry.with_switch(team, on=on, now=time.time()), act, team or "everybody")
 
+    def delete(self, order: Deletion, _: argparse.Namespace) -> str:
+        """Order a deletion and see to it on this machine."""
+        self._change(
+            lambda registry: registry.with_deletion(order),
+            "delete conversations",
+            order.id,
+            by=", ".join(order.conditions),
+        )
+        if not self._running:
+            return f"deleted here: {options.format_count(asyncio.run(self._obey(order)), 'conversation')}"
+        end = time.monotonic() + OBEYED_WITHIN_SECONDS
+        while time.monotonic() < end:
+            if order.id in read_obeyed(self._folder):
+                return "deleted here"
+            time.sleep(0.1)
+        return f"ordered; this machine has not obeyed within {OBEYED_WITHIN_SECONDS} seconds: see the log of the proxy"
+
+    async def _obey(self, order: Deletion) -> int:
+        store = assembly.open_store(self._config, ignore)
+        activity_log = ActivityLog(self._folder)
+        try:
+            count = await Eraser(store, assembly.open_archive(self._config), activity_log).erase([order])
+        finally:
+            activity_log.close()
+            await store.close()
+        write_obeyed(self._folder, [*read_obeyed(self._folder), order.id])
+        return count
+
     def _refuse_team(self, team: str) -> CommandFailed:
         place = f"no file was read: there is no ./{options.CONFIG_FILE}, and no --config"
         if self._file is not None:
@@ -200,6 +232,11 @@ class RemoteProxy:
 
     def set_switch(self, team: str, *, on: bool) -> None:
         self._ask("PUT", "switches", {"team": team, "on": on})
+
+    def delete(self, _: Deletion, args: argparse.Namespace) -> str:
+        names = ("conversation", "user", "team", "before")
+        self._ask("POST", "deletions", {name: getattr(args, name) for name in names if getattr(args, name)})
+        return "ordered: each machine deletes within seconds"
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON of the admin API)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""`transcripts`: list, show, search, export and prune saved conversations; only `prune --yes` changes them.
+"""`transcripts`: list, show, search, export, prune and delete saved conversations.
 
 `show --compacted` applies the stored block to the saved history, with the functions that serve requests.
 """
@@ -18,7 +18,7 @@ from msgspec import Struct
 from proxy import assembly
 from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
-from proxy.cli import options
+from proxy.cli import deletion, options
 from proxy.cli.operated import find_state_folder, list_running, name_running
 from proxy.cli.options import CommandFailed, add_command, format_bytes, format_count, format_table, print_note
 from proxy.config import Config
@@ -28,6 +28,7 @@ from proxy.recall.tool import Finder, find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.contract import MEBIBYTE, StoreUnavailable
+from proxy.store.deletions import TEAM_PREFIX
 from proxy.store.transcripts.archive import Archive, Retention, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import AnswerLine, MessageLine
 
@@ -146,6 +147,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help_text = f"{meaning} (default: as configured; 0: no limit)"
         prune.add_argument(name, type=parse, metavar="N", help=help_text)
     prune.add_argument("--yes", action="store_true", help="really remove them")
+    deletion.add(acts)
+    listing.add_argument("--user", default="", metavar="U", help="only those of this user")
+    listing.add_argument("--team", default="", metavar="T", help="only those of this team")
     for act in (listing, search, prune):
         options.add_json(act)
 
@@ -187,7 +191,11 @@ def _describe_source(config: Config) -> None:
 
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
-    rows = [_describe(source, transcript) for transcript in source.archive.read_each(read_transcript)]
+    rows = []
+    for transcript in source.archive.read_each(read_transcript):
+        is_of_user = not args.user or args.user in transcript.users
+        if is_of_user and (not args.team or transcript.tenant == TEAM_PREFIX + args.team):
+            rows.append(_describe(source, transcript))
     rows.sort(key=itemgetter("last"))
     if args.json:
         for row in rows:

@@ -184,9 +184,9 @@ class Context(Struct, frozen=True):
     def read_block(self, stored_bytes: bytes) -> Block | None:
         return self.request.known.read_block(stored_bytes, Block.from_bytes)
 
-    def note_block(self, block: Block) -> bytes:
+    def note_block(self, block: Block, conversation: str) -> bytes:
         """Return the block as it is stored, which the next request need not read."""
-        block_bytes = block.to_bytes()
+        block_bytes = block.to_bytes(conversation)
         self.request.known.read_block(block_bytes, lambda _: block)
         return block_bytes
 

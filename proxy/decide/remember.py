@@ -270,7 +270,7 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
         return
     identity, memory = conversation.identified, conversation.memory
     block = plan.block.bound_to(identity.head)
-    block_bytes = conversation.context.note_block(block)
+    block_bytes = conversation.context.note_block(block, identity.conversation)
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
         replaces = memory.block_bytes if memory.block_key == key else None
         stored_block: bytes | None = yield StoreBlock(key, block_bytes, replaces)

@@ -57,6 +57,9 @@ class ByteBoundedCache(Generic[K, V]):
     def __contains__(self, key: K) -> bool:
         return key in self._entries
 
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
     def find_known(self, keys: Iterable[K]) -> Iterator[K]:
         """In their order; none of them counts as used."""
         return filter(self._entries.__contains__, keys)

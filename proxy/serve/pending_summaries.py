@@ -138,7 +138,9 @@ class Summarizer:
         try:
             outcome = await self._run(order)
             if outcome.verdict.why not in REST_SECONDS:  # else the upstream was at fault: the question may be good
-                candidate, seconds = SummaryCandidate.of_answer(outcome.verdict.text, order.failures), DAY_SECONDS
+                name = order.identity.conversation
+                candidate = SummaryCandidate.of_answer(outcome.verdict.text, order.failures, name)
+                seconds = DAY_SECONDS
             text = outcome.verdict.text
             if not text:
                 return None

@@ -127,7 +127,16 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
     messages = [message.raw for message in request.body]
     head = [message.raw for message in request.head]
     return History(
-        tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire, size=len(request.source)
+        tenant,
+        steps[0],
+        steps,
+        messages,
+        head,
+        origin.hex(),
+        policy,
+        request.user,
+        request.wire,
+        size=len(request.source),
     )
 
 
@@ -284,6 +293,13 @@ class Services:
         self.result_watch = ResultWatch()
         self.fetch_watch = FetchWatch()
         self.refused_options = RefusedOptions()
+
+    def forget(self) -> None:
+        """Forget all conversations that this worker remembers, before some of them are deleted."""
+        self.known_requests = KnownRequests()
+        self.store.forget()
+        if self.keeper.originals is not None:
+            self.keeper.originals.forget()
 
     async def close(self) -> None:
         await self.window_probe.close()

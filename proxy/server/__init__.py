@@ -18,6 +18,7 @@ connection    a client's connection, its requests, and the delivery of answers w
 worker        one process, from its parts to the end of its drain; periodic jobs
 listeners     everything in a worker that listens to events; exceptions that asyncio caught
 config_watch  changes without a restart: configuration, keys, switches, certificates; upstreams that loop
+erasure       orders to delete conversations, as a worker obeys them
 supervisor    several workers on one port
 running       which proxies use a state folder, for commands
 """

@@ -36,7 +36,9 @@ from proxy.serve.services import Services
 from proxy.server.application import App
 from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
 from proxy.server.connection import HEADERS_MAX, HttpServer
+from proxy.server.erasure import obey_deletions
 from proxy.server.listeners import Listeners, LoopFaults
+from proxy.store.deletions import Eraser
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
 
 Job = Callable[[], Coroutine[Any, Any, None]]
@@ -161,6 +163,10 @@ class Worker:
         )
         listeners.metrics.track(listeners.metrics.in_flight, lambda: self._app.in_flight)
         self._is_first = slot in (None, 0)
+        self._start_config = start_config
+        self._eraser = None
+        if self._is_first:
+            self._eraser = Eraser(self._store, admin_context.archive, listeners.activity_log)
         self._source = source
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
@@ -237,6 +243,8 @@ class Worker:
         start(self._watch.watch_file)
         start(self._watch.watch_records)
         start(partial(self._watch.write_key_uses, self._store))
+        folder = Path(self._start_config.state.dir)
+        start(partial(obey_deletions, self._records, self._services, self._eraser, folder, self._emit))
         start(partial(measure_lag, self._emit))
         start(return_memory)
         if self._replicas_store is not None and self._is_first:

@@ -95,6 +95,8 @@ class _StoredBlock(_BlockFields, StoredValue, frozen=True, tag_field="format", t
     covers: Place
     parts: tuple[_StoredPart, ...]
     always: tuple[tuple[str, dict[str, Any]], ...]
+    conversation: str = ""
+    """Its name, by which the block is found again if the conversation is deleted."""
 
     def is_sound(self) -> bool:
         """Tell if all places are within the block: a history under a damaged one would be refused."""
@@ -117,10 +119,10 @@ class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, conversation: str = "") -> bytes:
         parts = [_StoredPart(part.start, part.stop, part.literal.decode(), part.made) for part in self.parts]
         always = [step_to_json(step) for step in self.always]
-        return _StoredBlock(self.covers, tuple(parts), tuple(always), **_read_fields(self)).to_bytes()
+        return _StoredBlock(self.covers, tuple(parts), tuple(always), conversation, **_read_fields(self)).to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Block | None":
@@ -256,6 +258,8 @@ class SummaryCandidate(StoredValue, frozen=True, array_like=True, tag=1):
     """Calls in a row before this one that failed, or whose summary was not used, and this one if it failed."""
     covers: int = 0
     """Its key tells it: the stored number means nothing."""
+    conversation: str = ""
+    """Its name, by which a summary is found again if the conversation is deleted."""
 
     @classmethod
     def claim(cls, owner: str) -> "SummaryCandidate":
@@ -263,10 +267,10 @@ class SummaryCandidate(StoredValue, frozen=True, array_like=True, tag=1):
         return cls("making", owner)
 
     @classmethod
-    def of_answer(cls, text: str, earlier_failures: int) -> "SummaryCandidate":
+    def of_answer(cls, text: str, earlier_failures: int, conversation: str = "") -> "SummaryCandidate":
         """*text* is empty if the call failed."""
         if text:
-            return cls("ready", text, earlier_failures)
+            return cls("ready", text, earlier_failures, conversation=conversation)
         return cls("failed", failures=earlier_failures + 1)
 
 

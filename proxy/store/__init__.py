@@ -17,5 +17,6 @@ database_file   an SQLite file that may be replaced, locked or broken
 redis           a store for several machines
 redis_client    its connections, timeouts and faults
 transcripts/    original messages and answers, on disk and in an object store
+deletions       orders to delete conversations, and the eraser of all that is stored of them
 activity_log    the history that the admin pages show
 """

@@ -23,7 +23,7 @@ from msgspec import Struct
 from proxy.events import RequestFinished, TurnEnded
 from proxy.foundation.lifetime import BackgroundWriter
 from proxy.store.contract import StoreUnavailable, SystemClock, ignore
-from proxy.store.database_file import DatabaseFile, read_stamp
+from proxy.store.database_file import DatabaseFile, read_stamp, truncate_log
 
 FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
@@ -147,6 +147,15 @@ class ActivityLog:
         """Add records to the next batch. If too many wait, drop them and count one."""
         self._writer.put((self._clock.read(), records), len(records))
 
+    def delete(self, conversations: Sequence[tuple[str, str]]) -> None:
+        """Delete the rows of conversations, each with its tenant. Raise StoreUnavailable if that failed."""
+        self._writer.flush(5.0)
+        file = DatabaseFile(self.path, self._warn, _prepare, busy_seconds=10.0)
+        try:
+            file.run(lambda db: _delete_conversations(db, conversations))
+        finally:
+            file.close()
+
     def close(self, seconds: float = 5.0) -> None:
         self._writer.close(seconds)
 
@@ -230,6 +239,15 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         yield
 
 
+def _delete_conversations(db: sqlite3.Connection, conversations: Sequence[tuple[str, str]]) -> None:
+    names = [name for _, name in conversations]
+    with _transaction(db):
+        db.executemany("delete from turns where tenant = ? and conversation = ?", conversations)
+        for table in ("requests", "incidents"):
+            db.executemany(f"delete from {table} where conversation = ?", [[name] for name in names])  # noqa: S608
+    truncate_log(db)
+
+
 def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequence[Any]) -> list[dict[str, Any]]:
     db.execute("pragma query_only = on")
     db.row_factory = sqlite3.Row
@@ -239,6 +257,7 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 def _prepare(db: sqlite3.Connection) -> None:
     """Drop the tables of another version: they hold history only."""
     db.execute("pragma synchronous = off")
+    db.execute("pragma secure_delete = on")
     if _read_version(db) == SCHEMA_VERSION:
         return
     with _transaction(db):

@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -93,7 +93,14 @@ class Store(ABC):
         """Store a value for this long, unless there is another one than *replaces*. Return the value that is stored."""
 
     @abstractmethod
+    async def remove(self, tenants: Collection[str], is_wanted: Callable[[str, bytes], bool]) -> None:
+        """Remove the blocks and facts of these tenants whose key and value are wanted, and their traces on a disk."""
+
+    @abstractmethod
     async def close(self) -> None: ...
+
+    def forget(self) -> None:  # noqa: B027 (most stores remember nothing)
+        """Forget what this worker remembers of a store that it shares, before values are removed there."""
 
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]

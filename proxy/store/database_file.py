@@ -142,5 +142,10 @@ def read_stamp(path: Path) -> tuple[int | None, int]:
     return stat.st_ino, stat.st_size
 
 
+def truncate_log(db: sqlite3.Connection) -> None:
+    """Empty the write-ahead log, where deleted values are still to be read."""
+    db.execute("pragma wal_checkpoint(truncate)").fetchall()
+
+
 def find_code(fault: sqlite3.Error) -> int:
     return getattr(fault, "sqlite_errorcode", 0) & 0xFF

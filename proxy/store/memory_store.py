@@ -6,7 +6,7 @@ has the last word; a block that it lost is written again. Documents are not reme
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.store.contract import (
@@ -46,6 +46,20 @@ class MemoryStore(Store):
             return stored_value
         self._values[kind][key] = value, self._clock() + seconds
         return value
+
+    async def remove(self, tenants: Collection[str], is_wanted: Callable[[str, bytes], bool]) -> None:
+        for kind in (Kind.BLOCK, Kind.FACT):
+            values = self._values[kind]
+            for key in list(values):
+                value, _ = values.get(key) or (b"", 0.0)
+                if key.partition("/")[0] in tenants and is_wanted(key, value):
+                    values.pop(key)
+
+    def clear(self) -> None:
+        """Remove all blocks and facts."""
+        for kind in (Kind.BLOCK, Kind.FACT):
+            for key in list(self._values[kind]):
+                self._values[kind].pop(key)
 
     async def close(self) -> None:
         """Release nothing: there are no connections and no files."""
@@ -121,6 +135,13 @@ class FallbackStore(Store):
         if kind is Kind.BLOCK or (kind is Kind.FACT and stored_value == value):
             await self._memory.put(kind, key, stored_value, seconds, ANYTHING)
         return stored_value
+
+    async def remove(self, tenants: Collection[str], is_wanted: Callable[[str, bytes], bool]) -> None:
+        self.forget()
+        await self._store.remove(tenants, is_wanted)
+
+    def forget(self) -> None:
+        self._memory.clear()
 
     async def close(self) -> None:
         await self._store.close()

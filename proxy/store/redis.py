@@ -7,7 +7,7 @@ expiry, so `volatile-lru` leaves them alone (https://redis.io/docs/latest/develo
 Sentinels name the primary: https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -162,6 +162,25 @@ class RedisStore(Store):
         if stored_value is None:
             return value
         return self._expect_bytes(stored_value)
+
+    async def remove(self, tenants: Collection[str], is_wanted: Callable[[str, bytes], bool]) -> None:
+        for kind in (Kind.BLOCK, Kind.FACT):
+            cursor = -1
+            while cursor:
+                match await self._client.ask("SCAN", max(0, cursor), "MATCH", f"{PREFIXES[kind]}*", "COUNT", 1_000):
+                    case [int(cursor), list(server_keys)]:
+                        for server_key in server_keys:
+                            key = self._expect_bytes(server_key).decode("utf-8", "replace")
+                            key = key.removeprefix(PREFIXES[kind])
+                            if key.partition("/")[0] in tenants:
+                                await self._remove_if(server_key, key, is_wanted)
+                    case _:
+                        raise self._client.odd_reply()
+
+    async def _remove_if(self, server_key: bytes, key: str, is_wanted: Callable[[str, bytes], bool]) -> None:
+        value = await self._client.ask("GET", server_key)
+        if value is not None and is_wanted(key, self._expect_bytes(value)):
+            await self._client.ask("DEL", server_key)
 
     async def peek(self, keys: Sequence[str]) -> dict[str, bytes]:
         blocks = {}

@@ -9,8 +9,9 @@
 import asyncio
 import math
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +35,7 @@ from proxy.store.contract import (
     SystemClock,
     ignore,
 )
-from proxy.store.database_file import BROKEN_CODES, DatabaseFile, find_code
+from proxy.store.database_file import BROKEN_CODES, DatabaseFile, find_code, truncate_log
 
 T = TypeVar("T")
 
@@ -98,6 +99,20 @@ class SqliteStore(Store):
             return bytes(stored_value)
 
         return await self._in_thread(put_row)
+
+    async def remove(self, tenants: Collection[str], is_wanted: Callable[[str, bytes], bool]) -> None:
+        for kind in (Kind.BLOCK, Kind.FACT):
+            table, _ = _TABLES[kind]
+            last_key = ""
+            while batch := await self._in_thread(partial(_read_batch, table=table, after=last_key)):
+                last_key = batch[-1][0]
+                wanted = []
+                for key, value in batch:
+                    if key.partition("/")[0] in tenants and is_wanted(key, value):
+                        wanted.append(key)
+                if wanted:
+                    await self._in_thread(partial(_delete, table=table, keys=wanted))
+        await self._in_thread(truncate_log)
 
     async def close(self) -> None:
         await self._breaker.close()
@@ -203,6 +218,15 @@ def _as_json(keys: Sequence[str]) -> str:
     return msgspec.json.encode(keys).decode()
 
 
+def _read_batch(db: sqlite3.Connection, table: str, after: str) -> list[tuple[str, bytes]]:
+    query = f"select key, value from {table} where key > ? order by key limit 200"  # noqa: S608
+    return db.execute(query, [after]).fetchall()
+
+
+def _delete(db: sqlite3.Connection, table: str, keys: Sequence[str]) -> None:
+    db.execute(f"delete from {table} where key in (select value from json_each(?))", [_as_json(keys)])  # noqa: S608
+
+
 def _lock_for_a_moment(db: sqlite3.Connection) -> None:
     db.execute("begin immediate")
     db.execute("rollback")
@@ -218,6 +242,7 @@ _OLD_TABLES = {
 
 def _prepare(db: sqlite3.Connection) -> None:
     db.execute("pragma synchronous = normal")
+    db.execute("pragma secure_delete = on")
     db.executescript("""
         create table if not exists blocks_1 (key text primary key, value blob not null, used real not null);
         create table if not exists facts_1 (key text primary key, value blob not null, until real not null);

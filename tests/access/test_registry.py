@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.access.registry import ENDED_SESSIONS_MAX, EVERYBODY, Registry, TeamKey
+from proxy.store.deletions import Deletion
 
 
 def make_session(until, number=0):
@@ -49,6 +50,14 @@ def test_no_key_and_no_revocation_of_either_copy_is_lost(one, other, version, ot
     revoked = {name for known in (one, other) for name, key in known.keys.items() if key.revoked}
     assert all(both.keys[name].revoked for name in revoked)
     assert both.reconcile(one) == both.reconcile(other) == both
+
+
+def test_no_order_to_delete_of_either_copy_is_lost():
+    orders = [Deletion.order(user=name) for name in ("ann", "bob")]
+    one, other = (replace(Registry().with_deletion(order), version=3) for order in orders)
+    both = one.reconcile(other)
+    assert {order.id for order in both.deletions} == {order.id for order in orders}
+    assert both.reconcile(one) == both.reconcile(other) == Registry.from_bytes(both.to_bytes()) == both
 
 
 def test_of_the_ended_sessions_those_are_remembered_that_would_be_open_longest():

@@ -217,3 +217,16 @@ async def test_everything_survives_a_restart(shared_kind):
     assert await after.load_secret() == secret
     assert await after.read_document("keys") == b"document"
     assert await after.find_first(["t/h1"], ["t/window"]) == (Found("t/h1", b"block"), Found("t/window", b"128000"))
+
+
+async def test_wanted_values_of_a_tenant_are_removed_and_no_other(store_kind):
+    store = store_kind.store()
+    for key in ("t/block/aa", "t/block/bb", "u/block/aa"):
+        await store.put_block(key, b'{"of":"ann"}')
+        await store.write_fact(key, b"fact", seconds=600)
+    await store.replace_document("keys", None, b"document")
+    await store.remove({"t"}, lambda key, value: key.endswith("aa") and b"ann" in value)
+    assert await find_block(store, "t/block/aa") is None
+    assert [(await find_block(store, key)).key for key in ("t/block/bb", "u/block/aa")] == ["t/block/bb", "u/block/aa"]
+    assert await store.read_fact("t/block/aa") == b"fact"
+    assert await store.read_document("keys") == b"document"

@@ -27,7 +27,7 @@ from tests.support.running_proxy import free_port
 PROGRAM = next(filter(None, map(shutil.which, ("redis-server", "valkey-server"))), None)
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="no redis-server and no valkey-server is installed")
 PATIENCE = 60.0
-RIGHTS = "+eval +evalsha +get +set +del +exists +setrange +pexpire +time +ping +select"
+RIGHTS = "+eval +evalsha +get +set +del +exists +setrange +pexpire +time +ping +select +scan"
 """Of a user with which the store can do everything, as docs/shared-state.md lists them."""
 
 

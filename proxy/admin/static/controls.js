@@ -1,6 +1,7 @@
 // What several pages have: choices beside each other, and a form of filters.
 
-import { h, note } from "./dom.js";
+import { h, note, show } from "./dom.js";
+import { attempted } from "./faults.js";
 
 export const SPANS = [[1, "1 h"], [6, "6 h"], [24, "24 h"], [168, "7 d"], [744, "31 d"]];
 
@@ -33,4 +34,17 @@ export function copying(text, words = "Copy") {
     setTimeout(() => { button.textContent = words; }, 2000);
   } }, words);
   return button;
+}
+
+// A button for what cannot be undone: it asks once more. `act` says what came of it.
+export function confirming(words, { label, question }, act) {
+  const said = h("span");
+  const ask = () => {
+    show(said, h("span", { class: "acts" }, question,
+      h("button", { class: "danger", onclick: () => attempted(said, act) }, words),
+      h("button", { onclick: rest }, "Keep")));
+    said.querySelector("button").focus();
+  };
+  const rest = () => show(said, h("button", { class: "quiet", "aria-label": label, onclick: ask }, words));
+  return rest();
 }

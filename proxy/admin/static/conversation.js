@@ -1,8 +1,9 @@
 // One conversation: what each request carried, and what became of each message of the one that is looked at. A request
 // is chosen in the picture or by the slider.
 
-import { get } from "./api.js";
+import { get, post } from "./api.js";
 import { bars } from "./charts.js";
+import { confirming } from "./controls.js";
 import { badge, empty, h, note, part, show, table } from "./dom.js";
 import { complaint } from "./faults.js";
 import { counted, dollars, exact, less, many, moment, percent } from "./format.js";
@@ -56,7 +57,7 @@ function page(told, at, { path, choose, note, session, message }) {
       h("a", { href: "#/conversations" }, "Conversations"), " / ", h("code", null, told.conversation)),
     h("h1", null, told.title || told.conversation),
     h("p", { class: "acts" }, h("a", { href: `#/requests?conversation=${encodeURIComponent(told.conversation)}&hours=744` },
-      "Its requests in the list")),
+      "Its requests in the list"), deleting(told.conversation)),
     facts(told),
     sessions(told, path, session),
     requests(told, chosen, choose),
@@ -67,6 +68,14 @@ function page(told, at, { path, choose, note, session, message }) {
     told.head.length ? h("details", null,
       h("summary", null, "Instructions (always forwarded unchanged)"), told.head.map(said)) : null,
   ];
+}
+
+function deleting(conversation) {
+  const question = "Originals, summaries and activity, on every machine, for good? ";
+  return confirming("Delete", { label: "Delete this conversation", question }, async () => {
+    await post("/deletions", { conversation });
+    return "deleted on every machine within seconds";
+  });
 }
 
 function facts(told) {

@@ -1,7 +1,7 @@
 // Teams, their keys, and the switches.
 
 import { get, post, put, remove } from "./api.js";
-import { copying } from "./controls.js";
+import { confirming, copying } from "./controls.js";
 import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted, complaint } from "./faults.js";
 import { ago, moment } from "./format.js";
@@ -99,18 +99,9 @@ function keysTable(keys, again) {
 }
 
 function revoking(key, again) {
-  const said = h("span");
-  const revoke = () => attempted(said, async () => {
+  return confirming("Revoke", { label: `Revoke ${key.id}`, question: "Permanently? " }, async () => {
     await remove(`/keys/${encodeURIComponent(key.id)}`);
     await again();
     return "revoked";
   });
-  const ask = () => {
-    show(said, h("span", { class: "acts" }, "Permanently? ",
-      h("button", { class: "danger", onclick: revoke }, "Revoke"), h("button", { onclick: rest }, "Keep")));
-    said.querySelector("button").focus();
-  };
-  const quiet = { class: "quiet", "aria-label": `Revoke ${key.id}` };
-  const rest = () => show(said, h("button", { ...quiet, onclick: ask }, "Revoke"));
-  return rest();
 }

@@ -105,10 +105,16 @@ class SavedConversation(Struct, frozen=True):
             for file in files:
                 yield from file
 
+    def erase(self) -> None:
+        """Remove all of it, even if it is written to at this moment."""
+        self._remove_folder(math.inf)
+        for item in self._list_again():
+            self.store.delete(item.name)  # type: ignore[union-attr]  # else there are none
+
     def remove(self) -> int:
         """Return the freed bytes. A conversation that was written to since it was found stays."""
         if self.store is None:
-            return self._remove_folder()
+            return self._remove_folder(self.written_at)
         if self.is_on_disk:
             return 0
         objects, freed_bytes = self._list_again(), 0
@@ -120,13 +126,13 @@ class SavedConversation(Struct, frozen=True):
             self.store.delete(item.name)
         return freed_bytes
 
-    def _remove_folder(self) -> int:
+    def _remove_folder(self, written_at: float) -> int:
         try:
             file = open_locked(self.place / CURRENT, os.O_CREAT | os.O_RDWR)  # no process appends until this is closed
         except FileNotFoundError:
             return 0
         try:
-            if _measure(self.place)[1] > self.written_at:
+            if _measure(self.place)[1] > written_at:
                 return 0
             # First, so that a process that is killed half way leaves no conversation with a hole.
             removed_folder = self.place.with_name(".removed-" + self.place.name)
@@ -268,6 +274,11 @@ class Transcript(Struct, frozen=True):
             if line.tenant:
                 return line.tenant
         return self.saved.tenant
+
+    @property
+    def users(self) -> set[str]:
+        """The names, in the bodies of the requests, of the users whose messages these are."""
+        return {line.user for line in self.messages.values() if line.user}
 
     def list_times(self) -> list[str]:
         return sorted([line.seen for line in self._list_lines()])

@@ -44,6 +44,7 @@ from proxy.wire.answer_assembly import Answer
 from proxy.wire.redaction import Redaction
 
 VERSION = 1
+USER_CHARACTERS = 200
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
 
 
@@ -59,6 +60,8 @@ class History(Struct, frozen=True):
     origin: str = ""
     """The link before the first of these messages."""
     policy: str = ""
+    user: str = ""
+    """The user of the request, as the client names it in the body."""
     wire: str = ""
     """The API of the request, unless that is Chat Completions."""
     size: int = 0
@@ -79,6 +82,8 @@ class History(Struct, frozen=True):
                 fields["after"] = self.links[index - 1]
             else:
                 fields |= _drop_empty(tenant=self.tenant, wire=self.wire)
+            if index == start:
+                fields |= _drop_empty(user=redaction.of_text(self.user)[0][:USER_CHARACTERS])
             fields |= _drop_empty(under=tuple(heads), policy=self.policy)
             lines[self.links[index]] = _format(fields, self.messages[index], redaction)
         return lines
@@ -92,6 +97,7 @@ class MessageLine(msgspec.Struct, frozen=True):
     under: tuple[str, ...] = ()
     altered: tuple[str, ...] = ()
     tenant: str = ""
+    user: str = ""
 
 
 class HeadLine(msgspec.Struct, frozen=True):
@@ -221,6 +227,9 @@ class TranscriptFolder:
         index.ids.update(lines)
         self._known[folder] = index
         return len(data)
+
+    def forget(self) -> None:
+        self._known.clear()
 
     def check_writable(self) -> None:
         """Raise OSError if nothing can be written."""

@@ -257,12 +257,12 @@ class Uploads:
 
 
 @contextmanager
-def lock_spool(spool: Path) -> Iterator[bool]:
-    """Hold the lock of the spool, and yield whether this is the only process that sends."""
+def lock_spool(spool: Path, *, waits: bool = False) -> Iterator[bool]:
+    """Hold the lock of the spool, and yield whether this is the only process that sends or removes."""
     make_folder(spool)
     folder = os.open(spool, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(folder, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         yield False
     else:

@@ -99,6 +99,15 @@ class OriginalsWriter:
         self.hand_over(0, check, done)
         return done
 
+    def forget(self) -> None:
+        """Forget which messages are written: their files may be removed, and then they are written again."""
+
+        def clear() -> bool:
+            self._folder.forget()
+            return True
+
+        self.hand_over(0, clear, Future())
+
     def note_slow_disk(self) -> None:
         self._note_failure("the disk is too slow: a request has stopped waiting for it")
 

@@ -1,0 +1,140 @@
+"""Deletion of a person's data: which conversations an order covers, and all that is stored of them.
+
+    transcripts delete, admin API -> order in the registry -> every machine: `Eraser`
+                                                                  |- originals: folder, spool, object store
+                                                                  |- blocks, summaries and facts in the store
+                                                                  '- rows of the activity log
+
+An order keeps hashes of the names that it is about, so that it does not preserve what it deletes.
+"""
+
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from hashlib import blake2b
+
+from msgspec import Struct, field
+
+from proxy.foundation.threads import FILES
+from proxy.store.activity_log import ActivityLog
+from proxy.store.contract import Store
+from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Archive, SavedConversation, read_transcript
+from proxy.store.transcripts.uploads import lock_spool
+
+TEAM_PREFIX = "team."
+"""The beginning of a tenant that is a team."""
+_LINK = re.compile(r"/(?:block|summary|anchor)/([0-9a-f]+)")
+
+
+class Deletion(Struct, frozen=True):
+    """An order to delete the conversations that meet all of its conditions. An empty one is met by all."""
+
+    id: str
+    at: float
+    conversation: str = ""
+    user: str = ""
+    team: str = ""
+    before: float = 0.0
+    """Only conversations whose newest request is older."""
+
+    @classmethod
+    def order(cls, *, conversation: str = "", user: str = "", team: str = "", before: float = 0.0) -> "Deletion":
+        short_name = conversation[:SHORT_NAME_CHARACTERS]
+        return cls(secrets.token_hex(8), time.time(), _hash_name(short_name), _hash_name(user), team, before)
+
+    @property
+    def conditions(self) -> list[str]:
+        """The names of the conditions that were set."""
+        return [name for name in ("conversation", "user", "team", "before") if getattr(self, name)]
+
+    def covers(self, traces: "Traces") -> bool:
+        if self.conversation and self.conversation != _hash_name(traces.name):
+            return False
+        if self.user and self.user not in map(_hash_name, traces.users):
+            return False
+        if self.team and traces.tenant != TEAM_PREFIX + self.team:
+            return False
+        return not (self.before and traces.last >= self.before)
+
+
+def _hash_name(name: str) -> str:
+    if not name:
+        return ""
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16, person=b"cp-deletion").hexdigest()
+
+
+class Traces(Struct):
+    """All that this machine knows of one conversation."""
+
+    tenant: str
+    name: str
+    """The beginning of its name, as the activity log has it."""
+    users: set[str] = field(default_factory=set)
+    last: float = 0.0
+    links: set[str] = field(default_factory=set)
+    saved: list[SavedConversation] = field(default_factory=list)
+
+
+class Eraser(Struct, frozen=True):
+    store: Store
+    archive: Archive
+    activity_log: ActivityLog
+
+    async def erase(self, orders: Sequence[Deletion]) -> int:
+        """Delete what the orders cover, and return the number of conversations. It may be called again at any time."""
+        traces = await FILES.run(self._find, orders)
+        await FILES.run(self._erase_originals, traces)
+        await self._erase_values(traces, orders)
+        await FILES.run(self.activity_log.delete, [(each.tenant, each.name) for each in traces])
+        return len(traces)
+
+    def _find(self, orders: Sequence[Deletion]) -> list[Traces]:
+        """Return the traces that are covered. What has only an anchor or a count left names nobody."""
+        found: dict[tuple[str, str], Traces] = {}
+        query = "select conversation, tenant, user, link, max(at) as at from turns group by 1, 2, 3, 4"
+        for row in self.activity_log.query(query):
+            key = row["tenant"], row["conversation"]
+            traces = found.setdefault(key, Traces(*key))
+            traces.users.add(row["user"])
+            traces.links.add(row["link"])
+            traces.last = max(traces.last, row["at"])
+        for transcript in self.archive.read_each(read_transcript):
+            key = transcript.tenant, transcript.saved.short_name
+            traces = found.setdefault(key, Traces(*key))
+            traces.users.update(transcript.users)
+            traces.links.update(transcript.messages)
+            traces.last = max(traces.last, transcript.saved.written_at)
+            traces.saved.append(transcript.saved)
+        return [traces for traces in found.values() if any(order.covers(traces) for order in orders)]
+
+    def _erase_originals(self, all_traces: Sequence[Traces]) -> None:
+        with ExitStack() as stack:
+            if self.archive.store is not None:
+                stack.enter_context(lock_spool(self.archive.folder, waits=True))  # nobody sends meanwhile
+            for traces in all_traces:
+                for saved in traces.saved:
+                    saved.erase()
+
+    async def _erase_values(self, all_traces: Sequence[Traces], orders: Sequence[Deletion]) -> None:
+        names: dict[str, set[bytes]] = {}
+        links: dict[str, set[str]] = {}
+        for traces in all_traces:
+            if traces.name:
+                names.setdefault(traces.tenant, set()).add(b'"%s"' % traces.name.encode())
+            links.setdefault(traces.tenant, set()).update(traces.links)
+        whole_teams = {TEAM_PREFIX + order.team for order in orders if order.conditions == ["team"]}
+
+        def is_covered(key: str, value: bytes) -> bool:
+            tenant = key.partition("/")[0]
+            if tenant in whole_teams:
+                return True
+            link = _LINK.search(key)
+            if link is not None and link[1] in links.get(tenant, ()):
+                return True
+            return any(name in value for name in names.get(tenant, ()))
+
+        tenants = links.keys() | whole_teams
+        if tenants:
+            await self.store.remove(tenants, is_covered)

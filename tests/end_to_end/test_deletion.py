@@ -1,0 +1,179 @@
+"""A person's data can be deleted: afterwards no file and no key of any store holds the text, the name or the id."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from proxy.access.records import Records
+from proxy.store.deletions import Deletion
+from tests.support.admin_client import AdminClient, team_key, until_open
+from tests.support.agent import Agent, reading
+from tests.support.commands import run_command
+from tests.support.proxy_client import PATIENCE_SECONDS, until
+from tests.support.redis_server import needs_redis, running
+from tests.support.running_proxy import serving
+from tests.support.scripted_upstream import text_turn
+
+pytest_plugins = ("tests.support.object_store.fixtures",)
+pytestmark = pytest.mark.seconds
+
+MARKER, USER = "Zweitausfertigung", "ann@example.com"
+SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
+SETTINGS = {
+    "upstreams": [{"window": 1_000_000}],
+    "policies": {"default": SMALL},
+    "transcripts": {"keep": "all"},
+    "teams": {"red": {}, "blue": {}},
+}
+
+
+def find_in_files(folder, *texts):
+    """The files in which one of these texts is, and what they hold besides does not matter."""
+    found = []
+    for path in sorted(Path(folder).rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            found += [f"{path.relative_to(folder)}: {text}" for text in texts if text.encode() in data]
+    return found
+
+
+def find_in_redis(redis, *texts):
+    found = []
+    for key in redis.keys("*"):
+        data = key.encode() + redis.get(key)
+        found += [f"{key}: {text}" for text in texts if text.encode() in data]
+    return found
+
+
+def find_in_bucket(bucket, *texts):
+    found = []
+    for item in bucket.list_objects():
+        data = item.name.encode() + bucket.get(item.name)
+        found += [f"{item.name}: {text}" for text in texts if text.encode() in data]
+    return found
+
+
+class Person:
+    """Somebody of a team with an agent, whose conversation is saved and shortened."""
+
+    def __init__(self, proxy, up, key, marker, user):
+        self.agent, self.marker, self.user = Agent(proxy, up, key), marker, user
+        self.conversation = ""
+
+    async def work(self, files=12):
+        history = reading(files, task=f"Mend the {self.marker}.")
+        steps = await self.agent.work(history, user=self.user)
+        self.conversation = steps[-1].header("x-compaction-conversation")
+        assert steps[-1].compaction == "applied"
+
+    @property
+    def texts(self):
+        return self.marker, self.user, self.conversation
+
+
+async def two_people(proxy, up, key):
+    ann, bob = (Person(proxy, up, key, *names) for names in ((MARKER, USER), ("Nebensache", "bob@example.com")))
+    up.script = text_turn("Go on.")
+    for _ in range(20):
+        await until_open(proxy, key)  # on each worker
+    for person in (ann, bob):
+        await person.work()
+    return ann, bob
+
+
+async def until_gone(find, *texts):
+    """Wait until nothing of it is found, and say what is left if that takes too long."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while found := find(*texts):
+        assert time.monotonic() < end, found
+        await asyncio.sleep(0.1)
+
+
+def of_files(proxy):
+    return lambda *texts: find_in_files(proxy.state, *texts)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "memory"])
+@pytest.mark.parametrize("by", ["--user", "--conversation"])
+async def test_a_command_deletes_a_persons_data_from_every_file_and_nobody_elses(serve, up, store, by):
+    config = {**SETTINGS, "state": {"store": store}}
+    async with serve(up.url, "--workers", "2" if store == "sqlite" else "1", config=config) as proxy:
+        ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
+        await until(lambda: all(find_in_files(proxy.state, text) for text in ann.texts))
+        named = {"--user": USER, "--conversation": ann.conversation}[by]
+        place = str(proxy.state)
+        listed = await run_command("transcripts", "list", "--user", USER, "--state", place, place=proxy.place)
+        assert [ann.conversation in listed.out, bob.conversation in listed.out] == [True, False]
+        ended = await run_command("transcripts", "delete", by, named, "--yes", "--state", place, place=proxy.place)
+        assert (ended.code, ended.out) == (0, "deleted here\n")
+        assert find_in_files(proxy.state, *ann.texts) == []
+        assert all(find_in_files(proxy.state, text) for text in bob.texts)
+        assert "delete conversations" in (proxy.state / "audit.jsonl").read_text()
+        await bob.agent.send(reading(12, task=f"Mend the {bob.marker}."), user=bob.user)
+        await ann.work()  # a deleted conversation begins anew, and is kept again
+        await until(lambda: find_in_files(proxy.state, ann.marker))
+
+
+async def test_a_proxy_that_is_down_obeys_at_its_start(serve, up):
+    async with serve(up.url, config=SETTINGS) as proxy:
+        ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
+    assert find_in_files(proxy.state, *ann.texts)
+    Records(proxy.state).change(lambda known: known.with_deletion(Deletion.order(user=USER)))
+    async with serving(up.url, config=SETTINGS, place=proxy.place) as proxy:
+        await until_gone(of_files(proxy), *ann.texts)
+    assert all(find_in_files(proxy.state, text) for text in bob.texts)
+
+
+async def test_where_no_proxy_runs_the_command_itself_deletes(serve, up):
+    async with serve(up.url, config=SETTINGS) as proxy:
+        ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
+    words = ("transcripts", "delete", "--team", "red", "--yes", "--state", str(proxy.state))
+    ended = await run_command(*words, place=proxy.place)
+    assert (ended.code, ended.out) == (0, "deleted here: 2 conversations\n")
+    assert find_in_files(proxy.state, *ann.texts, *bob.texts) == []
+
+
+async def test_the_admin_api_deletes_a_conversation(serve, up):
+    async with serve(up.url, config=SETTINGS) as proxy:
+        ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
+        admin = AdminClient(proxy)
+        assert (await admin.send("POST", "/admin/api/deletions", {})).status == 422
+        answer = await admin.send("POST", "/admin/api/deletions", {"conversation": ann.conversation})
+        assert answer.status == 200
+        await until_gone(of_files(proxy), *ann.texts)
+        assert all(find_in_files(proxy.state, text) for text in bob.texts)
+
+
+@needs_redis
+async def test_replicas_over_one_redis_delete_everywhere(serve, up, tmp_path):
+    with running(tmp_path) as redis:
+        config = {**SETTINGS, "state": {"url": redis.url}}
+        async with serve(up.url, "--workers", "2", config=config) as first, serve(up.url, config=config) as second:
+            key = team_key(first, "red")
+            ann, bob = await two_people(first, up, key)
+            await until(lambda: find_in_files(second.state, "red"))  # the key has arrived
+            await Person(second, up, key, MARKER, USER).work()
+            await until(lambda: all(find_in_files(second.state, text) for text in ann.texts))
+            assert find_in_redis(redis, *ann.texts)
+            words = ("transcripts", "delete", "--user", USER, "--yes", "--state", str(first.state))
+            ended = await run_command(*words, "--config", str(first.place / "proxy.yaml"), place=first.place)
+            assert (ended.code, ended.out) == (0, "deleted here\n")
+            await until_gone(of_files(second), *ann.texts)
+            await until_gone(lambda *texts: find_in_redis(redis, *texts), *ann.texts)
+            assert find_in_files(first.state, *ann.texts) == []
+            assert find_in_redis(redis, bob.conversation)
+
+
+async def test_an_object_store_and_its_spool_are_emptied_of_it(serve, up, bucket, s3, relay):
+    transcripts = {"keep": "all", "dir": bucket.url, "endpoint": relay.url, "upload_seconds": 0.5}
+    environment = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
+    async with serve(up.url, config={**SETTINGS, "transcripts": transcripts}, environment=environment) as proxy:
+        ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
+        await until(lambda: all(find_in_bucket(bucket, text) for text in (MARKER, "Nebensache")))
+        answer = await AdminClient(proxy).send("POST", "/admin/api/deletions", {"user": USER})
+        assert answer.status == 200
+        await until_gone(lambda *texts: find_in_bucket(bucket, *texts), *ann.texts)
+        await until_gone(of_files(proxy), *ann.texts)
+        assert find_in_bucket(bucket, bob.marker)
