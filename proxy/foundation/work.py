@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 BUDGET_SECONDS = 2.0
 BUDGET_SECONDS_PER_MIB = 10.0
-"""Usual histories take less than a quarter of it (tests/end_to_end/test_strangers.py)."""
+"""Usual histories take less than a quarter of it."""
 
 
 class ClientLeftError(Exception):

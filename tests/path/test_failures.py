@@ -178,11 +178,6 @@ def test_f11_the_reasoning_of_a_turn_with_calls_stays_unless_the_turn_goes(messa
         assert all(new == old for old, new in reasoning(sent))
 
 
-def test_f11_by_default_only_optional_reasoning_is_removed():
-    assert not StripReasoning().with_calls
-    assert not StripReasoning().signed
-
-
 # --- F19, F20, F21: counts that are wrong ----------------------------------------------------------------------------
 
 

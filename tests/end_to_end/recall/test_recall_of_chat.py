@@ -6,12 +6,11 @@ import re
 
 import pytest
 
-from proxy.serve.rounds import RECALLS_MAX
 from tests.support.agent import Agent, reading, turns
 from tests.support.client_answers import read_completion
 from tests.support.messages import assistant, tool, user
 from tests.support.proxy_client import data_of, log_of, until
-from tests.support.scripted_upstream import answer, call_turn, cut, delta, hang, in_turn, overflow, stream, text_turn
+from tests.support.scripted_upstream import answer, call_turn, cut, delta, hang, in_turn, stream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -129,15 +128,6 @@ async def test_answers_that_are_compressed_unasked_are_read_too(ask, streams, en
     assert usage["prompt_tokens"] == 1900
 
 
-@each_way
-async def test_a_round_that_does_not_fit_is_asked_once_more_without_what_was_recalled(ask, streams):
-    step, asked = await ask(recalls(messages="3"), overflow("openai"), text_turn("Then not."), streams=streams)
-    _, refused, again = asked
-    assert refused["messages"][-1]["content"] == WORK[3]["content"]
-    assert "no room in the context" in again["messages"][-1]["content"]
-    assert client_view(step.answer)[0] == "Then not."
-
-
 async def test_recalled_text_leaves_room_in_the_window(ask):
     everything = recalls(messages=f"1-{len(WORK) - 1}")
     _, (asked, again) = await ask(everything, text_turn("Too much."), streams=False, model="small")
@@ -204,18 +194,6 @@ async def test_a_history_that_is_shortened_after_a_refusal_is_recalled_too(ask, 
     assert TOOL in json.dumps(again["tools"])
     assert last["messages"][-1]["content"] == WORK[3]["content"]
     assert client_view(step.answer)[0] == "I see."
-
-
-async def test_a_model_that_recalls_without_end_in_one_answer_gets_no_more_than_is_bounded(ask):
-    """Each search goes through the whole history."""
-    search = recalls(search="no such text")
-    searches = search
-    for _ in range(RECALLS_MAX):
-        searches += search
-    _, (_, again) = await ask(searches, text_turn("I see."), streams=False)
-    *answered, last = [message["content"] for message in again["messages"][-RECALLS_MAX - 1 :]]
-    assert set(answered) == {"No message holds this text."}
-    assert "no room in the context" in last
 
 
 @each_way

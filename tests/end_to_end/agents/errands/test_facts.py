@@ -5,14 +5,9 @@ import pytest
 from tests.end_to_end.agents.errands.facts import FACTS, Fact, is_told, told_facts
 from tests.end_to_end.agents.errands.plan import BRIEF, DAY, RULES, STEPS, thought_of
 
-LENGTH = 60
 SHORTENED = 2_500  # bytes: results below stay as they are by default
 # Each of these is told by what it would not be shortened in: the run book, and the user's message.
 GIVEN = ("the rule about amounts", "the rule about Fridays", "the closing word")
-
-
-def test_the_day_has_sixty_steps():
-    assert STEPS == LENGTH
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.name)
