@@ -86,6 +86,8 @@ GROWING = replace(
     summary=SummaryRules(max_tokens=200, ledger=9_000),
 )
 RULE = "<pin>Never push to main.</pin>"
+SAID = "I read it, and then I run its test. " * 30
+"""A summary is asked for only if own words outweigh it."""
 STEPS = 120
 
 
@@ -97,6 +99,7 @@ def work(step):
         *calls(
             ("Read", {"file_path": f"src/part_{step}.py"}, out),
             ("Bash", {"command": f"make test-{step}"}, "1 passed in 0.1s"),
+            preamble=f"{step}: {SAID}",
         ),
         *(assistant(f"Part {step} is done.") + words if words else []),
     ]
