@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
-from proxy.config import Config, Listen, Occasion, Upstream
+from proxy.config import Config, Listen, Occasion
 from proxy.decide.actions import Deliver, Forwarding, Opening
 from proxy.decide.conversation import Decision
 from proxy.events import MODEL_MAX_CHARS, RequestFinished
@@ -191,9 +191,12 @@ class Gateway:
             or any(attachment.model != "*" for attachment in config.attachments)
         )
         self._only_upstream = None if self._model_decides else first
-        self.clients = {
-            settings.name: _keep_or_open(settings, kept_clients or {}, emit) for settings in config.upstreams
-        }
+        self.clients = dict[str, Client]()
+        for settings in config.upstreams:
+            client = (kept_clients or {}).get(settings.name)
+            if client is None or client.settings != settings:
+                client = Client(settings, emit)
+            self.clients[settings.name] = client
         leases = ExitStack()
         for client in self.clients.values():
             leases.enter_context(client.lease())
@@ -448,13 +451,6 @@ def render_decision(decision: Decision | None, request_id: str, placed: Sequence
 
 def _is_compacted(method: str, path: str) -> bool:
     return method == "POST" and (path in COMPACTED_PATHS or path == ApiPath.COMPACT)
-
-
-def _keep_or_open(settings: Upstream, kept_clients: Mapping[str, Client], emit: events.Listener) -> Client:
-    before = kept_clients.get(settings.name)
-    if before is not None and before.settings == settings:
-        return before
-    return Client(settings, emit)
 
 
 def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:

@@ -48,10 +48,6 @@ if TYPE_CHECKING:
     from proxy.store.transcripts.writer import SubmittedHistory
 
 
-def _locate_nothing(_identity: Identity) -> str:
-    return ""
-
-
 class ActionPerformer:
     def __init__(
         self,
@@ -123,7 +119,7 @@ class ActionPerformer:
             now=time.time(),
             mode=mode,
             focus=options.focus,
-            locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
+            locate_originals=services.keeper.locate if policy.transcripts else lambda _: "",
             name_rewritten=partial(services.result_watch.name_rewritten, request),
             name=options.conversation,
             request_id=self._call.request_id,
@@ -234,10 +230,13 @@ class ActionPerformer:
         policy = self.policy.settings
         window = resolve_window(policy.summary.model) if policy.summary.model else conversation.window
         client = self.policy.summary_client or self._client
-        call = SummaryCall(
+        call, trace = self._call, self._call.trace
+        if trace is not None:
+            call = replace(call, trace=trace.child(token_hex(8)))
+        summary_call = SummaryCall(
             question=question,
             request=self._request,
-            call=_with_span(self._call),
+            call=call,
             client=client,
             count=conversation.count,
             redaction=self._services.redaction,
@@ -249,7 +248,7 @@ class ActionPerformer:
             longest_answer=window.output,
         )
         return SummaryOrder(
-            call,
+            summary_call,
             conversation.identified,
             self.policy.rules.policy,
             policy.summary.seconds,
@@ -317,12 +316,6 @@ class ActionPerformer:
     def _redact_name(self, name: str) -> str:
         """Some clients put a key in."""
         return name and self._services.redaction.of_text(name)[0][:200]
-
-
-def _with_span(call: Call) -> Call:
-    if call.trace is None:
-        return call
-    return replace(call, trace=call.trace.child(token_hex(8)))
 
 
 def note_decision(decision: Decision | None, record: RequestFinished) -> None:

@@ -150,10 +150,6 @@ class PolicySelector:
             return self._select(occasion)
         return self._cached(occasion)
 
-    @property
-    def cached_count(self) -> int:
-        return self._cached.cache_info().currsize
-
     def _select(self, occasion: Occasion) -> PolicyChoice:
         return PolicyChoice(tuple(map(self._offer, self._config.choices(occasion))))
 

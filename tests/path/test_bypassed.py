@@ -8,9 +8,13 @@ from tests.support.messages import assistant, user
 from tests.support.scripted_upstream import answer, in_turn, text_turn
 
 SIGNED = assistant("Yes.", reasoning_details=[{"type": "reasoning.text", "text": "x", "signature": "c2ln"}])
-HISTORY = [*user("a"), *SIGNED, *user("b")]
+HISTORY = [*user("a" * 2_000), *SIGNED, *user("b")]
 SIGNATURE = answer(
     {"error": {"message": "Invalid `signature` in `thinking` block", "type": "invalid_request_error"}}, 400
+)
+STREAMED = answer(
+    b'data: {"error": {"message": "Invalid `signature` in `thinking` block"}}\n\n',
+    headers=[("content-type", "text/event-stream")],
 )
 LENGTH = answer({"error": {"message": "too long", "code": "context_length_exceeded"}}, 400)
 
@@ -19,6 +23,7 @@ LENGTH = answer({"error": {"message": "too long", "code": "context_length_exceed
     ("replies", "messages", "mode", "helped"),
     [
         ([SIGNATURE, text_turn("Hi.")], HISTORY, "bypass", [("signature", True)]),
+        ([STREAMED, text_turn("Hi.")], HISTORY, "bypass", [("signature", True)]),
         ([SIGNATURE, SIGNATURE], HISTORY, "bypass", [("signature", False)]),
         ([SIGNATURE], user("a"), "bypass", [("signature", False)]),
         ([LENGTH], HISTORY, "bypass", [("input", False)]),

@@ -53,6 +53,6 @@ def test_long_words_of_a_client_are_answered_and_not_remembered():
     offers = PolicySelector(CONFIG, {})
     for number in range(50):
         offers.select(Occasion(upstream="default", model="m" * 256 + str(number)))
-    assert offers.cached_count == 0
+    assert offers._cached.cache_info().currsize == 0
     offers.select(Occasion(upstream="default", model="gpt-4o", tag="nightly"))
-    assert offers.cached_count == 1
+    assert offers._cached.cache_info().currsize == 1
