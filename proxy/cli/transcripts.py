@@ -343,9 +343,8 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 
 def _pick_leaf(transcript: Transcript, prefix: str) -> str:
-    leaves = transcript.leaves()[:1]
-    if prefix:
-        leaves = [link for link in transcript.messages if link.startswith(prefix)]
+    named_links = [link for link in transcript.messages if link.startswith(prefix)]
+    leaves = named_links if prefix else transcript.leaves()[:1]
     if len(leaves) != 1:
         raise CommandFailed(f"{len(leaves)} messages of {transcript.saved.short_name} begin with {prefix!r}")
     return leaves[0]

@@ -35,7 +35,7 @@ from proxy.config.own_step import is_own_step
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults
-from proxy.shorten.designs.strategies import DedupOld, PruneTools, Subsumption
+from proxy.shorten.designs.strategies import DedupOld, PruneTools
 from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
@@ -115,8 +115,10 @@ def list_hints(tools: ToolRules) -> tuple[Hint, ...]:
 
 def apply_rules(tools: ToolRules, step: Step) -> Step:
     if isinstance(step, DedupOld):
-        subsumes = (*_list_subsumptions(tools), *step.subsumes)
-        return replace(step, hints=(*_list_repeats(tools), *step.hints), subsumes=subsumes)
+        named = [(glob, tool.subsumes) for glob, tool in tools.items() if tool.subsumes is not None]
+        subsumes = [(glob, part.path, part.start, part.end, part.count) for glob, part in named]
+        hints = (*_list_repeats(tools), *step.hints)
+        return replace(step, hints=hints, subsumes=(*subsumes, *step.subsumes))
     if hasattr(step, "hints"):
         return replace(step, hints=(*list_hints(tools), *step.hints))  # type: ignore[type-var]  # a step is a struct
     return step
@@ -147,20 +149,8 @@ def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _list_repeats(tools: ToolRules) -> tuple[tuple[str, bool], ...]:
-    repeats = []
-    for glob, tool in tools.items():
-        if tool.dedup is not None or tool.subsumes is not None:
-            repeats.append((glob, tool.dedup is not False))
-    return tuple(repeats)
-
-
-def _list_subsumptions(tools: ToolRules) -> tuple[Subsumption, ...]:
-    subsumptions = []
-    for glob, tool in tools.items():
-        arguments = tool.subsumes
-        if arguments is not None:
-            subsumptions.append((glob, arguments.path, arguments.start, arguments.end, arguments.count))
-    return tuple(subsumptions)
+    rules = [(glob, tool) for glob, tool in tools.items() if tool.dedup is not None or tool.subsumes is not None]
+    return tuple((glob, tool.dedup is not False) for glob, tool in rules)
 
 
 DEFAULT = "default"

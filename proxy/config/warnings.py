@@ -119,10 +119,8 @@ def _check_summary_model(config: Config, policy: Policy) -> Warnings:
     model, name = policy.summary.model, policy.summary.upstream
     servers = [upstream for upstream in config.upstreams if name in ("", upstream.name)]
     if model and not any(upstream.serves(model) for upstream in servers):
-        why = f"no upstream serves {model!r}"
-        if name:
-            why = f"upstream {name!r} does not serve {model!r} (`models`)"
-        yield "summary.model", why
+        who = f"upstream {name!r} does not serve" if name else "no upstream serves"
+        yield "summary.model", f"{who} {model!r} (`models`)"
 
 
 def _check_bounds(own: Policy, rules: Rules) -> Warnings:

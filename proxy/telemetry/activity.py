@@ -24,9 +24,11 @@ class ActivityListener:
 
     def __call__(self, event: events.Event) -> None:
         records: list[Record] = []
-        if isinstance(event, events.TurnEnded) or (
-            isinstance(event, events.RequestFinished) and self._may_be_listed(event)
-        ):
+        if isinstance(event, events.RequestFinished):
+            # Refusals without a team would push out all other rows.
+            if event.outcome != "refused" or event.team or self._refusals.allows():
+                records.append(event)
+        elif isinstance(event, events.TurnEnded):
             records.append(event)
         if (count := _COUNTS.get(type(event))) is not None:
             team = getattr(event, "team", "")
@@ -37,12 +39,6 @@ class ActivityListener:
             records.append(incident)
         if records:
             self._activity_log.record(*records)
-
-    def _may_be_listed(self, event: events.RequestFinished) -> bool:
-        """Tell if a request is listed. Refusals without a team are limited, or they would push out all other rows."""
-        if event.outcome != "refused" or event.team:
-            return True
-        return self._refusals.allows()
 
 
 def find_incident(event: events.Event) -> Incident | None:

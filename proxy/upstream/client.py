@@ -69,10 +69,7 @@ class Call(Struct, frozen=True, dict=True):  # with a dict: its identity is foun
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
     if "{model}" in base:
         base = base.replace("{model}", _quote_model(model))
-    url = base + path
-    if query:
-        url = f"{url}?{query}"
-    return URL(url, encoded=True)
+    return URL(f"{base}{path}?{query}" if query else base + path, encoded=True)
 
 
 def _quote_model(model: str | None) -> str:
