@@ -3,7 +3,6 @@
 Messages are numbered from 1, without the head, in placeholders, in notes and by `transcripts show` alike.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -43,21 +42,17 @@ TOOLS_MAX = 128
 """OpenAI refuses more tools than this: https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
 
 
-def offer_tool(tools: bytes | None, definition: bytes, name: str) -> bytes | None:
-    """Add a tool after the others; not if there are none, too many, or one of this name in any case."""
+def offer_tool(tools: bytes | None, definition: bytes) -> bytes | None:
+    """Add the tool after the others, unless there are none, too many, or one of its name in any case."""
     if tools is None or not definition or tools[:1] != b"[" or tools.count(b'"name"') >= TOOLS_MAX:
         return tools
     end = tools.rfind(b"]")
-    if not tools[1 : max(end, 0)].strip() or _has_tool(tools, name.lower()):
+    if not tools[1 : max(end, 0)].strip():
+        return tools
+    is_named = f'"{RECALL.name}"'.encode() in tools.lower()  # which is quicker than to read the names
+    if is_named and any(name.lower() == RECALL.name for name in list_tool_names(tools)):
         return tools
     return tools[:end] + b"," + definition + tools[end:]
-
-
-def _has_tool(tools: bytes, name: str) -> bool:
-    # Reading the names takes longer.
-    if f'"{name}"'.encode() not in tools.lower():
-        return False
-    return any(tool_name.lower() == name for tool_name in list_tool_names(tools))
 
 
 def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
@@ -78,7 +73,10 @@ Finder = Callable[[str], Match | None]
 
 
 def find_text(text_to_find: str) -> Finder:
-    """In linear time: an expression that ignores case takes the product of both lengths, and holds the interpreter."""
+    """Return a search for a text in any case.
+
+    It takes linear time: an expression that ignores case takes the product of both lengths, and holds the interpreter.
+    """
     folded_text = _fold_case(text_to_find)
 
     def find(text: str) -> Match | None:
@@ -89,7 +87,6 @@ def find_text(text_to_find: str) -> Finder:
 
 
 def find_pattern(pattern: re.Pattern[str]) -> Finder:
-
     def find(text: str) -> Match | None:
         match = pattern.search(text)
         return None if match is None else Match(text, match.start(), match.end())
@@ -98,7 +95,7 @@ def find_pattern(pattern: re.Pattern[str]) -> Finder:
 
 
 def _fold_case(text: str) -> str:
-    """In the same length: `str.lower` makes two characters of the Turkish capital I."""
+    """Fold case and keep the length: `str.lower` makes two characters of the Turkish capital I."""
     return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
 
 
@@ -111,7 +108,7 @@ def _write_call(call: ToolCall) -> str:
 
 
 def list_searched_texts(message: Message) -> Iterator[str]:
-    """All that is recalled, then the texts in its calls without the escapes of JSON."""
+    """Return the text that is recalled of a message, then the texts in its calls without the escapes of JSON."""
     yield write_out(message)
     for call in message.calls:
         yield from _list_escaped_texts(call)
@@ -130,7 +127,7 @@ def find_first(texts: Iterable[str], find: Finder) -> Match | None:
 
 
 def find_line(message: Message, match: Match) -> int:
-    """The number of the line with a match; of a text in a call, that of the call."""
+    """Return the number of the line with a match, or of the call with it."""
     message_text = write_out(message)
     if match.text == message_text:
         return message_text.count("\n", 0, match.start) + 1
@@ -148,7 +145,7 @@ def render_match(match: Match) -> str:
 
 
 def render_handle(start: int, stop: int) -> str:
-    """How the model calls the tool for `body[start:stop]`."""
+    """Write how the model recalls `body[start:stop]`."""
     numbers = f"{start + 1}-{stop}" if stop > start + 1 else f"{start + 1}"
     return f'{RECALL.name} with messages "{numbers}"'
 
@@ -165,7 +162,7 @@ class EarlierMessages(Struct, frozen=True, dict=True):
     def answer(self, arguments: str, room_bytes: int) -> str:
         if room_bytes < LEAST_BYTES:
             return "There is no room in the context for this text: ask for a few lines of one message, or search."
-        values = _read_arguments(arguments)
+        values = ToolCall("", RECALL.name, arguments).named
         range_text, pattern = values.get("messages"), values.get("search")
         names_all = range_text in (None, "")
         numbers = (1, len(self.body)) if names_all else _read_range(range_text, len(self.body))
@@ -191,7 +188,7 @@ class EarlierMessages(Struct, frozen=True, dict=True):
         return _cut("\n".join(lines[line_range[0] - 1 : line_range[1]]), room_bytes, first_line=line_range[0])
 
     def read(self, number: int) -> str:
-        """One message; of a result exactly its text. A sentence if there is none."""
+        """Return a message, which is exactly its text for a result; a sentence if there is none."""
         return self._find_text(number) or f"Message {number} holds no text: it cannot be recalled."
 
     def _find_text(self, number: int) -> str:
@@ -240,16 +237,8 @@ class EarlierMessages(Struct, frozen=True, dict=True):
         return "\n".join(lines)
 
 
-def _read_arguments(arguments: str) -> dict[str, Any]:
-    try:
-        value = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
-    """From `17`, `"12-48"`, `"12 to 48"`, `[12, 48]` or `"2,345"`."""
+    """Read `17`, `"12-48"`, `"12 to 48"`, `[12, 48]` or `"2,345"` as a range; None if it is none up to the bound."""
     if isinstance(value, dict):
         return None
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", render_value(value))  # `2,345`, as `_cut` writes it

@@ -27,7 +27,7 @@ from proxy.history.known import Known, is_other
 from proxy.history.messages import JOINED, NOTE, Message, find_last_assistant, make_literal
 from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
-from proxy.recall.tool import RECALL, offer_tool
+from proxy.recall.tool import offer_tool
 from proxy.shorten.back_off import NOTHING_NEEDED, FetchedAgain, Needs, Tail, account_fetches, find_needs
 from proxy.shorten.block import Block, Fetch, Part, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
@@ -107,7 +107,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     @property
     def recalls(self) -> bool:
         tools, definition = self.request.tools, self.rules.recall_tool
-        return definition != b"" and offer_tool(tools, definition, RECALL.name) is not tools
+        return definition != b"" and offer_tool(tools, definition) is not tools
 
     @property
     def short_by(self) -> Reason:
@@ -222,7 +222,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             tools = remove_pruned_tools(tools, pruned_names)
         # From the first block on for ever: in an upstream's cache the tools come before all else.
         if self.rules.recall_tool and (self.has_block or not self.is_untouched):
-            return offer_tool(tools, self.rules.recall_tool, RECALL.name)
+            return offer_tool(tools, self.rules.recall_tool)
         return tools
 
     @property

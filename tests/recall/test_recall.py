@@ -134,17 +134,17 @@ def test_a_recall_without_room_is_cut_at_a_line_and_says_so():
 
 def test_the_recall_tool_comes_after_the_others_with_unchanged_bytes():
     tools = json.dumps([tool("Read"), tool("Bash")]).encode()
-    offered = offer_tool(tools, DEFINITION, RECALL.name)
+    offered = offer_tool(tools, DEFINITION)
     assert json.loads(offered) == [*json.loads(tools), json.loads(DEFINITION)]
     assert withdraw_tool(offered, DEFINITION) == tools
-    assert offer_tool(offered, DEFINITION, RECALL.name) == offered
+    assert offer_tool(offered, DEFINITION) == offered
 
 
 @pytest.mark.parametrize(
     "tools", [None, b"null", b"[ ]", json.dumps([tool(f"t{number}") for number in range(TOOLS_MAX)]).encode()]
 )
 def test_the_tool_is_not_offered_alone_nor_beside_too_many(tools):
-    assert offer_tool(tools, DEFINITION, RECALL.name) == tools
+    assert offer_tool(tools, DEFINITION) == tools
 
 
 def test_a_shortened_result_says_how_to_recall_it():
