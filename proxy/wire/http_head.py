@@ -58,11 +58,10 @@ _UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _NOT_FOR_UPSTREAM = HOP_BY_HOP | OWN_HEADERS | {"host", "content-length", "expect", "accept-encoding"}
 # An Alt-Svc (RFC 7838) would lead the client past the proxy.
 _NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
-_NO_CODING = frozenset({"", "chunked", "identity"})
 
 
 def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
-    """The first value, whatever its spelling."""
+    """Return the first value of a header, given by its name in lower case, or None."""
     for spelling, value in headers:
         if spelling.lower() == name:
             return value
@@ -83,29 +82,25 @@ def read_own_headers(headers: Headers) -> dict[str, str]:
 
 
 def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
+    """Return the headers that are forwarded, less those whose names are in `without`."""
     names = [name.lower() for name, _ in headers]
-    forwarded_headers = _drop(headers, names, _NOT_FOR_UPSTREAM | without if without else _NOT_FOR_UPSTREAM)
+    forwarded_headers = _drop(headers, names, _NOT_FOR_UPSTREAM | without)
     if len(set(names)) == len(names):
         return forwarded_headers
-    return _unify_spelling(forwarded_headers)
+    # aiohttp takes another spelling of a name that repeats for a correction.
+    spellings: dict[str, str] = {}
+    return tuple([(spellings.setdefault(name.lower(), name), value) for name, value in forwarded_headers])
 
 
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
-    """`cross_origin`: pages of other sites may read the answer. Drops headers that cannot be written."""
+    """Return the headers of an answer that the client gets, less those that cannot be written.
+
+    `cross_origin`: pages of other sites may read the answer.
+    """
     # Only the proxy itself may set these.
-    prefixes: tuple[str, ...] = ("x-compaction",)
-    if not cross_origin:
-        prefixes = ("x-compaction", "access-control-")
-    removed_names = _NOT_FOR_CLIENT
-    names: list[str] = []
-    refused_names: list[str] = []
-    for spelling, _ in headers:
-        name = spelling.lower()
-        names.append(name)
-        if name.startswith(prefixes):
-            refused_names.append(name)
-    if refused_names:
-        removed_names = removed_names.union(refused_names)
+    prefixes = ("x-compaction",) if cross_origin else ("x-compaction", "access-control-")
+    names = [name.lower() for name, _ in headers]
+    removed_names = _NOT_FOR_CLIENT.union([name for name in names if name.startswith(prefixes)])
     forwarded_headers = _drop(headers, names, removed_names)
     if "transfer-encoding" in names:
         # The body stays as it came: its reader must know its codings other than the chunks.
@@ -118,7 +113,7 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
 
 
 def are_writable(headers: Headers) -> bool:
-    """Bytes that are not UTF-8 were read as lone surrogates."""
+    """Return False if aiohttp would refuse to write one; bytes that are not UTF-8 were read as lone surrogates."""
     text = "".join(chain.from_iterable(headers))
     return (text.isascii() and text.isprintable()) or all(map(_is_writable, headers))
 
@@ -133,20 +128,10 @@ def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> 
     return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in removed_names])
 
 
-def _unify_spelling(headers: Headers) -> Headers:
-    """Of a name that repeats: aiohttp takes another spelling for a correction."""
-    first_spelling: dict[str, str] = {}
-    for name, _ in headers:
-        first_spelling.setdefault(name.lower(), name)
-    return tuple((first_spelling[name.lower()], value) for name, value in headers)
-
-
 def find_encoding(headers: Iterable[tuple[str, str]], name: str = "content-encoding") -> str:
-    """The codings in the order they were applied; `identity` is none."""
+    """Return the codings in the order in which they were applied; `identity` is none."""
     codings = _list_options(headers, name)
-    if not codings:
-        return ""
-    return ",".join([coding for coding in codings if coding not in _NO_CODING])
+    return ",".join([coding for coding in codings if coding not in ("", "chunked", "identity")])
 
 
 def _list_options(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
@@ -207,15 +192,23 @@ INFERENCE_PATHS = (
 
 
 def remove_origin(target: str) -> str:
-    """Some clients write scheme and host before the path."""
+    """Remove scheme and host, which some clients write before the path."""
     if target.startswith("/"):
         return target
     return re.sub(r"\Ahttps?://[^/?#]*/?", "/", target, flags=re.IGNORECASE)
 
 
+def _undo_needless(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    is_needless = character.isascii() and (character.isalnum() or character in "-._~")
+    return character if is_needless else escape[0].upper()
+
+
 @lru_cache(maxsize=256)
 def normalize_path(path: str) -> str | None:
-    """Dots resolved, slashes single, needless escapes undone. None: no path at all."""
+    """Resolve dots, repeated slashes and needless escapes. Return None if it is no path, or one that servers read
+    differently.
+    """
     # A percent sign without its two digits could become part of another escape.
     if not path.startswith("/") or re.search(r"[^\x21-\x7e]|\\|%(?![0-9A-Fa-f]{2})", path):
         return None
@@ -231,7 +224,7 @@ def normalize_path(path: str) -> str | None:
 
 
 def below_v1(path: str) -> str | None:
-    """None: no API path. Some clients put a slash behind the URL they were given."""
+    """Return the path below `/v1`, or None. Some clients put a slash after the URL that they were given."""
     if not path.startswith("/v1/"):
         return None
     below = path[3:]
@@ -241,12 +234,12 @@ def below_v1(path: str) -> str | None:
 
 
 def has_v1_twice(below: str) -> bool:
-    """The client's base URL has one `/v1` too many."""
+    """Return True if the client's base URL has one `/v1` too many."""
     return below_v1(below) in _WITH_HISTORY
 
 
 def is_inference(method: str, path: str, allowed_paths: tuple[str, ...]) -> bool:
-    """It may be called with a key that the client does not own; never if it is escaped twice."""
+    """Return True if a path may be called with a key that the client does not own; never if it is escaped twice."""
     unescaped_path = unquote(path).rstrip("/")
     if ".." in unescaped_path or "%" in unescaped_path:
         return False
@@ -255,12 +248,6 @@ def is_inference(method: str, path: str, allowed_paths: tuple[str, ...]) -> bool
     elif method in ("GET", "HEAD"):
         allowed_paths += ("/models", "/models/*")
     return any(fnmatchcase(unescaped_path, pattern) for pattern in allowed_paths)
-
-
-def _undo_needless(escape: re.Match[str]) -> str:
-    character = chr(int(escape[1], 16))
-    is_needless = character.isascii() and (character.isalnum() or character in "-._~")
-    return character if is_needless else escape[0].upper()
 
 
 # The names that upstreams and gateways read, other than `CREDENTIALS`, end in one of these words.
@@ -299,7 +286,7 @@ def is_credential(name: str) -> bool:
 
 
 def find_credentials(headers: Headers, query: str = "") -> Headers:
-    """Pairs of lower-case name and value, sorted; empty ones show nothing."""
+    """Return the credentials of a request as sorted pairs of lower-case name and value, without empty ones."""
     credentials: set[tuple[str, str]] = set()
     for name, value in headers:
         if is_credential(name):
@@ -323,9 +310,11 @@ def _find_significant(name: str, value: str) -> str:
 
 
 class Caller(Struct, frozen=True):
+    """Who calls, by a key of the proxy or by the words of a trusted gateway."""
+
     team: str = ""
     key_id: str = ""
-    """Empty: a trusted gateway spoke for it, or there are no teams."""
+    """Empty if a trusted gateway spoke for the caller, or there are no teams."""
     tag: str = ""
     halted: bool = False
     """No new block is made, existing ones are applied."""
@@ -355,12 +344,12 @@ class Trace(Struct, frozen=True):
         return f"00-{self.trace_id}-{self.call_id}-{int(self.is_sampled):02x}"
 
     def child(self, span_id: str) -> "Trace":
-        """Of a further call on behalf of this request."""
+        """Return the trace of a further call on behalf of this request."""
         return replace(self, parent_id=self.span_id, span_id=span_id, call_id=span_id)
 
 
 def continue_trace(traceparent: str | None, entropy: str, percent: float) -> Trace:
-    """The client's, or a new one of which `percent` are recorded. `entropy`: hex digits."""
+    """Continue the client's trace, or begin a new one, of which `percent` are recorded. `entropy`: 64 hex digits."""
     span_id, call_id = entropy[:16], entropy[16:32]
     match = _TRACEPARENT.fullmatch(traceparent or "")
     if match is not None:
