@@ -382,6 +382,10 @@ def write_completion(answer: Mapping[str, Any], content: list[Any], calls: list[
     return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
 
 
+def make_call(call_id: object, name: object, arguments: object) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 

@@ -8,6 +8,7 @@ read by the same parser, as a request with fewer messages.
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
 import msgspec
@@ -96,6 +97,12 @@ def read_members(source: bytes, places: Places) -> dict[str, Any]:
             if type(value) is _KINDS[key]:
                 values[key] = value
     return values
+
+
+def find_other_members(source: bytes, keys: AbstractSet[str]) -> bytes:
+    """Return the members of an object other than these, each after a comma; empty if there are none."""
+    members = splice.remove_members(source, keys)[1:-1].strip()
+    return b"," + members if members else b""
 
 
 def list_members(source: bytes) -> set[str]:

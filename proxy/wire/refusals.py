@@ -73,7 +73,7 @@ class Figures(Struct, frozen=True):
 
     @property
     def limit(self) -> int | None:
-        """Some servers name the prompt's share of the window as well, some an error code of theirs."""
+        """The window: some servers name the prompt's share of it as well, some an error code of theirs."""
         largest = max(self.limits, default=0)
         if largest < 2_048:  # noqa: PLR2004
             return None
@@ -81,7 +81,7 @@ class Figures(Struct, frozen=True):
 
     @property
     def stopped(self) -> bool:
-        """The size is limit + 1: the server stopped counting there."""
+        """Whether the server stopped counting: the size is its limit + 1."""
         return any(limit + 1 in (self.stated_prompt, self.size) for limit in self.limits)
 
     @property
@@ -112,7 +112,9 @@ def find_figures(text: str) -> Figures:
         by_role.setdefault(role, []).append(number)
     by_role.pop("other", None)
     if len(by_role) == 1:
-        by_role = _split_by_size(*by_role.popitem())
+        [numbers] = by_role.values()
+        if min(numbers) < max(numbers):  # the smaller of two numbers is the limit
+            by_role = {"limit": [min(numbers)], "size": [max(numbers)]}
     prompt = sum(by_role["prompt"]) if "prompt" in by_role else None
     return Figures(
         limits=tuple(by_role.get("limit", ())),
@@ -121,14 +123,6 @@ def find_figures(text: str) -> Figures:
         answer=max(by_role.get("answer", ()), default=None),
         longest_answer=min(by_role.get("longest answer", ()), default=None),
     )
-
-
-def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
-    """The smaller of two numbers is the limit."""
-    smallest, largest = min(numbers), max(numbers)
-    if smallest == largest:
-        return {role: numbers}
-    return {"limit": [smallest], "size": [largest]}
 
 
 def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
@@ -163,7 +157,7 @@ RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", *OPTI
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
-    """None: no refusal, or a changed request cannot help."""
+    """Return what an upstream refuses; None if it is no refusal, or no changed request can help."""
     # 200 and 502 are answers of routers that wrap another server's error.
     if status not in {200, 400, 413, 422, 429, 500, 502} or len(body) > BODY_MAX_BYTES:
         return None
@@ -230,16 +224,14 @@ def _read_overflow(text: str, figures: Figures) -> Refusal:
 
 
 def _find_covers(text: str) -> Covers:
+    prompt_alone = r"\b(?:input|prompt)`?s?`? (?:token|length|must)|max(?:imum)? (?:input|prompt)|prompt is too long:"
+    shared = r"context|\bwindow\b|total|completion|output|sequence|generat|max_\w*tokens"
     for line in text.splitlines():
-        if PROMPT_ALONE.search(line) and not SHARED.search(line):
+        if re.search(prompt_alone, line) and not re.search(shared, line):
             return "input"
     return "total"
 
 
-PROMPT_ALONE = re.compile(
-    r"\b(?:input|prompt)`?s?`? (?:token|length|must)|max(?:imum)? (?:input|prompt)|prompt is too long:"
-)
-SHARED = re.compile(r"context|\bwindow\b|total|completion|output|sequence|generat|max_\w*tokens")
 ANSWER_TOO_LONG = re.compile(
     rf"{MAX_TOKENS}[^.]{{0,60}}(?:too (?:large|high|big)|greater|larger|exceed|at most|<=)"
     rf"|(?:reduce|decrease|lower)[^.]{{0,12}}{MAX_TOKENS}"
@@ -291,7 +283,7 @@ BYTES = re.compile(r"(?:request|payload|body|entity)(?: \w+)? too large|\d ?(?:b
 
 
 def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
-    """The server's own words in lower case, without a quoted request; None: no error, or not readable."""
+    """Return the server's own words in lower case, without a quoted request; None if it is no readable error."""
     try:
         text = decode_body(body, find_encoding(headers), BODY_MAX_BYTES).decode(errors="replace")
     except ValueError:
@@ -306,7 +298,7 @@ _NO_ERROR = (b"null", b"false", b'""', b"{}")
 
 
 def begins_as_error(body: bytes | bytearray) -> bool:
-    """Of an answer with status 200. White space, which keeps clients alive, does not count."""
+    """Return True if an answer with status 200 is an error. White space, which keeps clients alive, may come first."""
     start = _compact_beginning(body)
     if start.startswith(_ERROR_MEMBER):
         return not start.startswith(_NO_ERROR, len(_ERROR_MEMBER))
@@ -314,6 +306,7 @@ def begins_as_error(body: bytes | bytearray) -> bool:
 
 
 def may_begin_as_error(body: bytes | bytearray) -> bool:
+    """Return True if more of the body may show that it is an error."""
     start = _compact_beginning(body)
     if not start:
         return False
@@ -360,7 +353,7 @@ def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Ite
 
 
 def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Routers wrap another server's error in text."""
+    """Return the error that a router wrapped in a text, or the text itself."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:

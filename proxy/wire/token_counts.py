@@ -8,6 +8,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -65,16 +66,14 @@ def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
         names.reverse()
     for name in names[:16]:  # each costs up to 16 KiB of parsing, in the event loop
         value = text[name.end() : name.end() + 16 * 1024].decode(errors="replace")
-        try:
+        with suppress(ValueError, RecursionError):
             usage: dict[str, Any] = json.JSONDecoder().raw_decode(value)[0]
-        except (ValueError, RecursionError):
-            continue
-        return usage
+            return usage
     return None
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage:
-    """A count that is missing, zero or absurd was not reported; it is never empty."""
+    """Read the usage of an answer. A count that is missing, zero or absurd was not reported."""
     if usage is None:
         return Usage(0, None, 0)
     prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
@@ -100,18 +99,20 @@ def read_count(value: object) -> int | None:
 
 
 def says_truncated(tail: bytes) -> bool:
-    """Its prompt was cut silently: by its finish reason, or a stream without choices."""
+    """Return True if the upstream cut the prompt silently: its finish reason says so, or a stream has no choices."""
     # Within a text, the quotes would be escaped.
     reason = rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"'
     return re.search(reason, tail) is not None or (b"[DONE]" in tail and b'"choices"' not in tail)
 
 
 class UsageView(Struct, frozen=True):
+    """How the usage that a client sees differs from the upstream's."""
+
     hides_usage: bool = False
     extra_tokens: int = 0
-    """By which the client's own history is longer than the forwarded one."""
+    """The tokens by which the client's history is longer than the forwarded one."""
     find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
-    """Of several rounds: the sum of their prompts is not the size of a history."""
+    """Finds the usage of the first of several rounds: the sum of their prompts is not the size of a history."""
 
 
 class StreamRewriter:
@@ -152,7 +153,7 @@ class StreamRewriter:
 
 
 class BodyRewriter:
-    """Holds it to its end, unless it is larger than any answer."""
+    """Holds a body to its end, unless it is larger than any answer."""
 
     def __init__(self, view: UsageView) -> None:
         self._view = view
@@ -160,29 +161,27 @@ class BodyRewriter:
         self._is_too_large = False
 
     def feed(self, data: bytes) -> bytes:
-        if self._is_too_large:
-            return data
         self._held += data
-        self._is_too_large = len(self._held) > 16 * 1024 * 1024
-        if self._is_too_large:
-            return bytes(self._held)
-        return b""
+        self._is_too_large = self._is_too_large or len(self._held) > 16 * 1024 * 1024
+        return self._release() if self._is_too_large else b""
 
     def close(self) -> bytes:
-        if self._is_too_large:
-            return b""
-        body = bytes(self._held)
+        body = self._release()
         return rewrite_usage(body, self._view) or body
+
+    def _release(self) -> bytes:
+        body = bytes(self._held)
+        self._held.clear()
+        return body
 
 
 Rewriter = StreamRewriter | BodyRewriter
 
 
 def rewrite_usage(raw: bytes, view: UsageView) -> bytes | None:
-    """None: the event is dropped."""
+    """Return an event or a body as the client sees it; None if the event is dropped."""
     try:
-        value = json.loads(raw)
-        return _rewrite_value(value, raw, view)
+        return _rewrite_value(json.loads(raw), raw, view)
     except (ValueError, RecursionError, IndexError):
         return raw  # no JSON, or not in UTF-8
 
@@ -207,7 +206,7 @@ def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
 
 
 def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
-    """The first event of Messages and the last of Responses hold it in a member."""
+    """Return the answer and its place: the first event of Messages and the last of Responses hold it in a member."""
     answer = as_object(value)
     for name in ("message", "response"):
         member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None

@@ -18,7 +18,7 @@ from proxy.history import splice
 from proxy.history.messages import Message, read_message
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import LOOK_BACK_BLOCKS, BlockPlace
-from proxy.wire.json_body import NULL, as_text, build_reader, read_elements
+from proxy.wire.json_body import NULL, as_text, build_reader, find_other_members, read_elements
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
 
@@ -28,7 +28,7 @@ class _MessageFields(msgspec.Struct):
 
 
 class ContentBlock(msgspec.Struct):
-    """In a block of another type, a member may be of another kind."""
+    """The members of any block: in some, what is a text here has another type."""
 
     type: str = ""
     id: Any = ""
@@ -46,7 +46,7 @@ decode_block = build_reader(ContentBlock)
 def split_messages(
     containers: Sequence[bytes], first: int, _known_pieces: Sequence[Piece | None], /
 ) -> Iterator[tuple[Message, Piece]]:
-    """`first`: the number of the first in the client's list."""
+    """Read messages of the client's list, in which the first has the number `first`."""
     for number, container in enumerate(containers, first):
         yield from _split(container, number)
 
@@ -82,9 +82,7 @@ def _text_block(content: bytes) -> bytes:
 
 def _read_result(raw: bytes, block: ContentBlock) -> Message:
     content, call_id = bytes(block.content), as_text(block.tool_use_id)
-    members = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
-    if members:
-        members = b"," + members
+    members = find_other_members(raw, {"type", "tool_use_id", "content"})
     template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), content, members)
     return Message.of(template, "tool", content, answers=call_id)
 
@@ -118,7 +116,10 @@ def _write_call(call: ToolCall, caller: bytes) -> bytes:
 
 
 def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[bytes]:
-    """Changed words come first. Members that the chat message does not hold (a cache mark, unknown keys) stay."""
+    """Return the blocks of an answer that was changed: its new words, and the calls that are left.
+
+    Members of a block that the chat message does not hold (a cache mark, unknown keys) stay.
+    """
     calls = {call.id: call for call in message.calls}
     words = list(_iterate_blocks(replace(message, calls=())))
     are_own = set(own_blocks).issuperset(words)
@@ -139,7 +140,7 @@ def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[by
 
 
 def _iterate_blocks(message: Message) -> Iterator[bytes]:
-    """No text is empty: the API refuses that."""
+    """Write a message as blocks, without empty texts, which the API refuses."""
     if message.is_result:
         yield _write_result(message)
         return
@@ -163,10 +164,7 @@ def _write_input(call: ToolCall) -> bytes:
 
 
 def _write_result(message: Message) -> bytes:
-    removed_keys = frozenset({"role", "tool_call_id", "content", "name"})
-    members = splice.remove_members(message.raw, removed_keys)[1:-1].strip()
-    if members:
-        members = b"," + members
+    members = find_other_members(message.raw, {"role", "tool_call_id", "content", "name"})
     fields = splice.quote(message.answers), message.content, members
     return b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % fields
 

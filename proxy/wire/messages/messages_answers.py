@@ -7,7 +7,16 @@ from typing import Any
 from proxy.history import splice
 from proxy.recall.tool import RECALL
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
+from proxy.wire.api_format import (
+    AnswerFormat,
+    Round,
+    Rounds,
+    add_usage,
+    extend_request,
+    make_call,
+    make_chunk,
+    write_completion,
+)
 from proxy.wire.event_streams import read_event, write_event, write_named_events
 from proxy.wire.json_body import as_object, read_object, write_json
 
@@ -16,7 +25,10 @@ _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delt
 
 
 class MessagesRounds(Rounds):
-    """Thinking is sent back unchanged. Of later rounds the client does not get it: it is signed for another history."""
+    """Thinking is sent back unchanged.
+
+    The client does not get that of later rounds: it is signed for another history.
+    """
 
     _LIST = "content"
     _FINISH = "stop_reason"
@@ -85,7 +97,7 @@ class MessagesRounds(Rounds):
             block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
 
     def _close_block(self, index: int) -> dict[str, Any]:
-        """As it is sent back."""
+        """Return a block as it is sent back."""
         block = dict(self._items[index])
         for name, pieces in self._growing.get(index, {}).items():
             text = "".join(pieces)
@@ -161,7 +173,8 @@ class MessagesAnswers(AnswerFormat):
             case "content_block_start":
                 block = as_object(event.get("content_block"))
                 if block.get("type") == "tool_use":
-                    return make_chunk({"tool_calls": [{"index": event.get("index"), **_make_call(block, "")}]})
+                    call = make_call(block.get("id"), block.get("name"), "")
+                    return make_chunk({"tool_calls": [{"index": event.get("index"), **call}]})
                 return make_chunk({"content": [{"index": event.get("index"), **block}]})
             case "content_block_delta":
                 return _read_block_delta(event)
@@ -178,7 +191,7 @@ class MessagesAnswers(AnswerFormat):
         calls: list[dict[str, Any]] = []
         for block in map(as_object, answer["content"]):
             if block.get("type") == "tool_use":
-                calls.append(_make_call(block, json.dumps(block.get("input"))))
+                calls.append(make_call(block.get("id"), block.get("name"), json.dumps(block.get("input"))))
             else:
                 content.append(block)
         return write_completion(answer, content, calls, _name_finish(answer.get("stop_reason")))
@@ -221,11 +234,6 @@ def _read_block_delta(event: Mapping[str, Any]) -> dict[str, Any]:
         function = {"arguments": delta.get("partial_json")}
         return make_chunk({"tool_calls": [{"index": event.get("index"), "function": function}]})
     return make_chunk({"content": [{"index": event.get("index"), **delta}]})
-
-
-def _make_call(block: Mapping[str, Any], arguments: str) -> dict[str, Any]:
-    function = {"name": block.get("name"), "arguments": arguments}
-    return {"id": block.get("id"), "type": "function", "function": function}
 
 
 def _name_finish(stop_reason: object) -> str | None:

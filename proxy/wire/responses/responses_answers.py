@@ -15,6 +15,7 @@ from proxy.wire.api_format import (
     Rounds,
     add_usage,
     extend_request,
+    make_call,
     make_chunk,
     write_completion,
     write_elements,
@@ -40,7 +41,7 @@ class ResponsesRounds(Rounds):
         self._shown: list[dict[str, Any]] = []
         self._sequence_number = -1
         self._is_changed = False
-        """Events after a changed one are numbered anew."""
+        """Whether an event was changed: those that follow are numbered anew."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
@@ -145,7 +146,7 @@ class ResponsesRounds(Rounds):
         return shown
 
     def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
-        """The API repeats the list of tools."""
+        """Return the list of tools without the proxy's: the API repeats it in its answer."""
         tools = body.get("tools")
         if not isinstance(tools, list):
             return {}
@@ -189,9 +190,7 @@ class ResponsesAnswers(AnswerFormat):
             return make_chunk({"content": event.get("delta")})
         if kind == "response.output_item.done":
             call = _read_call(as_object(event.get("item")))
-            if call is None:
-                return make_chunk({})
-            return make_chunk({"tool_calls": [call]})
+            return make_chunk({} if call is None else {"tool_calls": [call]})
         if kind in ENDED:
             response = as_object(event.get("response"))
             chunk = make_chunk({}, _name_finish(response))
@@ -268,7 +267,7 @@ class ResponsesAnswers(AnswerFormat):
 
 
 def _make_sendable(elements: tuple[bytes, ...], items: Sequence[dict[str, Any]]) -> tuple[bytes, ...]:
-    """If it is not stored, the API does not know the ids, nor reasoning in plain text."""
+    """Return the items of an answer that was not stored: the API knows neither its ids nor reasoning in plain text."""
     must_change = False
     sendable: list[bytes] = []
     for item in items:
@@ -284,10 +283,7 @@ def _make_sendable(elements: tuple[bytes, ...], items: Sequence[dict[str, Any]])
 
 def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
     member = CALLS.get(str(item.get("type")))
-    if member is None:
-        return None
-    function = {"name": item.get("name"), "arguments": item.get(member)}
-    return {"id": item.get("call_id"), "type": "function", "function": function}
+    return None if member is None else make_call(item.get("call_id"), item.get("name"), item.get(member))
 
 
 def _name_finish(response: Mapping[str, Any]) -> str:
