@@ -230,15 +230,17 @@ def as_read_back(message: Message) -> Message:
     return replace(message, is_observation=is_observation)
 
 
-def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends
-    """Values of unexpected types are not read."""
+def read_message(value: Any, raw: bytes, content: bytes | None = None) -> Message:  # noqa: ANN401 - any JSON a client sends
+    """Read a message from its value, its bytes, and those of its content, if they are known.
+
+    Values of unexpected types are not read.
+    """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
     role = value["role"]
-    content = b"null"
-    member = splice.find_member(raw, "content")
-    if member is not None:
-        content = raw[member.start : member.stop]
+    if content is None:
+        member = splice.find_member(raw, "content")
+        content = raw[member.start : member.stop] if member is not None else b"null"
     answers = ""
     if role == "tool":
         answers = _as_string(value.get("tool_call_id"))

@@ -12,7 +12,7 @@
 
 To add a fourth API, with `responses/` as the model:
 
-- a folder with a `RequestFormat` (`PiecedFormat` if its messages are not those of chat), `AnswerFormat` and `Rounds`;
+- a folder with a `RequestFormat` (see `pieces` if its messages are not those of chat), `AnswerFormat` and `Rounds`;
 - its path in `http_head` (`ApiPath`, `COMPACTED_PATHS`) and in `formats`: paths are compared whole;
 - its events in `event_streams` (which one begins, ends, or is an error) and its usage in `token_counts`;
 - errors in its shape: `proxy/foundation/errors.py`; its name in metrics, spans and `upstreams.api`;

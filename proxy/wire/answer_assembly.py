@@ -30,7 +30,7 @@ class Choice(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Not `whole`: the client left, the upstream broke off, or it was too long."""
+    """A model's answer. It is not `whole` if the client left, the upstream broke off, or it was too long."""
 
     choices: tuple[Choice, ...] = ()
     model: str = ""
@@ -39,11 +39,8 @@ class Answer(Struct, frozen=True):
     whole: bool = False
 
 
-NOTHING = Answer()
-
-
 class Assembly:
-    """`feed` it every piece, then call `answer`. It holds at most `room` bytes."""
+    """Puts an answer together: `feed` it every piece, then call `answer`. It holds at most `room` bytes."""
 
     def __init__(
         self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: AnswerFormat | None = None
@@ -52,7 +49,7 @@ class Assembly:
         self._encoding = encoding
         self._max_bytes = room
         self._room = room
-        """Bytes that may be added; below 0, a stream is read for its usage and end only."""
+        """The bytes that may still be added. Below 0, a stream is read for its usage and end only."""
         self._is_stream = content_type.strip().lower().startswith("text/event-stream")
         self._body = bytearray()
         self._lost = False
@@ -70,9 +67,9 @@ class Assembly:
         else:
             self._lost = True
 
-    def lose(self) -> bool:
+    def lose(self) -> None:
+        """Go on without a piece: the answer is not whole."""
         self._lost = True
-        return True
 
     def answer(self, *, ended: bool) -> Answer:
         body = bytes(self._body)
@@ -80,12 +77,12 @@ class Assembly:
             try:
                 body = decode_body(body, self._encoding, self._max_bytes)
             except (DecodedTooLarge, UndecodableBody):
-                return NOTHING
+                return Answer()
         if self._is_stream:
             self._feed_events(body + b"\n\n")
             return self._join(ended=ended)
         if not ended or self._lost:
-            return NOTHING
+            return Answer()
         if self._reader is not None:
             body = self._reader.read_body(body)
         return _read_whole(body)
@@ -147,7 +144,7 @@ def _read_whole(body: bytes) -> Answer:
                 finish = as_text(choice.get("finish_reason")) or None
                 choices.append(Choice(_read_index(choice, number), message, finish))
     except (ValueError, RecursionError, IndexError):
-        return NOTHING
+        return Answer()
     usage = as_object(value.get("usage")) or None
     return Answer(tuple(choices), as_text(value.get("model")), usage, value.get("error"), whole=True)
 
@@ -210,7 +207,7 @@ def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a serv
 
 
 def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any JSON a server sends
-    """A text that turns into parts is the first of them."""
+    """Add elements to a list. A text that turns into parts is the first of them."""
     elements: list[Any] = []
     if isinstance(grown, list):
         elements = grown
@@ -226,7 +223,7 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
 
 
 def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON a server sends
-    """The last element of this index, unless both have an id and those differ."""
+    """Return the last element of this index, unless both have an id and those differ."""
     if not isinstance(piece, dict):
         return None
     if "index" not in piece:
@@ -242,7 +239,7 @@ def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  
 
 
 def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
-    """Of a piece without an index: a part of the same kind, or a call without a name."""
+    """Return True if a piece without an index continues the last one: a part of its kind, or a call without a name."""
     if "function" in piece and not piece.get("id"):
         return not as_object(piece["function"]).get("name")
     return (
@@ -263,7 +260,7 @@ def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _iterate_weights(value: Any, level: int = 0) -> Iterator[int]:  # noqa: ANN401 - any JSON
-    """Bytes, roughly; a value that is nested too deep weighs more than any room."""
+    """Yield the bytes of a value, roughly. One that is nested too deep weighs more than any room."""
     if level >= 64:  # noqa: PLR2004
         yield ANSWER_MAX_BYTES
     elif isinstance(value, str):

@@ -46,10 +46,14 @@ class Try(Struct, frozen=True):
 
 
 class RequestFormat(ABC):
-    """Methods get the body of a request as `source` and change only the bytes that they must."""
+    """Reads and writes the requests of an API.
+
+    Methods get the body of a request as `source` and change only the bytes that they must.
+    """
 
     NAME: ClassVar[str]
     LIST: ClassVar[str]
+    """The member that holds the history."""
     BOUNDS: ClassVar[tuple[str, ...]]
     """Members that bound an answer; the last is set if a request has none."""
     ASKS_FOR_MORE: ClassVar[frozenset[str]]
@@ -60,7 +64,7 @@ class RequestFormat(ABC):
     answers: ClassVar["AnswerFormat"]
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
-        """None: it cannot be understood. The messages of a known prefix are not read again."""
+        """Return a request, or None if it cannot be understood. Messages of a known prefix are not read again."""
         try:
             if prefix is not None:
                 request = self._read_after(prefix, source)
@@ -72,7 +76,7 @@ class RequestFormat(ABC):
             return None
 
     def _read_after(self, prefix: Prefix, source: bytes) -> Request | None:
-        """None: it does not begin with that prefix."""
+        """Return a request that begins with that prefix, or None."""
         rest = source[: prefix.start] + source[prefix.stop :]
         rest.decode()
         places = find_values(rest)
@@ -85,7 +89,7 @@ class RequestFormat(ABC):
 
     @abstractmethod
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
-        """With a prefix, only the elements after it are read."""
+        """Read a request; after a prefix, only the elements that follow it."""
 
     def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
         tools, tools_at = None, 0
@@ -115,7 +119,10 @@ class RequestFormat(ABC):
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
-        """`bounds`: the tokens of the answer, by member. `foreign`: another upstream learns no account."""
+        """Write the request that asks a model for a summary.
+
+        `bounds`: the tokens of the answer, by member. `foreign`: another upstream learns no account.
+        """
         source = self._replace_history(request, question)
         removed_keys = self.ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
         removed_keys |= self._list_unwanted(source, request, question)
@@ -135,21 +142,21 @@ class RequestFormat(ABC):
         return frozenset()
 
     def find_first_message(self, source: bytes) -> int:
-        """The probable place, or -1; another list may have this name as well."""
+        """Return the probable place, or -1; another list may have this name as well."""
         match = re.search(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % self.LIST.encode(), source)
         if match is None:
             return -1
         return match.end()
 
     def why_relayed(self, _source: bytes, /) -> Reason:
-        """A code for `x-compaction-reason` if the history cannot be shortened here."""
+        """Return a code for `x-compaction-reason` if the history cannot be shortened here, else an empty text."""
         return ""
 
     def find_bounds(self, _source: bytes, /) -> tuple[str, ...]:
         return self.BOUNDS
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        """The last of the bounds is set if there is none."""
+        """Bound the answer of a request. The last of the bounds is set if there is none."""
         changes: list[tuple[int, int, bytes]] = []
         is_bounded = False
         for member in splice.iterate_members(source):
@@ -185,11 +192,13 @@ class RequestFormat(ABC):
         return place_key(source, request)
 
     def request_usage(self, _source: bytes, /) -> bytes | None:
-        """None: its stream ends with the usage anyway."""
+        """Ask for the usage at the end of the stream; None if it comes anyway."""
         return None
 
 
 class Round(Struct, frozen=True):
+    """An answer that calls the proxy's tool."""
+
     elements: tuple[bytes, ...]
     """The answer as the next request has to repeat it, with reasoning and signatures."""
     calls: tuple[ToolCall, ...]

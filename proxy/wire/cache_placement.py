@@ -31,17 +31,13 @@ from proxy.wire.json_body import (
 )
 
 MARKS_MAX = 4
-MARKS_MAX_IN_THREAD = 3
-"""A thread needs one: <https://platform.claude.com/docs/en/build-with-claude/message-threads>."""
 LOOK_BACK_BLOCKS = 20
 STRIDE_BLOCKS = 18
 """Less than the API looks back, because a message is marked at its end."""
 MARK_KEY = b'"cache_control"'
-DEFAULT_MARK: Mapping[str, object] = {"type": "ephemeral"}
 MARKABLE_TYPES = frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result"})
 """The API refuses a mark on thinking."""
 CACHE_KEY = b'"prompt_cache_key"'
-CACHE_KEY_BYTES = 16
 SMALLEST_CACHED_BYTES = 3 * 1_024
 """No provider caches a prompt below 1,024 tokens, and a token of text takes three bytes or more."""
 
@@ -89,7 +85,8 @@ def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPl
     automatic_mark = as_object(read_json(find_raw(source, places, "cache_control")))
     client_marks = find_marks(client_source)
     has_thread = find_raw(source, places, "thread") not in (b"", b"null")
-    marks_max = MARKS_MAX_IN_THREAD if has_thread else MARKS_MAX
+    # A thread needs one of them: <https://platform.claude.com/docs/en/build-with-claude/message-threads>.
+    marks_max = MARKS_MAX - 1 if has_thread else MARKS_MAX
     if not automatic_mark and not client_marks:
         if not fills:
             return source
@@ -142,7 +139,7 @@ def place_key(source: bytes, request: Request) -> bytes:
     """
     if CACHE_KEY in source:
         return source
-    digest = blake2b(digest_size=CACHE_KEY_BYTES)
+    digest = blake2b(digest_size=16)
     for message in request.messages:
         if message.role == "assistant" or message.is_result:
             break
@@ -237,7 +234,7 @@ def write_marks(source: bytes, values: Mapping[Span, Mapping[str, object] | None
         return source
     changes: list[tuple[int, int, bytes]] = []
     for (_, stop), value in values.items():
-        changes.append((stop - 1, stop - 1, b",%b:%b" % (MARK_KEY, write_json(value or DEFAULT_MARK))))
+        changes.append((stop - 1, stop - 1, b",%b:%b" % (MARK_KEY, write_json(value or {"type": "ephemeral"}))))
     return splice.replace_spans(source, sorted(changes))
 
 

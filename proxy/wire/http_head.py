@@ -51,8 +51,6 @@ ACCOUNT_HEADERS = CREDENTIALS | {"openai-organization", "openai-project"}
 
 TOO_MANY_HEADERS = "Too many headers received"
 """aiohttp's error for them has no class."""
-# Control characters but tabs are forbidden (RFC 9110, section 5.5). aiohttp reads them, and refuses to write them.
-_UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 # The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
 _NOT_FOR_UPSTREAM = HOP_BY_HOP | OWN_HEADERS | {"host", "content-length", "expect", "accept-encoding"}
@@ -119,7 +117,8 @@ def are_writable(headers: Headers) -> bool:
 
 
 def _is_writable(pair: tuple[str, str]) -> bool:
-    return _UNWRITABLE.search("".join(pair)) is None
+    # Control characters but tabs are forbidden (RFC 9110, section 5.5). aiohttp reads them, and refuses to write them.
+    return re.search(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]", "".join(pair)) is None
 
 
 def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> Headers:
@@ -329,10 +328,9 @@ class Caller(Struct, frozen=True):
         return f"team.{self.team}" if self.team else ""
 
 
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
-
-
 class Trace(Struct, frozen=True):
+    """The place of a request in a distributed trace."""
+
     trace_id: str
     parent_id: str
     span_id: str
@@ -351,7 +349,9 @@ class Trace(Struct, frozen=True):
 def continue_trace(traceparent: str | None, entropy: str, percent: float) -> Trace:
     """Continue the client's trace, or begin a new one, of which `percent` are recorded. `entropy`: 64 hex digits."""
     span_id, call_id = entropy[:16], entropy[16:32]
-    match = _TRACEPARENT.fullmatch(traceparent or "")
+    # <https://www.w3.org/TR/trace-context/#traceparent-header-field-values>
+    form = r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
+    match = re.fullmatch(form, traceparent or "")
     if match is not None:
         return Trace(match[1], match[2], span_id, call_id, is_sampled=bool(int(match[3], 16) & 1))
     trace_id = entropy[32:64]

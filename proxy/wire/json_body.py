@@ -105,13 +105,16 @@ def find_other_members(source: bytes, keys: AbstractSet[str]) -> bytes:
     return b"," + members if members else b""
 
 
-def list_members(source: bytes) -> set[str]:
-    """Members that are not null; none if it cannot be understood."""
+def has_member(source: bytes, *names: str) -> bool:
+    """Return True if a body has one of these members, other than null; False if it cannot be understood."""
+    # Looking for the names is quick; but a tool may have a parameter of such a name.
+    if not any(b'"%b"' % name.encode() in source for name in names):
+        return False
     try:
         places = find_values(source)
     except UNREADABLE:
-        return set()
-    return {key for key, place in places.items() if source[slice(*place)] != b"null"}
+        return False
+    return any(find_raw(source, places, name) not in (b"", b"null") for name in names)
 
 
 def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
@@ -233,7 +236,7 @@ class Prefix(Struct, frozen=True):
     """Behind the last of them and the comma after it."""
 
     def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
-        """The list, at `place` of the rest, begins with these messages."""
+        """Return True if the list, at `place` of the rest, begins with these messages."""
         start, stop = place or (self.start, self.start)
         if rest[start : self.start].strip() != b"[":
             return False
@@ -258,7 +261,7 @@ class Prefix(Struct, frozen=True):
 
 
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
-    """All but the newest messages, or more, if `source` has them at `start`."""
+    """Return all messages but the newest, or more of them, if `source` has them at `start`; else None."""
     count = request.stable_count
     if not count:
         return None

@@ -7,7 +7,7 @@ pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from proxy.wire.json_body import (
     read_list,
 )
 
+V = TypeVar("V")
 WRITTEN_BYTES = 48
 """A message that is written for this API is at most so much longer than in chat completions:
 `{"type":"message","role":"user","content":[{"type":"input_text","text":"..."}]}`."""
@@ -73,6 +74,11 @@ class PiecedRequest(Request, frozen=True):
                 counts[piece.container] += len(piece.blocks)
         return counts
 
+    def write(self, view: Sequence[Message], write: Callable[[Message], V]) -> list[V]:
+        """Write each message of a view. Those that were written for the request before are not written again."""
+        head, body = view[: self.head_size], view[self.head_size :]
+        return [*map(write, head), *self.known.find_view(body).map("written", write)]
+
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
         """Return the piece of a message, or None if the proxy wrote it, and whether its bytes are unchanged."""
         place = self._find_place(message)
@@ -97,6 +103,12 @@ class PiecedRequest(Request, frozen=True):
         if place < len(self.messages) and self.messages[place].role == message.role:
             return place
         return None
+
+
+def write_call(call: ToolCall, other_members: bytes = b"") -> bytes:
+    kind, member = (b"custom", b"input") if call.kind == "custom" else (b"function", b"arguments")
+    fields = splice.quote(call.id), kind, kind, splice.quote(call.name), member, splice.quote(call.arguments)
+    return b'{"id":%b,"type":"%b","%b":{"name":%b,"%b":%b}%b}' % (*fields, other_members)
 
 
 def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_calls: Sequence[bytes]) -> Message:

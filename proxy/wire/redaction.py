@@ -13,8 +13,6 @@ from msgspec import Struct
 
 from proxy.history import pins, splice
 
-_MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
-_ESCAPED_MARK = re.compile(rb"\\(?:/|u00[2-7])")
 # Before a key there is no letter but that of an escape in nested JSON (`\nghp_`) or in a URL (`%20ghp_`), or of a
 # colour (`ESC[32m`).
 _ALONE = (
@@ -78,7 +76,7 @@ class Redaction(Struct, frozen=True):
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
         rules = self.rules
-        if _ESCAPED_MARK.search(raw) is None:  # else JSON may have written a mark in another way
+        if re.search(rb"\\(?:/|u00[2-7])", raw) is None:  # else JSON may have written a mark in another way
             json_text = raw.decode("utf-8", "replace")
             rules = tuple([rule for rule in rules if rule.may_apply_to(json_text)])
         if not rules:
@@ -86,8 +84,9 @@ class Redaction(Struct, frozen=True):
         redaction_here = Redaction(rules)
         changes: list[tuple[int, int, bytes]] = []
         names: list[str] = []
+        media = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
         for token in splice.TEXT.finditer(raw):
-            if len(token[0]) < 12 or _MEDIA.match(token[0]):  # noqa: PLR2004 (no secret is shorter)
+            if len(token[0]) < 12 or media.match(token[0]):  # noqa: PLR2004 (no secret is shorter)
                 continue
             text = str(json.loads(token[0])) if b"\\" in token[0] else token[0][1:-1].decode("utf-8", "replace")
             clean, kinds = redaction_here.of_text(text)
@@ -98,12 +97,13 @@ class Redaction(Struct, frozen=True):
 
 
 def redaction(patterns: Iterable[str] = ()) -> Redaction:
-    """The shipped rules and the operator's own patterns (see `fault`)."""
+    """Return the shipped rules with the operator's own patterns, which `fault` has checked."""
     own = [Rule("own-pattern", (_literal(pattern),), re.compile(pattern)) for pattern in patterns]
     return Redaction((*SHIPPED, *own))
 
 
 def fault(pattern: str) -> str | None:
+    """Say what is wrong with a pattern of an operator, or return None."""
     if why := pins.find_pin_fault(pattern):
         return why
     outer_pattern, removals = pattern, 1

@@ -42,7 +42,6 @@ LEAST_ANSWER_TOKENS = 1_024
 MAX_TOKENS = r"\bmax_(?:new_|completion_|output_)?tokens\b"
 Role = Literal["limit", "size", "prompt", "answer", "longest answer", "other"]
 
-NUMBER = re.compile(r"(?<![a-z0-9.])(?:\d{1,3}(?:[,_]\d{3}){1,3}|\d{1,10})(?![a-z0-9]|\.\d)")
 _LIMIT = (
     r"(?:\b(?:limit|max\w*|most|only|exceed\w*|than|over\b|beyond|window|capacity|allowance|n_ctx)"
     r"|<=|>|上限|最大|超过|超出)[^,;.\n]{0,40}"
@@ -126,8 +125,9 @@ def find_figures(text: str) -> Figures:
 
 
 def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
+    figures = re.finditer(r"(?<![a-z0-9.])(?:\d{1,3}(?:[,_]\d{3}){1,3}|\d{1,10})(?![a-z0-9]|\.\d)", text)
     # Smaller numbers count messages, images, status codes.
-    numbers = [number for number in NUMBER.finditer(text) if _read_number(number) >= 256]  # noqa: PLR2004
+    numbers = [figure for figure in figures if _read_number(figure) >= 256]  # noqa: PLR2004
     for place, number in enumerate(numbers):
         start, stop = 0, len(text)
         if place > 0:
@@ -187,7 +187,8 @@ def _classify_text(status: int, text: str, figures: Figures) -> Refusal | None:
         return Refusal("rate")
     if weigh_overflow(text, figures) >= 5:  # noqa: PLR2004 (tests/support/overflow_sentences.py is read right by it)
         return _read_overflow(text, figures)
-    if status == 413 or BYTES.search(text):  # noqa: PLR2004
+    counts_bytes = r"(?:request|payload|body|entity)(?: \w+)? too large|\d ?(?:bytes|[km]i?b)\b"
+    if status == 413 or re.search(counts_bytes, text):  # noqa: PLR2004
         return Refusal("bytes")
     return None
 
@@ -279,7 +280,6 @@ RATE = re.compile(
     r"rate.?limit|\bper[ -](?:sec|min|hour|day|month)|(?:daily|monthly|this (?:day|month))|quota|throttl|\bwait\b"
     r"|too many requests|(?:try again|retry) (?:in|after|later)|concurren|credit|billing|balance|overloaded"
 )
-BYTES = re.compile(r"(?:request|payload|body|entity)(?: \w+)? too large|\d ?(?:bytes|[km]i?b)\b")
 
 
 def extract_text(status: int, headers: Headers, body: bytes) -> str | None:

@@ -8,7 +8,6 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -66,9 +65,11 @@ def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
         names.reverse()
     for name in names[:16]:  # each costs up to 16 KiB of parsing, in the event loop
         value = text[name.end() : name.end() + 16 * 1024].decode(errors="replace")
-        with suppress(ValueError, RecursionError):
+        try:
             usage: dict[str, Any] = json.JSONDecoder().raw_decode(value)[0]
-            return usage
+        except (ValueError, RecursionError):
+            continue
+        return usage
     return None
 
 

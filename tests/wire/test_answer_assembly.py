@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.answer_assembly import NOTHING, Assembly
+from proxy.wire.answer_assembly import Answer, Assembly
 from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
@@ -187,14 +187,14 @@ def test_a_body_that_is_no_answer_is_none(body):
 
 
 def test_half_a_body_is_no_answer():
-    assert assemble(json.dumps(text_turn("Hello").completion()).encode()[:-9], kind=JSON, ended=False) == NOTHING
+    assert assemble(json.dumps(text_turn("Hello").completion()).encode()[:-9], kind=JSON, ended=False) == Answer()
 
 
 def test_more_than_there_is_room_for_is_left_out_and_the_answer_counts_as_cut():
     answer = assemble(*(delta(content="x" * 1000) for _ in range(50)), finish(), room=10_000)
     assert 5_000 < len(messages(answer)[0]["content"]) <= 10_000
     assert not answer.whole
-    assert assemble(json.dumps(text_turn("x" * 20_000).completion()).encode(), kind=JSON, room=10_000) == NOTHING
+    assert assemble(json.dumps(text_turn("x" * 20_000).completion()).encode(), kind=JSON, room=10_000) == Answer()
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_compressed_answers_are_opened():
     ("data", "encoding"), [(b"no gzip", "gzip"), (b"x", "compress"), (gzip.compress(b"{}", mtime=0)[:9], "gzip")]
 )
 def test_an_answer_that_cannot_be_decompressed_is_none(data, encoding):
-    assert assemble(data, kind=JSON, encoding=encoding) == NOTHING
+    assert assemble(data, kind=JSON, encoding=encoding) == Answer()
 
 
 JUNK = st.recursive(

@@ -25,7 +25,7 @@ SIGNED_MEMBER = "reasoning_details"
 class _OpenCall(Struct):
     id: object = None
     client_index: int | None = None
-    """None: a call of the proxy's own tool."""
+    """None for a call of the proxy's own tool."""
 
 
 class ChatRounds(Rounds):
@@ -35,14 +35,14 @@ class ChatRounds(Rounds):
         super().__init__(stream=stream)
         self._identity: dict[str, Any] = {}
         self._earlier_endings: dict[str, str] = {}
-        """The last character of each text member."""
+        """The last character of each text in the rounds before."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
         self._assembly = Assembly("text/event-stream" if self._stream else "application/json")
         self._calls: dict[int, _OpenCall] = {}
         self._nameless: dict[int, list[dict[str, Any]]] = {}
-        """First pieces of calls whose name comes later."""
+        """The first pieces of calls whose name comes later, by index."""
         self._newest_index = -1
         self._calls_own = False
         self._endings: dict[str, str] = {}
@@ -253,7 +253,7 @@ def _prepend(message: bytes, earlier: bytes) -> bytes:
 
 
 def _find_separator(before: str, text: str) -> str:
-    """A paragraph, unless one of them has a blank there."""
+    """Return what stands between the texts of two rounds: a new paragraph, unless there is white space already."""
     if not before or before[-1:].isspace() or text[:1].isspace():
         return ""
     return "\n\n"

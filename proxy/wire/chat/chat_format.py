@@ -8,6 +8,7 @@ top), the standard library reads it.
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,35 +17,22 @@ from proxy.history import splice
 from proxy.history.messages import Message, read_message
 from proxy.history.request import Request
 from proxy.shorten.reasons import Reason
-from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.cache_placement import BlockPlace, place_marks_in_chat
 from proxy.wire.chat.chat_answers import ChatAnswers
-from proxy.wire.json_body import NULL, Places, Prefix, find_values, list_members, read_list, read_members
-
-
-class _Function(msgspec.Struct):
-    name: str = ""
-    arguments: str = ""
-    input: str = ""
-
-
-class _Call(msgspec.Struct):
-    id: str = ""
-    function: _Function | None = None
-    custom: _Function | None = None
+from proxy.wire.json_body import NULL, Places, Prefix, build_reader, find_values, has_member, read_list, read_members
 
 
 class _Message(msgspec.Struct):
     role: str
     content: msgspec.Raw = NULL
-    tool_call_id: str | None = None
-    name: str | None = None
-    tool_calls: list[_Call] | None = None
-    function_call: _Function | None = None
+    tool_call_id: Any = None
+    name: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
 
 
-_message_decoder = msgspec.json.Decoder(_Message)
+_read_fields = build_reader(_Message)
 
 
 class ChatFormat(RequestFormat):
@@ -88,11 +76,7 @@ class ChatFormat(RequestFormat):
     def why_relayed(self, source: bytes, /) -> Reason:
         # LiteLLM passes this member on to models that speak Responses:
         # <https://docs.litellm.ai/docs/response_api>.
-        if b'"previous_response_id"' not in source:
-            return ""
-        if "previous_response_id" not in list_members(source):
-            return ""
-        return "history-elsewhere"
+        return "history-elsewhere" if has_member(source, "previous_response_id") else ""
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         body = _splice_messages(request, view)
@@ -134,7 +118,7 @@ CHAT_FORMAT = ChatFormat()
 
 
 def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
-    """Untouched neighbours are one slice, with the spacing between them."""
+    """Write the request with the messages of a view. Untouched neighbours are one slice, with their spacing."""
     if not request.is_changed_by(view):
         return request.source
     messages, offsets, count = request.messages, request.offsets, len(request.messages)
@@ -165,7 +149,7 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
 def _read_history(
     source: bytes, start: int, stop: int, prefix: Prefix | None
 ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
-    """The messages and where each begins; those of the head have no place in the body."""
+    """Return the messages, and where each begins. Those of the head have no place in the body."""
     messages: list[Message] = []
     offsets: list[int] = []
     is_head, body_size = True, 0
@@ -187,29 +171,5 @@ def _read_history(
 
 
 def _read_message(raw: bytes) -> Message:
-    try:
-        fields = _message_decoder.decode(raw)
-    except msgspec.MsgspecError:
-        return read_message(json.loads(raw), raw)
-    answers: str | None = None
-    calls: tuple[ToolCall, ...] = ()
-    if fields.role == "tool":
-        answers = fields.tool_call_id
-    elif fields.role == "function":
-        answers = fields.name
-    elif fields.role == "assistant":
-        calls = _convert_calls(fields)
-    return Message.of(raw, fields.role, bytes(fields.content), calls, answers or "")
-
-
-def _convert_calls(fields: _Message) -> tuple[ToolCall, ...]:
-    calls: list[ToolCall] = []
-    for call in fields.tool_calls or ():
-        if call.custom is not None:
-            calls.append(ToolCall(call.id, call.custom.name, call.custom.input, "custom"))
-        else:
-            function = call.function or _Function()
-            calls.append(ToolCall(call.id, function.name, function.arguments))
-    if fields.function_call is not None:
-        calls.append(ToolCall("", fields.function_call.name, fields.function_call.arguments, "legacy"))
-    return tuple(calls)
+    fields = _read_fields(raw)
+    return read_message(msgspec.structs.asdict(fields), raw, bytes(fields.content))

@@ -8,6 +8,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from proxy.history.messages import Message, read_message
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import LOOK_BACK_BLOCKS, BlockPlace
 from proxy.wire.json_body import NULL, as_text, build_reader, find_other_members, read_elements
-from proxy.wire.pieces import Piece, PiecedRequest, build_answer
+from proxy.wire.pieces import Piece, PiecedRequest, build_answer, write_call
 
 
 class _MessageFields(msgspec.Struct):
@@ -98,7 +99,8 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
         if block.type == "tool_use":
             call = ToolCall(as_text(block.id), as_text(block.name), bytes(block.input).decode())
             calls.append(call)
-            written_calls.append(_write_call(call, bytes(block.caller)))
+            caller = bytes(block.caller)
+            written_calls.append(write_call(call, b',"caller":' + caller if caller != b"null" else b""))
         else:
             content_blocks.append(raw)
     answer = build_answer(content_blocks, calls, written_calls)
@@ -107,12 +109,6 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
         # <https://platform.claude.com/docs/en/build-with-claude/compaction>.
         return replace(answer, is_fixed=True)
     return answer
-
-
-def _write_call(call: ToolCall, caller: bytes) -> bytes:
-    member = b',"caller":' + caller if caller != b"null" else b""
-    fields = splice.quote(call.id), splice.quote(call.name), splice.quote(call.arguments), member
-    return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}%b}' % fields
 
 
 def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[bytes]:
@@ -188,7 +184,7 @@ def find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size:
     The first is the end of the messages that the upstream has read before, of which the view has `prefix_size`. Then
     comes the end of the shortened part, and places before it in the distance over which the API looks back.
     """
-    parts = _write_parts(request, view)
+    parts = request.write(view, partial(_write_blocks, request))
     places: list[BlockPlace] = []
     changed_end = shortened_end = 0
     for number, message_parts in enumerate(_group_parts(parts)):
@@ -211,7 +207,7 @@ def find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size:
 
 def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
     """Write the view as the messages of the API."""
-    for parts in _group_parts(_write_parts(request, view)):
+    for parts in _group_parts(request.write(view, partial(_write_blocks, request))):
         blocks: list[bytes] = []
         is_untouched = True
         for part in parts:
@@ -222,16 +218,6 @@ def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byte
             yield request.source[slice(*request.spans[container])]
         else:
             yield b'{"role":%b,"content":[%b]}' % (splice.quote(parts[0].role), b",".join(blocks))
-
-
-def _write_parts(request: PiecedRequest, view: Sequence[Message]) -> list[WrittenBlocks]:
-    """Write each message of a view. Those that were written for the request before are not written again."""
-    head, body = view[: request.head_size], view[request.head_size :]
-
-    def write(message: Message) -> WrittenBlocks:
-        return _write_blocks(request, message)
-
-    return [*map(write, head), *request.known.find_view(body).map("written", write)]
 
 
 def _write_blocks(request: PiecedRequest, message: Message) -> WrittenBlocks:

@@ -20,9 +20,6 @@ from proxy.wire.api_format import (
 from proxy.wire.event_streams import read_event, write_event, write_named_events
 from proxy.wire.json_body import as_object, read_object, write_json
 
-REASONING = frozenset({"thinking", "redacted_thinking"})
-_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-
 
 class MessagesRounds(Rounds):
     """Thinking is sent back unchanged.
@@ -87,8 +84,9 @@ class MessagesRounds(Rounds):
 
     def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
         block, kind = self._items.setdefault(index, {}), str(delta.get("type"))
-        if kind in _GROWING:
-            name = _GROWING[kind]
+        growing_members = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+        if kind in growing_members:
+            name = growing_members[kind]
             pieces = self._growing.setdefault(index, {}).setdefault(name, [str(block.get(name) or "")])
             pieces.append(str(delta.get(name) or ""))
         elif kind == "signature_delta":
@@ -108,7 +106,9 @@ class MessagesRounds(Rounds):
         return block
 
     def _is_shown(self, block: dict[str, Any]) -> bool:
-        return not self._is_own(block) and (self._is_first or block.get("type") not in REASONING)
+        return not self._is_own(block) and (
+            self._is_first or block.get("type") not in ("thinking", "redacted_thinking")
+        )
 
     def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
         delta = as_object(value.get("delta"))

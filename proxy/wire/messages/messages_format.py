@@ -33,12 +33,12 @@ ThreadUse = Literal["create", "continue", ""]
 
 
 class ThreadClient(Struct, frozen=True):
-    """It sends its whole history when told that its thread cannot be used."""
+    """A client that sends its whole history when it is told that its thread cannot be used."""
 
     header: str
     word: str
     refused: tuple[ThreadUse, ...]
-    """Other requests hold the whole history."""
+    """The uses of a thread that are refused: other requests hold the whole history."""
     status: int
     error_type: str
     error_code: str
@@ -67,7 +67,7 @@ THREAD_CLIENTS = (
 
 
 def find_thread_client(headers: Headers) -> ThreadClient | None:
-    """None: it may not send its whole history."""
+    """Return None for a client that may not send its whole history."""
     for client in THREAD_CLIENTS:
         if client.word in (find_header(headers, client.header) or ""):
             return client
@@ -75,7 +75,7 @@ def find_thread_client(headers: Headers) -> ThreadClient | None:
 
 
 def find_thread_use(source: bytes) -> ThreadUse:
-    """Empty: none, or it cannot be understood."""
+    """Return how a request uses a thread; empty if it uses none or cannot be understood."""
     if b'"thread"' not in source:
         return ""
     try:
@@ -89,7 +89,7 @@ def find_thread_use(source: bytes) -> ThreadUse:
 
 
 def remove_thread(source: bytes) -> bytes:
-    """The provider would hold messages that the client has not sent."""
+    """Remove the thread from a shortened request: the provider would hold messages that the client has not sent."""
     return splice.remove_members(source, {"thread"}) if find_thread_use(source) else source
 
 
@@ -187,7 +187,7 @@ MESSAGES_FORMAT = MessagesFormat()
 
 
 def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
-    """The user without the session, so that a resumed history is recognized, and the session.
+    """Return the user without the session, so that a resumed history is recognized, and the session.
 
     Claude Code sends both in one JSON text: {"device_id": "...", "account_uuid": "...", "session_id": "..."}.
     """
@@ -226,7 +226,7 @@ def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
 
 
 def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
-    """The API refuses a budget that is not below the bound."""
+    """Lower the budget of thinking: the API refuses one that is not below the bound."""
     places = find_values(source)
     members = read_members(source, places)
     budget = _find_budget(members.get("thinking", {}), members.get("max_tokens"))

@@ -17,12 +17,12 @@ from proxy.history import splice
 from proxy.history.messages import Message, read_message
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.json_body import NULL, as_text, build_reader
-from proxy.wire.pieces import Piece, PiecedRequest, build_answer
+from proxy.wire.pieces import Piece, PiecedRequest, build_answer, write_call
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""The member that holds the model's text."""
+"""The member of each call that holds the model's text."""
 ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
-"""Of tools that the API defines: an object, left as it is."""
+"""The member of each call of a tool that the API defines: an object, left as it is."""
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
 
 
@@ -31,7 +31,7 @@ def is_call(kind: str) -> bool:
 
 
 def write_output(call: str, id_: str, text: str) -> bytes:
-    """The answer to a call which has not come to an end."""
+    """Write the output of a call that has not come to an end."""
     quoted_id, output = splice.quote(id_), splice.quote(text)
     if call == "local_shell_call":  # it names its call by `id`, and has no `call_id`
         return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted_id, output)
@@ -55,14 +55,14 @@ ANSWER_TYPES = frozenset(
         "mcp_list_tools",
     }
 )
-"""A model makes these too. An unknown item stays where it is."""
+"""The other items that a model makes. An unknown item stays where it is."""
 NAMED_BY = "named_by"
-"""Of a result whose item names the call by this member and has no `call_id`."""
+"""Marks a result whose item names its call by `id` and has no `call_id`."""
 _TEXT_PART = b'{"type":"text","text":%b}'
 
 
 class Item(msgspec.Struct):
-    """In an item of another type, a member may be of another kind."""
+    """The members of any item: in some, what is a text here has another type."""
 
     type: str = "message"
     id: Any = None
@@ -86,14 +86,17 @@ decode_item = build_reader(Item)
 
 
 def as_user_item(text: bytes) -> bytes:
-    """The message that the API reads from an input that is only a text."""
+    """Return the message that the API reads from an input that is only a text."""
     return b'{"type":"message","role":"user","content":%b}' % text
 
 
 def read_items(
     items: Sequence[bytes], first: int, known_pieces: Sequence[Piece | None]
 ) -> Iterator[tuple[Message, Piece]]:
-    """Consecutive items of the model are one response. `first`: its number in the client's list."""
+    """Read items of the client's list, in which the first has the number `first`.
+
+    Consecutive items of the model are one response.
+    """
     calls = _CallIndex(known_pieces)
     response: list[tuple[bytes, Item]] = []
     for number, raw in enumerate(items, first):
@@ -110,7 +113,7 @@ def read_items(
 
 
 def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: int) -> Iterator[tuple[Message, Piece]]:
-    """From `needed` on they are never shortened, because the next item needs them."""
+    """Read the items of a response; those from `needed` on are never shortened, because the next item needs them."""
     removable, fixed_items = response[:needed], response[needed:]
     if removable:
         yield _read_answer(removable, stop - len(fixed_items))
@@ -120,7 +123,9 @@ def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: in
 
 
 def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int:
-    """The API refuses an item without the reasoning of its response, and reasoning without the item after it:
+    """Return the number of items before those that the next item needs.
+
+    The API refuses an item without the reasoning of its response, and reasoning without the item after it:
     <https://platform.openai.com/docs/guides/reasoning#keeping-reasoning-items-in-context>.
     """
     types = [item.type for _, item in response]
@@ -136,11 +141,11 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
 
 
 class _CallIndex:
-    """Pairing ids by each name that outputs use: clients name a local shell's call by either id."""
+    """Finds the call that an output names: clients name a local shell's call by either of its two ids."""
 
     def __init__(self, known_pieces: Sequence[Piece | None]) -> None:
         self._known_pieces = reversed(known_pieces)
-        """Found when an output needs them, which is rare."""
+        """Read back from the newest when an output needs them, which is rare."""
         self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: Item) -> None:
@@ -148,7 +153,7 @@ class _CallIndex:
             self._pairing_ids[name] = item.pairing_id
 
     def find(self, name: str) -> str:
-        """Of the newest call of this name; the name itself if there is none."""
+        """Return the pairing id of the newest call of this name; the name itself if there is none."""
         if not name or name in self._pairing_ids:
             return self._pairing_ids.get(name, name)
         for piece in self._known_pieces:
@@ -199,7 +204,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
 
 
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
-    """A part of text for each command, and how the last one ended."""
+    """Return a part of text for each command, and how the last one ended."""
     commands = json.loads(output)
     if not isinstance(commands, list):
         commands = []
@@ -227,7 +232,7 @@ def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int) -> tuple[Messag
             parts += _read_parts(bytes(item.content))
         else:
             parts.append(raw)
-    message = build_answer(parts, calls, list(map(_write_call, calls)))
+    message = build_answer(parts, calls, list(map(write_call, calls)))
     return message, Piece(stop - 1, "assistant", tuple(blocks))
 
 
@@ -248,26 +253,13 @@ def _read_parts(content: bytes) -> list[bytes]:
     return []
 
 
-def _write_call(call: ToolCall) -> bytes:
-    kind, member = b"function", b"arguments"
-    if call.kind == "custom":
-        kind, member = b"custom", b"input"
-    fields = splice.quote(call.id), kind, kind, splice.quote(call.name), member, splice.quote(call.arguments)
-    return b'{"id":%b,"type":"%b","%b":{"name":%b,"%b":%b}}' % fields
+def write_items(request: PiecedRequest, view: Sequence[Message]) -> list[bytes]:
+    """Write the items of each message of a view."""
 
+    def write(message: Message) -> bytes:
+        return b",".join(_write_message(request, message))
 
-def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
-    """The items of one message are one piece."""
-    head, body = view[: request.head_size], view[request.head_size :]
-
-    def write(messages: Sequence[Message]) -> Iterator[bytes]:
-        for message in messages:
-            yield b",".join(_write_message(request, message))
-
-    def write_new(fields: Sequence[bytes]) -> Iterator[bytes]:
-        return write(body[len(fields) :])
-
-    return filter(None, (*write(head), *request.known.find_view(body).column("written", write_new)))
+    return [items for items in request.write(view, write) if items]
 
 
 def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
@@ -289,7 +281,7 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
 
 
 def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
-    """`repair` adds it after the message that calls."""
+    """Write the output that `repair` added after the message that calls."""
     place = request.head_size + message.start - 1
     if 0 <= place < len(request.pieces):
         piece = request.pieces[place]

@@ -10,7 +10,7 @@ from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.shorten.reasons import Reason
 from proxy.wire.api_format import RequestFormat, Try
-from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, list_members, read_members
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_raw, find_values, has_member, read_members
 from proxy.wire.pieces import PiecedRequest, find_types, read_request, replace_list
 from proxy.wire.responses.items import as_user_item, decode_item, read_items, write_items
 from proxy.wire.responses.responses_answers import ResponsesAnswers
@@ -51,14 +51,8 @@ class ResponsesFormat(RequestFormat):
         return request
 
     def why_relayed(self, source: bytes, /) -> Reason:
-        # First by its bytes, which is quick; a tool may have a parameter of such a name.
-        members: set[str] = set()
-        if b'"previous_response_id"' in source or b'"conversation"' in source:
-            members = list_members(source)
         # At the provider: <https://platform.openai.com/docs/guides/conversation-state>.
-        if not members.isdisjoint({"previous_response_id", "conversation"}):
-            return "history-elsewhere"
-        if "item_reference" in _find_types(source, b'"item_reference"'):
+        if has_member(source, "previous_response_id", "conversation") or _has_reference(source):
             return "history-elsewhere"
         return ""
 
@@ -87,11 +81,12 @@ def _ends_with_trigger(request: PiecedRequest) -> bool:
     return decode_item(newest.blocks[-1]).type == "compaction_trigger"
 
 
-def _find_types(source: bytes, word: bytes) -> set[str]:
-    """Of items. `word` is quoted: a text that mentions it has no such quotes, because they are escaped."""
+def _has_reference(source: bytes) -> bool:
+    """Return True if an item is a reference to one at the provider."""
+    word = b'"item_reference"'  # with quotes, which are escaped in a text that mentions it
     if word not in source:
-        return set()
+        return False
     try:
-        return find_types(find_raw(source, find_values(source), "input"), word)
+        return "item_reference" in find_types(find_raw(source, find_values(source), "input"), word)
     except UNREADABLE:
-        return set()
+        return False
