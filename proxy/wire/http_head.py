@@ -98,8 +98,7 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
     # Only the proxy itself may set these.
     prefixes = ("x-compaction",) if cross_origin else ("x-compaction", "access-control-")
     names = [name.lower() for name, _ in headers]
-    removed_names = _NOT_FOR_CLIENT.union([name for name in names if name.startswith(prefixes)])
-    forwarded_headers = _drop(headers, names, removed_names)
+    forwarded_headers = _drop(headers, names, _NOT_FOR_CLIENT, prefixes)
     if "transfer-encoding" in names:
         # The body stays as it came: its reader must know its codings other than the chunks.
         codings = find_encoding(headers, "transfer-encoding")
@@ -121,24 +120,26 @@ def _is_writable(pair: tuple[str, str]) -> bool:
     return re.search(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]", "".join(pair)) is None
 
 
-def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> Headers:
-    if "connection" in names:
-        removed_names = removed_names.union(_list_options(headers, "connection"))
-    return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in removed_names])
+def _drop(
+    headers: Headers, names: list[str], removed_names: frozenset[str], removed_prefixes: tuple[str, ...] = ()
+) -> Headers:
+    for name, (_, value) in zip(names, headers, strict=True):
+        if name == "connection":
+            removed_names = removed_names.union(list_codings(value))
+    forwarded_headers: list[tuple[str, str]] = []
+    for name, pair in zip(names, headers, strict=True):
+        if name not in removed_names and not name.startswith(removed_prefixes):
+            forwarded_headers.append(pair)
+    return tuple(forwarded_headers)
 
 
 def find_encoding(headers: Iterable[tuple[str, str]], name: str = "content-encoding") -> str:
     """Return the codings in the order in which they were applied; `identity` is none."""
-    codings = _list_options(headers, name)
-    return ",".join([coding for coding in codings if coding not in ("", "chunked", "identity")])
-
-
-def _list_options(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
-    options: list[str] = []
+    codings: list[str] = []
     for spelling, value in headers:
         if spelling.lower() == name:
-            options += list_codings(value)
-    return options
+            codings += [coding for coding in list_codings(value) if coding not in ("", "chunked", "identity")]
+    return ",".join(codings)
 
 
 def list_codings(value: str) -> list[str]:

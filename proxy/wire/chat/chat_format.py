@@ -20,7 +20,7 @@ from proxy.shorten.reasons import Reason
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.cache_placement import BlockPlace, place_marks_in_chat
 from proxy.wire.chat.chat_answers import ChatAnswers
-from proxy.wire.json_body import NULL, Places, Prefix, build_reader, find_values, has_member, read_list, read_members
+from proxy.wire.json_body import NULL, Places, Prefix, find_values, has_member, read_list, read_members
 
 
 class _Message(msgspec.Struct):
@@ -32,7 +32,7 @@ class _Message(msgspec.Struct):
     function_call: Any = None
 
 
-_read_fields = build_reader(_Message)
+_message_decoder = msgspec.json.Decoder(_Message)
 
 
 class ChatFormat(RequestFormat):
@@ -171,5 +171,8 @@ def _read_history(
 
 
 def _read_message(raw: bytes) -> Message:
-    fields = _read_fields(raw)
+    try:
+        fields = _message_decoder.decode(raw)
+    except msgspec.MsgspecError:
+        return read_message(json.loads(raw), raw)
     return read_message(msgspec.structs.asdict(fields), raw, bytes(fields.content))
