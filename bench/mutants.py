@@ -1,6 +1,6 @@
 """Mutation test: how many small faults do the tests beside the code notice?
 
-    python bench/mutants.py                      # 200 mutants of path, summary, access and shorten
+    python bench/mutants.py                      # 200 mutants of decide, serve, access and shorten
     python bench/mutants.py --draw 20 --room access
 
 Each mutant changes one operator, constant, condition or return of one function in a copy of the project, and runs the
@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("path", "summary", "access", "shorten")
+ROOMS = ("decide", "serve", "access", "shorten")
+TESTS_OF_REQUESTS = ("tests/path", "tests/summary", "tests/gateway")
+"""Those of the rooms `decide` and `serve`."""
 MINUTES_PER_MUTANT = 10
 LEAST_SHARE_KILLED = 0.85
 
@@ -150,7 +152,7 @@ def is_killed(mutant: Mutant, project: Path) -> bool:
     path = project / relative
     whole = path.read_text(encoding="utf-8")
     path.write_text(mutant.source, encoding="utf-8")
-    tests = [f"tests/{room}", *(["tests/gateway"] if room == "path" else [])]
+    tests = TESTS_OF_REQUESTS if room in ("decide", "serve") else (f"tests/{room}",)
     # The folder it runs in comes first on the path: the tests import the copy, and not the installed project.
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", *tests]
     try:

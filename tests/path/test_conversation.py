@@ -36,6 +36,7 @@ from proxy.shorten.block import LookUp, SummaryCandidate
 from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
+from proxy.store.contract import Found
 from proxy.wire.refusals import Refusal
 from tests.support.agent import reading
 from tests.support.messages import body, call, parse_request, user
@@ -51,11 +52,6 @@ NOW = 1_000_000.0
 
 def quarter(raw):
     return len(raw) // 4
-
-
-class StoredValue:
-    def __init__(self, key, value):
-        self.key, self.value = key, value
 
 
 class Driver:
@@ -92,7 +88,7 @@ class Driver:
         return None
 
     def _first(self, keys):
-        return next((StoredValue(key, self.stored[key]) for key in keys if key in self.stored), None)
+        return next((Found(key, self.stored[key]) for key in keys if key in self.stored), None)
 
     def kinds(self):
         return [type(action) for action in self.actions]
