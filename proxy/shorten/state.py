@@ -131,12 +131,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         return self.calibration.calibrate(self.request.known.count_tokens(self.estimate))
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
-        block_view = None
-        lasting_block = None
-        if not self.is_marked:
-            block_view = self.request.known.find_covered(block, block.covers)
-            if not block.reasoning_until:
-                lasting_block = block
+        block_view = None if self.is_marked else self.request.known.find_covered(block, block.covers)
         if block_view is None:
             block_view = join_words(block.apply(self.body))
         whole_tail = self._write_tail(block, block_view)
@@ -152,6 +147,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             tail = _strip_reasoning(tail, block.reasoning_until)
         view, known_view = block_view + tail, self.known
         if is_other(view, self.body):
+            lasting_block = None if self.is_marked or block.reasoning_until else block
             known_view = self.request.known.continue_view(view, lasting_block, len(block_view))
         return replace(
             self,
@@ -180,8 +176,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
                 recalls=recalls,
             )
 
-        writer = TailWriter(self.known, block, block_view, self.is_marked, recalls, draft_from)
-        return writer.write()
+        return TailWriter(self.known, block, block_view, self.is_marked, recalls, draft_from).write()
 
     def _find_documents(self, view: Iterable[Message], window: int | None) -> frozenset[int]:
         if not self.rules.keep_documents:
@@ -201,9 +196,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     def needs_block(self, block: Block) -> bool:
         """A block made for a smaller window is not used while the history fits without it."""
         facts, nominal_tokens = self.facts, self.facts.nominal_tokens
-        made_for = block.nominal_tokens
-        if made_for is None:
-            made_for = block.window
+        made_for = block.window if block.nominal_tokens is None else block.nominal_tokens
         if not block.is_for_window or nominal_tokens is None or made_for is None or nominal_tokens <= made_for * 1.25:
             return True
         # Ignore this request's `max_tokens`: clients alternate between 8k and 64k, and the block would flap.
@@ -235,16 +228,12 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
 
     @property
     def link(self) -> bytes:
-        if not self.has_block:
-            return b""
-        return self.chain[self.block.covers]
+        return self.chain[self.block.covers] if self.has_block else b""
 
     @property
     def view_id(self) -> bytes:
         """Two blocks at one link may differ."""
-        if not self.has_block:
-            return b""
-        return self.link + self.block.digest
+        return self.link + self.block.digest if self.has_block else b""
 
     @property
     def newer_summary(self) -> Summary | None:
@@ -264,9 +253,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
 
     @property
     def _summarized_messages(self) -> int:
-        if self.block.summary is None:
-            return 0
-        return self.block.summary.covers
+        return 0 if self.block.summary is None else self.block.summary.covers
 
     @cached_property
     def size(self) -> int:
@@ -337,11 +324,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         return reach
 
     def _count_outside(self) -> int:
-        tokens = self.count_tokens(self.request.head)
         tools = self.tools
-        if tools:
-            tokens += self.count(tools)
-        return tokens
+        return self.count_tokens(self.request.head) + (self.count(tools) if tools else 0)
 
     def draft(self, keep: Keep) -> Draft:
         if keep is self.rules.keep and self.needs.reach_tokens > keep.tokens:
@@ -402,7 +386,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
 
     def _find_cut(self, keep: Keep) -> int:
         """The newest part holds the last answer, at least until the client has followed it up."""
-        view, groups = self.view, self._groups
+        view, groups = self.view, Groups(self.known_view.group_starts)
         covered_count = len(self.covered) if self.has_block else 0
         last_answer = find_last_assistant(view)
         if last_answer is None:
@@ -431,14 +415,12 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             cut = group.start
         return cut
 
-    @property
-    def _groups(self) -> Groups:
-        return Groups(self.known_view.group_starts)
-
     def with_draft(self, draft: Draft, reason: BlockReason, summary: Summary | None = None) -> "ConversationState":
         parts, covers = self._close_draft(draft)
         is_refused = self.block.is_reasoning_refused or reason == "signature"
         focus = self.facts.focus if summary is not None and self.facts.force else self.block.focus
+        is_bound = self._binds_reasoning(is_refused=is_refused)
+        limits = self.rules.limits(self.facts)
         block = Block(
             covers,
             close(self._redact(parts)),
@@ -451,20 +433,14 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             summary=summary or self.block.summary,
             focus=focus,
             text_style=self.block.text_style or is_text_style(self.body),
-            reasoning_until=self._find_bound_reasoning(is_refused=is_refused),
+            reasoning_until=len(self.body) if is_bound else self.block.reasoning_until,
             is_reasoning_refused=is_refused,
             made_at=len(self.body),
             fetches=self.fetches,
-            carry_tokens=self._carry_tokens(),
+            # Up to here results are carried: below the limit, or they would bring the next fold nearer.
+            carry_tokens=int(limits[0][0] * ENOUGH_SHARE) if limits else 0,
         )
         return self.with_block(block, has_block=True)
-
-    def _carry_tokens(self) -> int:
-        """Up to here results are carried: below the limit, or they would bring the next fold nearer."""
-        limits = self.rules.limits(self.facts)
-        if not limits:
-            return 0
-        return int(limits[0][0] * ENOUGH_SHARE)
 
     def _close_draft(self, draft: Draft) -> tuple[tuple[Message, ...], int]:
         # The longest block of a history is found, so this one covers all that the one before it does, and also what
@@ -474,9 +450,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             stop = max(stop, self.block.covers)
         passed_over = tuple(takewhile(lambda message: message.start < stop, draft.after))
         after = draft.after[len(passed_over) :]
-        covers = len(self.body)
-        if after:
-            covers = after[0].start
+        covers = after[0].start if after else len(self.body)
         parts = draft.before[len(self.request.head) :] + draft.middle + passed_over
         if self.rules.repair:
             parts = repair(parts, self.request.wire)
@@ -501,19 +475,11 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:
         """Only rewritten messages are stored in a block; others are places."""
         for message in parts:
-            if not message.literal:
-                yield message
-                continue
-            raw = self.rules.redact(message.raw)
+            raw = self.rules.redact(message.raw) if message.literal else message.raw
             if raw == message.raw:
                 yield message
             else:
                 yield make_literal(raw, message.start, message.stop, message.made)
-
-    def _find_bound_reasoning(self, *, is_refused: bool) -> int:
-        if not self._binds_reasoning(is_refused=is_refused):
-            return self.block.reasoning_until
-        return len(self.body)
 
     def _binds_reasoning(self, *, is_refused: bool) -> bool:
         if not any(message.has_claude_thinking for message in self.body):
@@ -528,9 +494,7 @@ def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) ->
 
 def _mark_output(request: Request, rules: Rules, *, text_style: bool = False) -> Known:
     marked_body = mark_observations(request.body, rules.observations, rules.pins, text_style=text_style)
-    if is_other(marked_body, request.body):
-        return Known(marked_body)
-    return request.known
+    return Known(marked_body) if is_other(marked_body, request.body) else request.known
 
 
 def _find_newest_user_role(body: Sequence[Message]) -> frozenset[int]:
