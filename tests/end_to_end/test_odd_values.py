@@ -12,7 +12,7 @@ from tests.support.proxy_client import ask, log_of, until, whole_log
 from tests.support.scripted_upstream import Upstream, answer, text_turn
 from tests.support.summary_model import BEYOND, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, account, model
 
-BLOCKS, FACTS = "blocks_1", "facts_1"
+BLOCKS = "blocks_1"
 LARGE = reading(40, size=4_000)
 
 
@@ -42,33 +42,6 @@ async def no_fault(proxy):
     await whole_log(proxy)
     assert log_of(proxy, "failed-open") == []
     assert log_of(proxy, "our-fault") == []
-
-
-def half(value):
-    return value[: len(value) // 2]
-
-
-@pytest.mark.seconds
-@pytest.mark.parametrize(
-    ("table", "damage"),
-    [
-        (BLOCKS, half),
-        (BLOCKS, lambda value: value.replace(b'"covers":', b'"covers":"x","was":')),
-        (FACTS, lambda _: b"\x80\x81garbage"),
-    ],
-)
-async def test_an_unreadable_value_in_the_store_is_missing_and_is_written_again(serve, table, damage):
-    async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up, 30_000)) as proxy:
-        assert await turn(proxy, LARGE) == "created"
-        await until(lambda: _values(proxy, BLOCKS))
-        store = sqlite3.connect(proxy.state / "promises.sqlite")
-        for key, value in store.execute(f"select key, value from {table}").fetchall():
-            store.execute(f"update {table} set value = ? where key = ?", [damage(value), key])
-        store.commit()
-        store.close()
-        again = [await turn(proxy, [*LARGE, *assistant("So."), *user("And?")]) for _ in range(2)]
-        await no_fault(proxy)
-        assert again == (["created", "applied"] if table == BLOCKS else ["applied", "applied"])
 
 
 @pytest.mark.seconds

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from proxy.history.chain import compute_chain
 from proxy.shorten.clear_results import ClearResults, StripReasoning
-from proxy.shorten.designs.one_liners import OneLiners
 from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import estimate_tokens
@@ -230,18 +229,6 @@ def test_f25_conversations_of_equal_content_are_kept_apart_by_their_ids_and_by_t
     ]
     assert [worker.send(messages).plan.action for worker in others] == ["created", "created"]
     assert Worker(EAGER, store=store, conversation="one").send(messages).plan.action == "applied"
-
-
-def test_f25_of_two_workers_that_make_a_block_at_once_the_first_counts_for_both():
-    messages = work(12)
-    house = Worker(EAGER)
-    late = Worker(replace(EAGER, fold=(OneLiners(),)))
-    ready = late.decides(messages)
-    first = house.send(messages)
-    late.store = house.store
-    ready.driver.accept()
-    assert ready.left != first.left
-    assert [worker.send(messages).left for worker in (late, house)] == [first.left] * 2
 
 
 def test_f25_a_question_on_the_side_leaves_the_conversation_as_it_was():
