@@ -136,6 +136,7 @@ class TurnEnded(Event, frozen=True):
     paid_dollars: float | None  # for the prompt as the upstream read it
     plain_dollars: float | None  # without this proxy; less than 0 if it caused the request
     would_be_dollars: float | None  # if no policy only observed
+    answer_dollars: float | None = None  # for what the model wrote
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
     placed: str = ""  # the cache marks or the key that were added to the request
@@ -195,6 +196,7 @@ class SummaryEnded(Event, frozen=True):
     tokens_cached: int
     tokens_written: int
     seconds: float
+    dollars: float = 0.0
     request_id: str = ""  # of the request that began the call
     trace: Trace | None = None
 

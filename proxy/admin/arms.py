@@ -15,9 +15,7 @@ from msgspec import Meta, Struct
 
 from proxy.admin.arm_statistics import DETECTABLE_SHARE, Difference, compare
 from proxy.admin.routes import AdminContext, AdminRequest, Json
-from proxy.models.windows import resolve_window
 from proxy.store.activity_log import DAY_SECONDS, ActivityLog
-from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
 
 TREATED, LEFT_ALONE = "treated", "left-alone"
 MEASURES = {
@@ -31,13 +29,14 @@ MEASURES = {
 OPEN_SECONDS = 1_800.0
 """A conversation that was quiet for so long has ended; an open one would count as short and cheap."""
 _TURNS = """
-select conversation, min(arm) as arm, max(arm) as other_arm, max(policy) as policy, model, max(at) as newest,
-       sum(refetches) as refetches,
+select conversation, min(arm) as arm, max(policy) as policy, max(at) as newest, sum(refetches) as refetches,
        sum(case when prompt_tokens > 0 then prompt_tokens else tokens_after end) as tokens,
-       sum(paid_dollars) as dollars, sum(output_tokens) as output_tokens, sum(asked_by_user) as returns,
-       (select coalesce(sum(dollars), 0) from incidents
-        where incidents.conversation = turns.conversation and name = 'summary-ended') as summary_dollars
-from turns where arm != '' and at >= :since and (:team = '' or team = :team) group by conversation, model
+       total(paid_dollars + coalesce(answer_dollars, 0)) + (
+           select total(dollars) from incidents
+           where incidents.conversation = turns.conversation and name = 'summary-ended') as dollars,
+       sum(asked_by_user) as returns
+from turns where arm != '' and at >= :since and (:team = '' or team = :team)
+group by conversation having min(arm) = max(arm)
 """
 _REQUESTS = """
 select conversation, seconds, status >= 400 or outcome in ('failed', 'upstream-broke') as has_failed from requests
@@ -53,11 +52,11 @@ class ArmsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Conversation(Struct):
     policy: str
     arm: str
-    newest: float = 0.0
-    dollars: float = 0.0
-    tokens: int = 0
-    refetches: int = 0
-    returns: int = 0
+    newest: float
+    dollars: float
+    tokens: int
+    refetches: int
+    returns: int
     errors: int = 0
     seconds: list[float] = msgspec.field(default_factory=list)
 
@@ -84,32 +83,15 @@ def read_conversations(log: ActivityLog, since: float, team: str) -> list[Conver
     """Read all that stayed in one arm: a reload may change the holdout."""
     conversations: dict[str, Conversation] = {}
     values = {"since": since, "team": team}
-    changed = set[str]()
     for row in log.query(_TURNS, values):
-        name = row["conversation"]
-        if row["arm"] != row["other_arm"]:
-            changed.add(name)
-        if name not in conversations:
-            conversations[name] = Conversation(row["policy"], row["arm"], dollars=row["summary_dollars"])
-        conversation = conversations[name]
-        conversation.newest = max(conversation.newest, row["newest"])
-        conversation.dollars += (row["dollars"] or 0.0) + _price_answers(row["model"], row["output_tokens"])
-        conversation.tokens += row["tokens"]
-        conversation.refetches += row["refetches"]
-        conversation.returns += row["returns"]
+        name = row.pop("conversation")
+        conversations[name] = Conversation(**row)
     for row in log.query(_REQUESTS, values):
         if row["conversation"] in conversations:
             conversation = conversations[row["conversation"]]
             conversation.seconds.append(row["seconds"])
             conversation.errors += row["has_failed"]
-    return [conversation for name, conversation in conversations.items() if name not in changed]
-
-
-def _price_answers(model: str, tokens: int) -> float:
-    prices = resolve_window(model).prices_at(0)
-    if prices is None or not prices.output:
-        return 0.0
-    return tokens * prices.output / MICRODOLLARS_PER_DOLLAR
+    return list(conversations.values())
 
 
 def _describe_policy(name: str, conversations: Sequence[Conversation], now: float) -> Json:

@@ -163,6 +163,13 @@ _FIGURES = (
 )  # fmt: skip
 
 
+_UNPRICED = """
+select model as name, count(*) as requests from turns
+where at >= :since and (:team = '' or team = :team) and plain_dollars is null and cached_tokens is not null
+group by model order by requests desc limit 20
+"""
+
+
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours: Annotated[float, Meta(gt=0, le=744)] = 24.0
     by: Annotated[str, Meta(pattern=rf"^({'|'.join(GROUPED_BY)})\Z")] = "team"
@@ -207,6 +214,7 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
         "every": step,
         "total": _describe(total),
         "groups": [{"name": name, **_describe(groups[name])} for name in names[:GROUPS_LISTED_MAX]],
+        "unpriced": log.query(_UNPRICED, parameters),  # models whose prices are not known: no sum of money has them
         "others": {"groups": len(unlisted_names), **_describe(others)} if unlisted_names else None,
         "shown": chart_names,
         "moments": bar_figures,

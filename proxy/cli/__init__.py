@@ -8,6 +8,7 @@ Theory of operation
 
 options         shared by commands: the parser, options, the configuration, keys of clients, tables
 serve           `serve`
+run             `run`: an agent behind a proxy
 configuration   `check` and `explain`
 doctor          `doctor`, and which server an upstream is
 keys            `keys` and `switch`
@@ -36,6 +37,7 @@ from proxy.telemetry.lines import EscapedOutput
 
 COMMANDS = {
     "serve": "proxy.cli.serve",
+    "run": "proxy.cli.run",
     "demo": "proxy.lab.commands.demo",
     "compact": "proxy.lab.commands.compact",
     "replay": "proxy.lab.commands.replay",
@@ -52,6 +54,7 @@ COMMANDS = {
 _EPILOG = """\
 examples:
   compaction-proxy demo                           # see what it does; no key, no network
+  compaction-proxy run -- claude                  # an agent behind a proxy that is started for it
   compaction-proxy serve                          # then: export OPENAI_BASE_URL=http://127.0.0.1:8800/v1
   compaction-proxy replay ~/.claude/projects      # what it would have saved on your own sessions
   compaction-proxy COMMAND --help                 # options and examples of a command

@@ -22,12 +22,14 @@ from proxy.config import (
     find_warnings,
 )
 from proxy.config.defaults import as_json_schema, as_yaml
+from proxy.config.prices import SUBSCRIPTION, describe_prices
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.caches import find_cache_seconds
-from proxy.models.windows import is_known_model, resolve_window
+from proxy.models.windows import is_known_model
 from proxy.serve.placement import list_options
+from proxy.serve.request_context import find_window
 from proxy.server import config_watch
-from proxy.shorten.economics import compute_relative_prices
+from proxy.shorten.economics import Window, compute_relative_prices, price_prompt
 from proxy.shorten.rules import Facts
 from proxy.shorten.schedule import find_smallest_due
 from proxy.wire.redaction import redaction
@@ -165,8 +167,14 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
     for group in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
         yield from _block_rows(loaded_config, getattr(config, group), (group,))
     if occasion.model:
+        window = find_window(upstream, occasion.model)
+        size = window.tokens or "not known: it is asked for, or learned from a refusal"
+        yield f"{occasion.model}: context window", size, window.origin
+        prices, origin = describe_prices(upstream.prices, window, occasion.model)
+        yield f"{occasion.model}: dollars per million tokens", prices, origin
         for name in policies:
-            yield from _schedule_rows(config, name, occasion.model)
+            is_subscription = origin == SUBSCRIPTION
+            yield from _schedule_rows(config, name, occasion.model, window, is_subscription=is_subscription)
 
 
 def _placement_row(config: Config, name: str, upstream: Upstream) -> Row:
@@ -197,8 +205,8 @@ def _find_choice_origin(loaded_config: Loaded, choice: RolloutChoice) -> str:
     return loaded_config.origin(*choice.place)
 
 
-def _schedule_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
-    rules, window = config.policy(policy).rules(policy), resolve_window(model)
+def _schedule_rows(config: Config, policy: str, model: str, window: Window, *, is_subscription: bool) -> Iterator[Row]:
+    rules = config.policy(policy).rules(policy)
     facts = Facts(usable_tokens=window.usable_tokens(), prices=compute_relative_prices(window))
     limits = rules.limits(facts)
     if not limits:
@@ -206,7 +214,11 @@ def _schedule_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
     limit = limits[0][0]
     fitting = rules.fit(facts)
     yield f"{model} under {policy}: shortened over", limit, "tokens of history"
-    yield f"{model} under {policy}: down to", rules.find_goal(limit), "tokens"
+    goal = rules.find_goal(limit)
+    yield f"{model} under {policy}: down to", goal, "tokens"
+    cost = price_prompt(window, goal, 0)
+    if cost is not None and not is_subscription:
+        yield f"{model} under {policy}: a rewrite costs", f"${cost:.3f}", "its tokens, read without a cache"
     yield f"{model} under {policy}: newest tokens that stay", fitting.keep.tokens, "keep.tokens, with room for them"
     if rules.fold_cold_at_least:
         yield f"{model} under {policy}: with an expired cache", find_smallest_due(rules, facts), "tokens of history"

@@ -105,10 +105,16 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         f"  upstream       {upstreams}\n"
         f"  dashboard      {dashboard}\n"
         f"  admin key      {_describe_key(config, fresh_key)}\n"
-        f"  agents         export OPENAI_BASE_URL={url}/v1\n\n"
+        f"  agents         {_describe_export(config, url)}\n\n"
         f"  configuration  {configuration}\n"
         f"  state          {Path(config.state.dir).resolve()}\n\n"
     )
+
+
+def _describe_export(config: Config, url: str) -> str:
+    if all("anthropic" in upstream.base_url for upstream in config.upstreams):
+        return f"export ANTHROPIC_BASE_URL={url}"
+    return f"export OPENAI_BASE_URL={url}/v1"
 
 
 def _describe_key(config: Config, fresh_key: str | None) -> str:

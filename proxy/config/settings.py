@@ -24,6 +24,7 @@ from proxy.config.policies import (
     resolve_policy,
     shipped_policies,
 )
+from proxy.config.prices import Prices
 from proxy.config.state_url import parse_state_url
 from proxy.config.values import (
     ALL_PERCENT,
@@ -227,6 +228,9 @@ class Upstream(ConfigModel):
     """Policy for its chat requests, unless an attachment or a team names another."""
     window: Amount | None = Field(None, gt=0)
     """Context window of its models in tokens, the answer included. Without it the proxy asks, learns or looks it up."""
+    prices: Prices = Field({})
+    """Dollars per million tokens by model (glob), in place of the price list, such as `{gpt-5*: {discount: 20}}`; or
+    `subscription`, if nothing is paid by the token."""
     ca_file: TrustedFile = None
     """Certificates (PEM) to trust instead of the system's."""
     client_cert: Annotated[str | None, AfterValidator(_check_client_certificate)] = None

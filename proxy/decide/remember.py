@@ -439,6 +439,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         paid_dollars=paid_dollars,
         plain_dollars=plain_dollars,
         would_be_dollars=would_be_dollars,
+        answer_dollars=price_answer(conversation.window, usage.prompt, usage.written),
         asked_by_user=bool(request.body) and is_of_user(request.body[-1]),
         request_id=context.request_id,
     )

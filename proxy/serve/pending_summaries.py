@@ -19,8 +19,9 @@ from proxy.foundation.errors import Overloaded
 from proxy.foundation.lifetime import BackgroundTasks
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.identity import Identity
-from proxy.serve.summary_call import REST_SECONDS, SummaryCall, SummaryOutcome
+from proxy.serve.summary_call import REST_SECONDS, SummaryCall, SummaryCost, SummaryOutcome
 from proxy.shorten.block import DAY_SECONDS, SummaryCandidate
+from proxy.shorten.economics import UNKNOWN, Window, price_answer, price_prompt
 from proxy.shorten.summary import Summary, Verdict
 from proxy.store.contract import Store, StoreUnavailable
 
@@ -37,6 +38,8 @@ class SummaryOrder(Struct, frozen=True):
     policy: str
     seconds: float
     failures: int = 0
+    window: Window = UNKNOWN
+    """That of the model that is asked, with its prices."""
 
     @property
     def key(self) -> str:
@@ -169,6 +172,7 @@ class Summarizer:
                 tokens_cached=cost.cached,
                 tokens_written=cost.written,
                 seconds=perf_counter() - started_at,
+                dollars=_price(order.window, cost),
                 request_id=order.call.call.request_id,
                 trace=order.call.call.trace,
             )
@@ -207,3 +211,8 @@ class Summarizer:
             self._found_claims[key] = claim, time.monotonic()
             return False
         return time.monotonic() - since > seconds
+
+
+def _price(window: Window, cost: SummaryCost) -> float:
+    read = price_prompt(window, cost.read, cost.cached) or 0.0
+    return read + (price_answer(window, cost.read, cost.written) or 0.0)

@@ -97,6 +97,7 @@ class ActionPerformer:
         window = profile.window
         if probed_window is not None and window.origin != "config":
             window = resolve_window(request.model, probed_window)
+            window = replace(window, prices=profile.window.prices, cliffs=profile.window.cliffs)
         mode = options.mode
         if policy.mode == "observe" and mode == "auto":
             mode = "observe"
@@ -228,11 +229,13 @@ class ActionPerformer:
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
         policy = self.policy.settings
-        window = resolve_window(policy.summary.model) if policy.summary.model else conversation.window
+        window = conversation.window
         client = self.policy.summary_client or self._client
         call, trace = self._call, self._call.trace
         if trace is not None:
             call = replace(call, trace=trace.child(token_hex(8)))
+        if policy.summary.model:
+            window = self._services.profiles.find(client.settings, policy.summary.model, policy.estimator).window
         summary_call = SummaryCall(
             question=question,
             request=self._request,
@@ -253,6 +256,7 @@ class ActionPerformer:
             self.policy.rules.policy,
             policy.summary.seconds,
             conversation.count_unused_summaries(),
+            window,
         )
 
     def _place_in_question(self, body: bytes, messages: Sequence[Message]) -> bytes:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
+from proxy.config.prices import SUBSCRIPTION, ModelPrices, find_prices
 from proxy.config.values import ALL_PERCENT
 from proxy.decide.conversation import Mode
 from proxy.decide.remember import find_smallest_bytes
@@ -224,20 +225,32 @@ class ModelProfile(Struct, frozen=True):
 class ModelProfiles:
     def __init__(self, tokenizers: Tokenizers) -> None:
         self._tokenizers = tokenizers
-        self._profiles = ByteBoundedCache[tuple[str, int | None, str, str], ModelProfile](1024 * 1024)
+        self._profiles = ByteBoundedCache[tuple[object, ...], ModelProfile](1024 * 1024)
 
     def find(self, settings: Upstream, model: str, estimator: Estimator) -> ModelProfile:
-        key = settings.name, settings.window, model, estimator
+        own_prices = find_prices(settings.prices, model)
+        key = settings.name, settings.window, own_prices, model, estimator
         profile = self._profiles.get(key)
         if profile is None:
-            configured_window = Window(total=settings.window, origin="config") if settings.window else None
-            window = resolve_window(model, configured_window)
+            window = find_window(settings, model)
             counter, prior = make_counter_name(settings.name, model), find_prior_calibration(model)
             tokenizer = self._tokenizers.of(model, estimator)
             prices, cache_seconds = compute_relative_prices(window), find_cache_seconds(model)
+            if own_prices == SUBSCRIPTION:  # folds are still weighed by the relative prices
+                window = replace(window, prices=None, cliffs=())
             profile = ModelProfile(window, prices, counter, prior, tokenizer, cache_seconds)
             self._profiles[key] = profile
         return profile
+
+
+def find_window(settings: Upstream, model: str) -> Window:
+    """Return the window of a model at this upstream as far as it is configured or listed, with its prices."""
+    configured_window = Window(total=settings.window, origin="config") if settings.window else None
+    window = resolve_window(model, configured_window)
+    prices = find_prices(settings.prices, model)
+    if isinstance(prices, ModelPrices):
+        return prices.price(window)
+    return window
 
 
 class RefusedOptions:

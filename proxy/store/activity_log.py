@@ -44,7 +44,7 @@ create table if not exists turns (
     policy text not null, policy_version text not null, action text not null, reason text not null,
     messages integer not null, tokens_before integer not null, tokens_after integer not null,
     prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
-    paid_dollars real, plain_dollars real, tokens_would_be integer, would_be_dollars real,
+    paid_dollars real, plain_dollars real, answer_dollars real, tokens_would_be integer, would_be_dollars real,
     tokens_unshortened integer not null, refetches integer not null,
     user text not null default '', session text not null default '', placed text not null default '',
     arm text not null default '', asked_by_user integer not null default 0);

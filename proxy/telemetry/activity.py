@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy import events
-from proxy.models.windows import resolve_window
 from proxy.store.activity_log import ActivityLog, CounterDelta, Incident, Record
 from proxy.telemetry.audit import REFUSALS_PER_MINUTE, MinuteLimit
 from proxy.telemetry.lines import make_line
@@ -51,8 +50,8 @@ def find_incident(event: events.Event) -> Incident | None:
         return None
     severity, name, fields = line
     conversation = fields.pop("conversation", "")
-    microdollars = _count_microdollars(event) if isinstance(event, events.SummaryEnded) else 0
-    return Incident(severity, name, conversation, fields, microdollars / MICRODOLLARS_PER_DOLLAR)
+    dollars = event.dollars if isinstance(event, events.SummaryEnded) else 0.0
+    return Incident(severity, name, conversation, fields, dollars)
 
 
 def _count_request(event: events.RequestFinished) -> dict[str, int]:
@@ -82,18 +81,9 @@ def _count_turn(turn: events.TurnEnded) -> dict[str, int]:
 _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
     events.RequestFinished: _count_request,
     events.TurnEnded: _count_turn,
-    events.SummaryEnded: lambda event: {"summaries": 1, "spent": _count_microdollars(event)},
+    events.SummaryEnded: lambda event: {"summaries": 1, "spent": round(event.dollars * MICRODOLLARS_PER_DOLLAR)},
     events.SizeRefused: lambda event: {"overflows-helped" if event.helped else "overflows": 1},
     events.FailedOpen: lambda _: {"failed-open": 1},
     events.InternalFault: lambda event: {"our-faults": event.times},
     events.StoreFailed: lambda _: {"store-faults": 1},
 }
-
-
-def _count_microdollars(event: events.SummaryEnded) -> int:
-    prices = resolve_window(event.model).prices_at(event.tokens_read)
-    if prices is None:
-        return 0
-    fresh_tokens = event.tokens_read - event.tokens_cached
-    read = event.tokens_cached * prices.cached + fresh_tokens * prices.fresh
-    return round(read + event.tokens_written * (prices.output or 0.0))

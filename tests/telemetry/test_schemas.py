@@ -11,7 +11,7 @@ from proxy.telemetry.hooks import make_payload
 from proxy.telemetry.lines import make_line
 
 COMPACTION = events.CompactionEnded("c", "default", "stride", 100, 40, (("clear_results", 3, 60),), is_observed=False)
-SUMMARY = events.SummaryEnded("c", "default", "up", "gpt-4o", "made", 1, 1_000_000, 0, 0, 3.14159)
+SUMMARY = events.SummaryEnded("c", "default", "up", "gpt-4o", "made", 1, 1_000_000, 0, 0, 3.14159, 2.5)
 REFUSAL = events.SizeRefused("cp-1", "up", "overflow", 100, helped=False)
 HOOK_EVENTS = {
     name for annotation in get_args(HookConfig.model_fields["events"].annotation) for name in get_args(annotation)

@@ -51,7 +51,10 @@ function page(told, at) {
         stacks(rows(told, at, measure), { told: `${measure.told}, over time, by ${at.by}`, written: measure.written }),
         told.total.priced < told.total.requests && at.of !== "tokens"
           ? note(`${exact(told.total.requests - told.total.priced)} of ${exact(told.total.requests)} requests have no `,
-            "price: their upstream reported no usage, or the prices of their model are not known.") : null),
+            "price: their upstream reported no usage, or the prices of their model are not known",
+            told.unpriced.length ? ` (${told.unpriced.map(({ name, requests }) => `${name}: ${exact(requests)}`).join(", ")})` : "",
+            ". No sum of money has them in it.") : null,
+        note("Money is at the prices of the configuration (`prices` of an upstream), else at list prices.")),
       h("section", null,
         h("h2", null, "In figures"),
         groups(told, at),

@@ -1,0 +1,132 @@
+"""`run -- COMMAND`: an agent behind a proxy, in one command.
+
+    compaction-proxy run -- claude -p "Mend the tests."
+
+1. A proxy that uses the state folder is taken, or one is started for as long as the command runs.
+2. The command gets its address in the variables, and Codex in the options, by which agents are told a base URL.
+3. Its exit code is passed on, and the net saving is printed.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from proxy.cli import options
+from proxy.cli.operated import list_running
+from proxy.cli.options import CommandFailed, add_command, print_note
+from proxy.store.activity_log import ActivityLog
+
+_START_SECONDS = 30.0
+_ANTHROPIC = "https://api.anthropic.com/v1"
+_CODEX_PROVIDER = '{{name="proxy",base_url="{url}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
+# Turns are recorded a moment after their answers.
+_RECORD_SECONDS = 2.0
+_SAVING = """
+select count(*) as requests, total(tokens_unshortened) as unshortened, total(tokens_after) as forwarded,
+       total(refetches) as refetches, total(plain_dollars - paid_dollars) - (
+           select total(dollars) from incidents where name = 'summary-ended' and at >= :since) as dollars,
+       count(plain_dollars) as priced
+from turns where at >= :since
+"""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "run",
+        "run an agent behind a proxy, which is started if none runs",
+        "run -- claude",
+        "run -- codex exec 'Mend the tests.'",
+        "run -- python my_agent.py",
+    )
+    options.add_config_and_state(parser)
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the agent and its arguments")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    words = args.words[args.words[:1] == ["--"] :]
+    if not words:
+        raise CommandFailed("name a command behind --, such as: compaction-proxy run -- claude")
+    folder = Path(options.read_config(args).state.dir).absolute()
+    since = time.time()
+    with _proxy_at(folder, args, words) as url:
+        code = _run_command(_add_options(words, url), make_variables(url))
+        time.sleep(_RECORD_SECONDS)
+        print_note(describe_saving(folder, since))
+    return code
+
+
+def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
+    try:
+        command = subprocess.Popen(words, env={**options.read_environ(), **variables})  # noqa: S603 (the user's own)
+    except OSError as fault:
+        raise CommandFailed(f"{words[0]}: {fault.strerror}") from None
+    while True:
+        try:
+            code = command.wait()
+        except KeyboardInterrupt:  # the command got it, too, and decides what it means
+            continue
+        return code if code >= 0 else 128 - code  # as shells tell that a signal ended it
+
+
+def make_variables(url: str) -> dict[str, str]:
+    """Return the variables that tell agents a base URL: OpenAI's SDKs want the version in it, Anthropic's do not."""
+    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
+
+
+def _add_options(words: Sequence[str], url: str) -> list[str]:
+    """Codex reads no variable: https://developers.openai.com/codex/config-reference."""
+    if Path(words[0]).name != "codex":
+        return list(words)
+    provider = f"model_providers.proxy={_CODEX_PROVIDER.format(url=url)}"
+    return [words[0], "-c", 'model_provider="proxy"', "-c", provider, *words[1:]]
+
+
+@contextmanager
+def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> Iterator[str]:
+    running = list_running(folder) if folder.is_dir() else []
+    if running:
+        yield running[0].url
+        return
+    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--state", str(folder), "--log-level", "error"]
+    if args.config:
+        command += ["--config", str(args.config)]
+    elif Path(words[0]).name == "claude" and options.find_config_file(args) is None:
+        command += ["--upstream", _ANTHROPIC]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+    try:
+        yield _await_start(folder, server)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _await_start(folder: Path, server: "subprocess.Popen[bytes]") -> str:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        running = list_running(folder) if folder.is_dir() else []
+        if running:
+            return running[0].url
+        time.sleep(0.05)
+    raise CommandFailed("the proxy did not start: `compaction-proxy serve` says why")
+
+
+def describe_saving(folder: Path, since: float) -> str:
+    """Say what was saved since a moment, net of what shortening caused, by all that used the proxy."""
+    log = ActivityLog(folder)
+    rows = log.query(_SAVING, {"since": since})
+    log.close()
+    if not rows or not rows[0]["requests"]:
+        return "compaction-proxy: no history was long enough to be looked at; nothing was changed."
+    row = rows[0]
+    share = 1 - row["forwarded"] / max(1, row["unshortened"])
+    sentence = f"{row['forwarded']:,.0f} tokens forwarded instead of {row['unshortened']:,.0f} ({share:.0%} less)"
+    if row["priced"]:
+        word = "less" if row["dollars"] >= 0 else "more"
+        sentence += f", ${abs(row['dollars']):.2f} {word} for prompts and summaries"
+    return f"compaction-proxy: {sentence}; {row['refetches']:,.0f} results fetched again."

@@ -1,0 +1,61 @@
+"""`run -- COMMAND`: a command gets the address of a proxy, its exit code comes back, and the saving is told."""
+
+import json
+import sys
+
+import pytest
+
+from proxy.cli.run import _add_options
+from tests.support.agent import reading
+from tests.support.commands import run_command
+from tests.support.messages import body
+from tests.support.running_proxy import serving
+from tests.support.scripted_upstream import Upstream, text_turn
+
+AGENT = """
+import json, os, sys, urllib.request
+for line in open(sys.argv[1], "rb"):
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(url, data=line, headers={"content-type": "application/json"})
+    print(urllib.request.urlopen(request).status, os.environ["ANTHROPIC_BASE_URL"], flush=True)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def agent(tmp_path):
+    (tmp_path / "agent.py").write_text(AGENT)
+    requests = [body(reading(files), model="gpt-5.1") for files in (8, 12, 20)]
+    (tmp_path / "requests.jsonl").write_bytes(b"\n".join(requests))
+    config = {"policies": {"default": {"trigger_tokens": 6_000, "summary": {"enabled": False}}}}
+    (tmp_path / "proxy.yaml").write_text(json.dumps(config))
+    return ("--", sys.executable, "agent.py", "requests.jsonl")
+
+
+async def test_a_proxy_is_started_for_the_command_and_ends_with_it(tmp_path, agent):
+    async with Upstream(text_turn("ok")) as up:
+        ended = await run_command("run", *agent, place=tmp_path, OPENAI_UPSTREAM=up.url)
+    assert ended.code == 7
+    assert ended.out.count("200 http://127.0.0.1:") == 3
+    assert "% less)" in ended.complaint
+    assert "0 results fetched again." in ended.complaint
+    assert not list((tmp_path / "state").glob("running-*.json"))
+
+
+async def test_a_proxy_that_runs_is_taken(tmp_path, agent):
+    async with Upstream(text_turn("ok")) as up, serving(up.url, place=tmp_path) as proxy:
+        ended = await run_command("run", *agent, place=tmp_path)
+        assert ended.code == 7
+        assert ended.out.count(f"200 {proxy.origin}") == 3
+
+
+async def test_a_command_that_is_not_there_is_named(tmp_path):
+    ended = await run_command("run", "--", "no-such-agent", place=tmp_path, OPENAI_UPSTREAM="http://127.0.0.1:9/v1")
+    assert (ended.code, "no-such-agent: No such file" in ended.complaint) == (1, True)
+
+
+def test_codex_is_told_by_options():
+    words = _add_options(["codex", "exec", "Mend it."], "http://127.0.0.1:8800")
+    assert words[:4] == ["codex", "-c", 'model_provider="proxy"', "-c"]
+    assert 'base_url="http://127.0.0.1:8800/v1"' in words[4]
+    assert words[5:] == ["exec", "Mend it."]
