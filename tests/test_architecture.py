@@ -155,7 +155,7 @@ def test_telemetry_imports_events_and_the_activity_log():
         if path.startswith("telemetry/")
         for module, _ in imported_modules(tree)
     }
-    assert imported - {"telemetry", "__init__"} == {"events", "foundation", "store", "models", "wire"}
+    assert imported - {"telemetry", "__init__"} == {"events", "foundation", "store", "wire"}
 
 
 def test_no_modules_import_each_other_in_a_circle():
