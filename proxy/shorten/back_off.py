@@ -8,7 +8,7 @@
    asked for it. The view that the model had read follows from the block; a new block keeps the fetches before it.
 2. From the third fetch under a block on, results that the block shortens are *carried* behind the fetched one, in the
    same message. Nothing before it changes, so the upstream's cache stays valid.
-3. A fold leaves as many of the newest messages whole as fetches reached back. If one reached further than that can be,
+3. A fold leaves as many of the newest messages whole as three fetches reached back. If one reached further than that,
    what is in use stays too: the newest copy of everything that was fetched, and what it carries. The next fold comes
    later: at twice the size of all that.
 
@@ -181,7 +181,7 @@ def show_behind(message: Message, known: Known, places: Iterable[int]) -> Messag
 
 
 class Needs(Struct, frozen=True):
-    """What the agent has shown to need in view: what it fetched again, and as many messages as fetches reached back."""
+    """What the agent has shown to need in view: what it fetched again, and as much as three fetches reached back."""
 
     in_use: frozenset[int] = frozenset()
     """The places of the newest copies of all that was fetched and has not changed since, if any fetch reached far."""
@@ -195,13 +195,16 @@ NOTHING_NEEDED = Needs()
 def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limit: int) -> Needs:
     """*sums*: the tokens of each message and all before it. *limit*: the size at which a fold is due.
 
-    If no fetch reached further back than the newest messages that a fold can leave whole, these are all that the agent
-    needs: what it fetched long ago is as old to it as any other result.
+    If all fetches reached back no further than the newest messages that a fold can leave whole, and some of them this
+    far, the agent needs these: what it fetched long ago is as old to it as any other result.
     """
-    distances = [sums[fetch.place] - sums[fetch.earlier] for fetch in fetches]
+    distances = sorted(sums[fetch.place] - sums[fetch.earlier] for fetch in fetches)
     near_distances = [distance for distance in distances if distance <= limit * REACH_SHARE]
-    reach_tokens = max(near_distances, default=0)
-    if len(near_distances) == len(fetches):
+    reach_tokens = 0
+    if len(near_distances) > FETCHES_BEFORE_CARRYING:
+        # One or two fetches from afar are no habit, and so much to leave whole is dear.
+        reach_tokens = near_distances[-1 - FETCHES_BEFORE_CARRYING]
+    if reach_tokens and len(near_distances) == len(fetches):
         return Needs(reach_tokens=reach_tokens)
     results = known.results
     changes = _count_changes(results)
