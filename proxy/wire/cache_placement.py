@@ -55,10 +55,6 @@ class Outline(Struct, frozen=True):
     messages: Sequence[Span]
     """Those behind the head."""
 
-    def list_blocks(self, number: int) -> list[Span]:
-        """Return the blocks of a message; none if its content is a text."""
-        return list_blocks(self.source, self.messages[number])
-
     def count_blocks(self, number: int) -> int:
         count = 0
         for member in splice.iterate_members(self.source, self.messages[number][0]):
@@ -170,7 +166,7 @@ def choose_blocks(request: Outline, fold_ends: Sequence[BlockPlace], marks_max: 
     if newest is not None:
         spans.append(newest)
     for number, block_number in fold_ends[:2]:
-        block = request.list_blocks(number)[block_number]
+        block = list_blocks(request.source, request.messages[number])[block_number]
         if can_have_mark(request.source, block):
             spans.append(block)
     if request.head is not None:
@@ -190,7 +186,7 @@ def iterate_strides(request: Outline) -> Iterator[Span]:
     passed_blocks = next_mark_at = 0
     for number in reversed(range(len(request.messages))):
         if passed_blocks >= next_mark_at:
-            span = find_markable(request.source, request.list_blocks(number))
+            span = find_markable(request.source, list_blocks(request.source, request.messages[number]))
             if span is not None:
                 yield span
                 next_mark_at = passed_blocks + STRIDE_BLOCKS
@@ -246,6 +242,7 @@ def locate_elements(source: bytes, start: int, stop: int) -> list[Span]:
 
 
 def list_blocks(source: bytes, message: Span) -> list[Span]:
+    """Return the blocks of a message; none if its content is a text."""
     content = splice.find_member(source, "content", message[0])
     if content is None:
         return []

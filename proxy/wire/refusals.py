@@ -128,12 +128,9 @@ def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
     figures = re.finditer(r"(?<![a-z0-9.])(?:\d{1,3}(?:[,_]\d{3}){1,3}|\d{1,10})(?![a-z0-9]|\.\d)", text)
     # Smaller numbers count messages, images, status codes.
     numbers = [figure for figure in figures if _read_number(figure) >= 256]  # noqa: PLR2004
-    for place, number in enumerate(numbers):
-        start, stop = 0, len(text)
-        if place > 0:
-            start = numbers[place - 1].end()
-        if place + 1 < len(numbers):
-            stop = numbers[place + 1].start()
+    starts = [0, *[number.end() for number in numbers]]
+    stops = [*[number.start() for number in numbers[1:]], len(text)]
+    for number, start, stop in zip(numbers, starts, stops, strict=False):
         words = text[start : number.start()][-60:] + "N" + text[number.end() : stop][:60]
         for role, pattern in ROLES:
             if pattern.search(words):

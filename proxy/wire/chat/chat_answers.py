@@ -73,54 +73,39 @@ class ChatRounds(Rounds):
             return event
         if self._is_first and not self._identity:
             self._identity = {key: chunk[key] for key in ("id", "created") if key in chunk}
-        choice: dict[str, Any] = {}
         choices = chunk.get("choices")
-        if isinstance(choices, list) and choices:
-            choice = as_object(choices[0])
-        is_changed = self._change_choice(choice)
-        is_changed |= self._change_usage(chunk)
-        if self._is_first and not is_changed:
+        choice = as_object(choices[0]) if isinstance(choices, list) and choices else {}
+        self._change_choice(choice)
+        usage = chunk.get("usage")
+        if isinstance(usage, dict):
+            self._round_usage = usage
+            if self._waits:
+                del chunk["usage"]
+            elif self._usage:
+                chunk["usage"] = add_usage(self._usage, usage)
+        if self._is_first and chunk == read_event(event):
             return event
         if choice.get("delta") or choice.get("finish_reason") or isinstance(chunk.get("usage"), dict):
             return write_event(chunk | self._identity)
         return b""
 
-    def _change_usage(self, chunk: dict[str, Any]) -> bool:
-        usage = chunk.get("usage")
-        if not isinstance(usage, dict):
-            return False
-        self._round_usage = usage
-        if self._waits:
-            del chunk["usage"]
-            return True
-        if self._usage:
-            chunk["usage"] = add_usage(self._usage, usage)
-        return False
-
-    def _change_choice(self, choice: dict[str, Any]) -> bool:
+    def _change_choice(self, choice: dict[str, Any]) -> None:
         finish = choice.get("finish_reason")
-        is_changed = False
         delta = choice.get("delta")
         if isinstance(delta, dict):
-            is_changed = self._change_calls(delta, is_end=bool(finish))
+            self._change_calls(delta, is_end=bool(finish))
             if not self._is_first:
                 delta.pop("role", None)
                 delta.pop(SIGNED_MEMBER, None)
             self._separate_texts(delta)
         if isinstance(finish, str):
             self._finish = finish
-            choice["finish_reason"] = None
-            if not self._waits:
-                choice["finish_reason"] = self._name_finish(finish)
-            is_changed |= choice["finish_reason"] != finish
-        return is_changed
+            choice["finish_reason"] = None if self._waits else self._name_finish(finish)
 
-    def _change_calls(self, delta: dict[str, Any], *, is_end: bool) -> bool:
-        if is_end and self._nameless:
-            delta.setdefault("tool_calls", [])
-        pieces = delta.get("tool_calls")
+    def _change_calls(self, delta: dict[str, Any], *, is_end: bool) -> None:
+        pieces = delta.get("tool_calls", [] if is_end and self._nameless else None)
         if not isinstance(pieces, list):
-            return False
+            return
         shown_pieces: list[dict[str, Any]] = []
         for piece in pieces:
             if isinstance(piece, dict):
@@ -128,11 +113,9 @@ class ChatRounds(Rounds):
         if is_end:  # no name will come
             for nameless_pieces in self._nameless.values():
                 shown_pieces += nameless_pieces
-        is_changed = self._calls_own or shown_pieces != pieces
         delta["tool_calls"] = shown_pieces
-        if not shown_pieces:
+        if not shown_pieces and (pieces or not self._is_first):
             del delta["tool_calls"]
-        return is_changed
 
     def _show_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
         function = as_object(piece.get("function") or piece.get("custom"))
