@@ -299,7 +299,7 @@ class Client:
                 reply.close()
 
     async def open(self, call: Call, model: str | None, *, at_server_root: bool = False) -> Reply:
-        """For a caller that holds a lease and closes the reply.
+        """Send a call for a caller that holds a lease and closes the reply.
 
         `at_server_root`: the path is outside the API's base path. A cancellation leaves no reply behind: aiohttp closes
         a request that is cancelled, and nothing is awaited after it.

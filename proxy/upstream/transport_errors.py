@@ -64,6 +64,6 @@ def _explain_tls_fault(fault: aiohttp.ClientConnectorCertificateError | aiohttp.
 
 
 class ConnectTimeout(UpstreamUnreachable):
-    """No connection came about in time. Nothing was sent, so it may be tried again; to the client it is a timeout."""
+    """No connection was accepted in time. Nothing was sent, so it is tried again; to the client it is a timeout."""
 
     status, code = 504, "upstream_timeout"

@@ -290,7 +290,7 @@ class Rounds(ABC):
         return item.get("type") == self._CALL and item.get("name") == RECALL.name
 
     def begin_round(self, *, is_last: bool) -> None:
-        """If `is_last`, no other round follows, even if this one calls the proxy's tool."""
+        """Begin the next round. If `is_last`, no other follows, even if this one calls the proxy's tool."""
         if not self._stream:
             self._shown_before += self._choose_shown()
         self._usage = add_usage(self._usage, self._round_usage)
@@ -414,10 +414,12 @@ class AnswerFormat(ABC):
 
     @abstractmethod
     def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
-        """A body, or a stream of events."""
+        """Write an answer of the proxy's own, as a body or as a stream of events."""
 
     @abstractmethod
-    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...
+    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
+        """Write the request of the next round, with the results of the calls of this one."""
 
     def allows_rounds(self, _source: bytes, /) -> bool:
+        """Return False for a request whose answer cannot be followed by another."""
         return True

@@ -76,7 +76,11 @@ def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
 
 
 def _read_members(body: bytes, open_member: Callable[[], Any]) -> Iterator[bytes]:
-    """`needs_input` is of zstd, which holds what it has not opened; `unconsumed_tail` of zlib, which gives it back."""
+    """Yield the pieces of a body that may have several members.
+
+    zstd holds the bytes that it has not opened, and says by `needs_input` when it wants more; zlib gives them back as
+    `unconsumed_tail`.
+    """
     start = members = 0
     while start < len(body):
         members += 1
@@ -99,7 +103,7 @@ def _gzip(body: bytes) -> Iterator[bytes]:
 
 
 def _deflate(body: bytes) -> Iterator[bytes]:
-    """Some clients send it without zlib's header, which all servers accept."""
+    """Open DEFLATE with zlib's header or without, as some clients send it and all servers accept it."""
     # RFC 1950, section 2.2: the method is DEFLATED, and both bytes together are a multiple of 31.
     has_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
     window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS

@@ -117,7 +117,7 @@ def has_name(event: bytes) -> bool:
 
 
 def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
-    """If `named`, the type of the event is its name, as in Messages and Responses."""
+    """Write an event. If `named`, its type is its name, as in Messages and Responses."""
     name = b"event: %b\n" % str(value.get("type")).encode() if named else b""
     return b"%bdata: %b\n\n" % (name, write_json(value))
 
@@ -188,7 +188,7 @@ class StreamOpening:
 
 
 def _find_event_error(event: Mapping[str, Any]) -> bytes | None:
-    """The error of an event as the body of a refusal, or None."""
+    """Return the error of an event as the body of a refusal, or None."""
     kind, error = event.get("type"), event.get("error")
     if kind == "response.failed":
         error = as_object(event.get("response")).get("error")
@@ -236,7 +236,7 @@ class StreamWatch:
 
     @property
     def heartbeat(self) -> bytes:
-        """A comment that changes no event if written now."""
+        """Return a comment that changes no event if it is written now; empty within a line."""
         if not self.at_boundary:
             return b""
         if self._tail.endswith((b"\n\n", b"\n\r\n", b"\r\r", b"\n\r")):
@@ -278,7 +278,7 @@ class StreamWatch:
         return any(map(_is_last_event, reversed(lines)))
 
     def _cut_at_error(self, ready: bytes) -> bytes:
-        """Nothing from a bare error on is relayed: some clients fail on it."""
+        """Return the bytes before a bare error: some clients fail on it and on all that follows."""
         start = 0
         for line in ready.splitlines(keepends=True):
             error, is_bare = find_line_error(line, may_be_flat=self._flat_errors)

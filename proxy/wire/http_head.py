@@ -325,7 +325,7 @@ class Caller(Struct, frozen=True):
 
     @property
     def tenant(self) -> str:
-        """The dot keeps it apart from the hash of any credential."""
+        """Return the name under which a team's histories are kept. The dot tells it from the hash of a credential."""
         return f"team.{self.team}" if self.team else ""
 
 

@@ -19,7 +19,7 @@ Key = tuple[tuple[int, str], int, bytes]
 
 
 class KnownRequests:
-    """Each is kept under samples of its bytes: one caller may have thousands of conversations.
+    """Keeps each request under samples of its bytes, for one caller may have thousands of conversations.
 
     Samples go up to the greatest of `DEPTHS` in the part that a client does not change any more.
     """
@@ -65,7 +65,7 @@ class KnownRequests:
 
 
 def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
-    """At most 8, at most 16 MiB, and at least one."""
+    """Yield the newest requests: at most 8 and 16 MiB, and at least one."""
     size = 0
     for number, request in enumerate(requests):
         size += _weigh(request)
@@ -83,7 +83,7 @@ def _weigh(request: Request) -> int:
 
 
 def _find_depth(request: Request) -> int:
-    """0: the part that its client does not change is too short."""
+    """Return the depth of the sample that finds a request; 0 if the part that its client does not change is short."""
     count = request.stable_count
     stable_bytes = request.find_cut(count) - request.offsets[0] if count else 0
     depths = bisect_right(DEPTHS, stable_bytes)

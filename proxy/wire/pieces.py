@@ -42,7 +42,7 @@ class Piece(Struct, frozen=True):
 
 
 class PiecedRequest(Request, frozen=True):
-    """`messages` are the chat messages that say the same."""
+    """A request whose `messages` are the chat messages that say the same as the client's list."""
 
     list_at: tuple[int, int] = (0, 0)
     spans: tuple[tuple[int, int], ...] = ()
@@ -56,7 +56,7 @@ class PiecedRequest(Request, frozen=True):
         return self.spans[piece.container][1]
 
     def find_cut(self, count: int) -> int:
-        """Their end if another history may continue there, else 0: never after the assistant, who may say more."""
+        """Return their end if another history may continue there, else 0: the assistant may say more."""
         piece = self.pieces[count - 1]
         if piece is None or piece.role == "assistant":
             return 0
@@ -148,7 +148,7 @@ def read_request(
     prefix: Prefix | None,
     as_element: Callable[[bytes], bytes] | None = None,
 ) -> PiecedRequest | None:
-    """None: there is no history. With a prefix, only the elements after it are read.
+    """Read a request, or return None if it has no history. After a prefix, only the elements that follow it are read.
 
     `split` reads elements from a number on, after known pieces. `system` is the content outside of the list.
     `as_element`: a text may stand in the list's place.

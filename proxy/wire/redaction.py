@@ -53,7 +53,7 @@ class Rule(Struct, frozen=True, dict=True):
 
 
 class Redaction(Struct, frozen=True):
-    """Without rules, everything stays."""
+    """Removes the secrets that its rules know. Without rules, everything stays."""
 
     rules: tuple[Rule, ...] = ()
 
@@ -75,6 +75,7 @@ class Redaction(Struct, frozen=True):
         return "".join(pieces), tuple(dict.fromkeys(names))
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
+        """Redact each string of a JSON value. Returns the names of the rules that applied as well."""
         rules = self.rules
         if re.search(rb"\\(?:/|u00[2-7])", raw) is None:  # else JSON may have written a mark in another way
             json_text = raw.decode("utf-8", "replace")
@@ -126,12 +127,12 @@ def _literal(pattern: str) -> str:
 
 
 def _rule(name: str, marks: str, rest: str, reach: int = 512) -> Rule:
-    """Secrets that begin with one of these marks (separated by spaces)."""
+    """Make a rule for secrets that begin with one of these marks (separated by spaces)."""
     return _rule_after_label(name, tuple(marks.split()), rest, reach, before=_ALONE)
 
 
 def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int = 512, before: str = "") -> Rule:
-    """Secrets after a label such as `AccountKey=`, which stays if the rest has a group."""
+    """Make a rule for secrets after a label such as `AccountKey=`, which stays if the rest has a group."""
     return Rule(name, marks, re.compile(f"{before}(?:{'|'.join(map(re.escape, marks))}){rest}"), reach)
 
 

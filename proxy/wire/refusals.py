@@ -205,7 +205,7 @@ def _blames_signature(text: str) -> bool:
 
 
 def _read_overflow(text: str, figures: Figures) -> Refusal:
-    """`input` asks for a shorter history, `output` for a shorter answer."""
+    """Tell an input that is too long, which asks for a shorter history, from an answer that is too long."""
     limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _find_covers(text)
     if figures.stopped:
         return Refusal("input", limit, covers=covers)
@@ -317,7 +317,7 @@ def _compact_beginning(body: bytes | bytearray) -> bytes:
 
 
 def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    """`name`: of the member that holds the value."""
+    """Yield the sentences and figures of an error. *name* is the member that holds the value."""
     if level > 8:  # noqa: PLR2004 (no server nests its errors deeper)
         return
     match value:

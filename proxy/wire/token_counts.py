@@ -24,7 +24,7 @@ _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 
 
 class Tail:
-    """The last bytes of an answer, and the first: there Messages reports the tokens of the prompt.
+    """Keeps the last bytes of an answer, and the first, where Messages reports the tokens of the prompt.
 
     <https://platform.claude.com/docs/en/build-with-claude/streaming#event-types>.
     """

@@ -272,5 +272,5 @@ class ChatAnswers(AnswerFormat):
         return extend_request(source, "messages", (*answer.elements, *tool_messages))
 
     def allows_rounds(self, source: bytes, /) -> bool:
-        """False if several choices are asked for: each would need rounds of its own."""
+        """Return False if several choices are asked for: each would need rounds of its own."""
         return find_raw(source, find_values(source), "n") in (b"", b"1", b"null")

@@ -169,7 +169,10 @@ class MessagesFormat(RequestFormat):
         return source
 
     def _replace_history(self, request: Request, question: Try) -> bytes:
-        """A system prompt other than the client's own replaces that; system messages further on stay in the list."""
+        """Write the question in place of the history.
+
+        A system prompt other than the client's own replaces that; system messages further on stay in the list.
+        """
         head = list(takewhile(lambda message: message.role in HEAD, question.messages))
         if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
             return self.render(request, question.messages, question.tools)

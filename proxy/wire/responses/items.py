@@ -78,7 +78,7 @@ class Item(msgspec.Struct):
 
     @property
     def pairing_id(self) -> str:
-        """A local shell's output has the id of its call as its `id`."""
+        """The id by which calls and outputs are paired. A local shell's output has that of its call as its `id`."""
         return as_text(self.call_id) or as_text(self.id)
 
 

@@ -29,7 +29,7 @@ ENDED = frozenset({"response.completed", "response.incomplete", "response.failed
 
 
 class ResponsesRounds(Rounds):
-    """The API refuses reasoning without the item after it, so it is shown with that, unless the proxy answers it."""
+    """Reasoning is shown with the item after it, unless the proxy answers that: the API refuses it without."""
 
     _LIST = "output"
     _FINISH = "status"
@@ -262,7 +262,7 @@ class ResponsesAnswers(AnswerFormat):
         return extend_request(source, "input", (*elements, *outputs))
 
     def allows_rounds(self, source: bytes, /) -> bool:
-        """An answer made in the background is fetched later, and no round can follow."""
+        """Return False for an answer made in the background: it is fetched later, and no round can follow."""
         return find_raw(source, find_values(source), "background") in (b"", b"false", b"null")
 
 
