@@ -155,7 +155,7 @@ async def survive_kills(points: int, seed: int, place: Path) -> KillRun:
 
 def assert_nothing_lost(run: KillRun) -> None:
     assert run.wrong == []
-    ((key,),) = rows(run.place / "state", "select value from secret_1")
+    ((key,),) = rows(run.place / "state", "select value from documents_2 where key = 'secret'")
     reports = [verify(one, key) for one in transcripts(run.place / "state" / "originals")]
     assert [fault for report in reports for fault in report.faults] == []
     assert sum(report.derived for report in reports) > 0

@@ -65,7 +65,7 @@ def read_transcripts(proxy: Proxy):
 
 
 def secret_of(proxy: Proxy) -> bytes:
-    ((key,),) = rows(proxy.state, "select value from secret_1")
+    ((key,),) = rows(proxy.state, "select value from documents_2 where key = 'secret'")
     return key
 
 

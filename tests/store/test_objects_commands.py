@@ -68,8 +68,7 @@ def disk_and_bucket(tmp_path, bucket, monkeypatch):
 
 async def _key(place):
     writer = SqliteStore(place)
-    await writer.load_secret()
-    await writer._in_thread(lambda db: db.execute("update secret_1 set value = ?", [KEY]))
+    await writer.load_secret(KEY)
     await writer.close()
 
 
