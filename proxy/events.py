@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from proxy.foundation.lifetime import Containment
-from proxy.wire.http_head import Trace
+from proxy.wire.http_head import SwitchState, Trace
 
 MODEL_MAX_CHARS = 128
 """A client may name a model of any length."""
@@ -152,6 +152,13 @@ class AdminActed(Event, frozen=True):
     subject: str
     outcome: str
     details: tuple[tuple[str, str | int | float | bool], ...] = ()
+
+
+class SwitchTurned(Event, frozen=True):
+    """An operator's switch was turned, or was found turned at the start. Once for each machine."""
+
+    team: str  # empty: all
+    state: SwitchState
 
 
 class CompactionStarted(Event, frozen=True):

@@ -107,9 +107,9 @@ class Authenticator(Struct, frozen=True):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         caller, forwarded_headers = self._identify(headers, peer, registry, now)
         tag = find_header(headers, "x-compaction-tag") or ""
-        halted = bool(registry.switches) and registry.is_halted(caller.team)
-        if tag or halted:
-            caller = replace(caller, tag=tag, halted=halted)
+        switch = registry.find_state(caller.team)
+        if tag or switch != "on":
+            caller = replace(caller, tag=tag, switch=switch)
         return Admitted(caller, forwarded_headers)
 
     def find_client(self, headers: Headers, peer: str) -> str:

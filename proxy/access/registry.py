@@ -17,6 +17,7 @@ from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
 from proxy.store.deletions import Deletion
+from proxy.wire.http_head import SwitchState
 
 _KEY = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 
@@ -74,7 +75,16 @@ _SESSION = re.compile(r"[0-9]{1,12}\.(?:[0-9a-f]{8}\.)?[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<random>`, in version 0.3 with its owner between."""
 
 
-class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+_ASCENDING_STATES: tuple[SwitchState, ...] = ("on", "still-fit", "off", "bypass")
+"""Of the switches of a team and of everybody, the one that stands further right counts."""
+
+
+class Switch(msgspec.Struct, frozen=True):
+    state: SwitchState
+    at: Seconds
+
+
+class _StoredSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on: bool
     at: Seconds
 
@@ -84,10 +94,12 @@ class _Document(msgspec.Struct):
 
     format: Literal[1]
     keys: list[TeamKey]
-    switches: dict[str, Switch]
+    switches: dict[str, _StoredSwitch]
     ended_sessions: list[Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]]
     version: Annotated[int, msgspec.Meta(ge=0)] = 0
     deletions: list[Deletion] = []
+    exceptions: dict[str, SwitchState] = {}
+    """Switches that are neither on nor off. Version 0.3 of the proxy takes them for off."""
 
 
 class Registry(Struct, frozen=True):
@@ -102,12 +114,12 @@ class Registry(Struct, frozen=True):
     deletions: tuple[Deletion, ...] = ()
     """Orders that each machine obeys once, the newest last."""
 
-    def is_halted(self, team: str) -> bool:
-        for name in (EVERYBODY, team):
-            switch = self.switches.get(name)
-            if switch is not None and not switch.on:
-                return True
-        return False
+    def find_state(self, team: str) -> SwitchState:
+        """Return the state that counts for a team: its own or that of `EVERYBODY`, whichever allows less."""
+        if not self.switches:
+            return "on"
+        states = [self.switches[name].state for name in (EVERYBODY, team) if name in self.switches]
+        return max(states, key=_ASCENDING_STATES.index, default="on")
 
     def with_key(self, key: TeamKey) -> "Registry":
         return replace(self, keys={**self.keys, key.id: key})
@@ -119,8 +131,8 @@ class Registry(Struct, frozen=True):
             return self
         return self.with_key(structs.replace(key, revoked=now))
 
-    def with_switch(self, team: str, *, on: bool, now: float) -> "Registry":
-        return replace(self, switches={**self.switches, team: Switch(on, now)})
+    def with_switch(self, team: str, state: SwitchState, now: float) -> "Registry":
+        return replace(self, switches={**self.switches, team: Switch(state, now)})
 
     def with_session_ended(self, session: str) -> "Registry":
         """Return a registry that remembers this session, or rather those that would last longest."""
@@ -149,9 +161,13 @@ class Registry(Struct, frozen=True):
     def to_bytes(self) -> bytes:
         """Return the registry as JSON. Equal registries give the same bytes."""
         keys = sorted(self.keys.values(), key=attrgetter("id"))
-        document = _Document(
-            FORMAT_VERSION, keys, dict(self.switches), sorted(self.ended_sessions), self.version, list(self.deletions)
-        )
+        switches, exceptions = {}, {}
+        for team, switch in self.switches.items():
+            switches[team] = _StoredSwitch(switch.state == "on", switch.at)
+            if switch.state not in ("on", "off"):
+                exceptions[team] = switch.state
+        sessions = sorted(self.ended_sessions)
+        document = _Document(FORMAT_VERSION, keys, switches, sessions, self.version, list(self.deletions), exceptions)
         return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
     @classmethod
@@ -162,9 +178,12 @@ class Registry(Struct, frozen=True):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
             raise ValueError(f"not a registry of format {FORMAT_VERSION}: {fault}") from None
         keys = {key.id: key for key in document.keys}
-        return cls(
-            keys, document.switches, frozenset(document.ended_sessions), document.version, tuple(document.deletions)
-        )
+        switches = {}
+        for team, stored_switch in document.switches.items():
+            state: SwitchState = "on" if stored_switch.on else document.exceptions.get(team, "off")
+            switches[team] = Switch(state, stored_switch.at)
+        deletions = tuple(document.deletions)
+        return cls(keys, switches, frozenset(document.ended_sessions), document.version, deletions)
 
 
 def has_session_form(session: str) -> bool:

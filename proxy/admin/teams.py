@@ -1,4 +1,4 @@
-"""Teams, their keys, and the switches that stop compaction for one of them or for all."""
+"""Teams, their keys, and the switches that limit compaction for one of them or for all."""
 
 import time
 from collections import Counter
@@ -15,6 +15,7 @@ from proxy.config.settings import TEAM_NAME
 from proxy.foundation.errors import NotFound
 from proxy.store.contract import StoreUnavailable
 from proxy.store.deletions import Deletion
+from proxy.wire.http_head import SwitchState
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +35,7 @@ class NewDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    on: bool
+    state: SwitchState
     team: Annotated[str, Meta(pattern=f"^$|{TEAM_NAME}")] = EVERYBODY
 
 
@@ -54,7 +55,7 @@ def list_teams(context: AdminContext, _: AdminRequest) -> Json:
                 "policy": team.policy,  # empty: the upstream's
                 "upstream": team.upstream,  # empty: the first that serves the model
                 "open_keys": valid_keys[name],
-                "halted": registry.is_halted(name),
+                "switch": registry.find_state(name),
             }
         )
     return {"teams": teams}
@@ -125,11 +126,10 @@ async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
         raise _unknown_team(config)
 
     def change(registry: Registry) -> Registry:
-        return registry.with_switch(new_switch.team, on=new_switch.on, now=time.time())
+        return registry.with_switch(new_switch.team, new_switch.state, time.time())
 
     registry = await change_registry(context.records, context.replicas_store, change)
-    act = "switch on" if new_switch.on else "switch off"
-    write_audit(context, request, act, new_switch.team or "everybody")
+    write_audit(context, request, f"switch {new_switch.state}", new_switch.team or "everybody")
     return _describe_switches(registry)
 
 
@@ -137,7 +137,7 @@ def _describe_switches(registry: Registry) -> Json:
     """Return the switches that were ever set. An empty name means all teams."""
     switches = []
     for team, switch in sorted(registry.switches.items()):
-        switches.append({"team": team, "on": switch.on, "at": switch.at})
+        switches.append({"team": team, "state": switch.state, "at": switch.at})
     return {"switches": switches}
 
 

@@ -1,4 +1,4 @@
-"""`keys` and `switch`: team keys; compaction off and on, for a team or for all.
+"""`keys` and `switch`: team keys; compaction limited and allowed again, for a team or for all.
 
 While compaction is off there are no new blocks. Existing ones stay, because the full history may no longer fit the
 window. A change goes into this machine's file, into the copy that replicas share, and into the audit log; `operated`
@@ -12,7 +12,7 @@ from functools import partial
 from proxy.access.registry import EVERYBODY, TeamKey, find_public_id
 from proxy.cli import options
 from proxy.cli.operated import format_time, open_operated
-from proxy.cli.options import add_command, format_table, parse_number, print_error, print_note
+from proxy.cli.options import CommandFailed, add_command, format_table, parse_number, print_error, print_note
 from proxy.telemetry.lines import escape_controls
 
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")
@@ -51,13 +51,20 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     switch = add_command(
         commands,
         "switch",
-        "turn compaction off or on, for a team or for all, within a second",
-        "switch off --config /etc/compaction/proxy.yaml",
+        "limit compaction or allow it again, for a team or for all, within a second",
+        "switch off --still-fit --config /etc/compaction/proxy.yaml",
+        "switch bypass --team research",
         "switch on --team research --yes",
         "switch show --url http://127.0.0.1:8800",
     )
     switch.add_argument(
-        "to", choices=("off", "on", "show"), help="off: no new blocks, existing ones stay; show: print the switches"
+        "to",
+        choices=("off", "bypass", "on", "show"),
+        help="off: nothing is shortened further, shortened histories stay short; bypass: the clients' own bytes "
+        "where they fit, else the shortened history; show: print the switches",
+    )
+    switch.add_argument(
+        "--still-fit", action="store_true", help="with off: shorten further if the request would be refused"
     )
     switch.add_argument("--team", default=EVERYBODY, metavar="T", help="only for this team")
     options.add_yes(switch)
@@ -116,19 +123,24 @@ def _row(key: TeamKey) -> tuple[str, ...]:
 
 
 def _switch(args: argparse.Namespace) -> int:
+    state = args.to
+    if args.still_fit:
+        if args.to != "off":
+            raise CommandFailed("--still-fit belongs to `switch off`")
+        state = "still-fit"
     operated = open_operated(args, to_change=args.to != "show")
     if args.to != "show":
-        if not options.confirm(args, f"turn compaction {args.to} for {args.team or 'all teams'}"):
+        if not options.confirm(args, f"switch compaction to {state} for {args.team or 'all teams'}"):
             return 1
-        operated.set_switch(args.team, on=args.to == "on")
+        operated.set_switch(args.team, state)
     registry = operated.read_registry()
     print_note(operated.describe())
     states = {}
     for team in dict.fromkeys((EVERYBODY, *operated.list_teams(), *registry.switches)):
-        states[team or "all teams"] = not registry.is_halted(team)
+        states[team or "all teams"] = registry.find_state(team)
     if args.json:
         options.print_json(states)
         return 0
-    for name, is_on in states.items():
-        print(f"{name}: {'on' if is_on else 'off'}")  # noqa: T201
+    for name, state in states.items():
+        print(f"{name}: {state}")  # noqa: T201
     return 0

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store, StoreUnavailable, ignore
 from proxy.store.deletions import Deletion, Eraser
 from proxy.telemetry import audit
+from proxy.wire.http_head import SwitchState
 
 _TIMEOUT_SECONDS = 10.0
 OBEYED_WITHIN_SECONDS = 30.0
@@ -116,11 +118,11 @@ class LocalProxy:
     def revoke_key(self, key_id: str) -> None:
         self._change(lambda registry: registry.with_key_revoked(key_id, time.time()), "revoke key", key_id)
 
-    def set_switch(self, team: str, *, on: bool) -> None:
+    def set_switch(self, team: str, state: SwitchState) -> None:
         if team and not self._config.knows_team(team):
             raise self._refuse_team(team)
-        act = "switch on" if on else "switch off"
-        self._change(lambda registry: registry.with_switch(team, on=on, now=time.time()), act, team or "everybody")
+        change = methodcaller("with_switch", team, state, time.time())
+        self._change(change, f"switch {state}", team or "everybody")
 
     def delete(self, order: Deletion, _: argparse.Namespace) -> str:
         """Order a deletion and see to it on this machine."""
@@ -216,7 +218,7 @@ class RemoteProxy:
         for row in self._ask("GET", "keys")["keys"]:
             times = {name: row[name] or 0.0 for name in ("created", "expires", "revoked")}
             keys[row["id"]] = TeamKey(row["id"], row["team"], digest="", label=row["label"], **times)
-        switches = {row["team"]: Switch(row["on"], row["at"]) for row in self._ask("GET", "switches")["switches"]}
+        switches = {row["team"]: Switch(row["state"], row["at"]) for row in self._ask("GET", "switches")["switches"]}
         return Registry(keys, switches)
 
     def list_teams(self) -> list[str]:
@@ -230,8 +232,8 @@ class RemoteProxy:
     def revoke_key(self, key_id: str) -> None:
         self._ask("DELETE", f"keys/{key_id}")
 
-    def set_switch(self, team: str, *, on: bool) -> None:
-        self._ask("PUT", "switches", {"team": team, "on": on})
+    def set_switch(self, team: str, state: SwitchState) -> None:
+        self._ask("PUT", "switches", {"team": team, "state": state})
 
     def delete(self, _: Deletion, args: argparse.Namespace) -> str:
         names = ("conversation", "user", "team", "before")

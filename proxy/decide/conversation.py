@@ -168,7 +168,6 @@ class Context(Struct, frozen=True):
     """The upstream's cache is said to forget a prefix so long after its last use."""
     local_window: Window | None = None
     """An overflow taught it to this worker; used only before the store is asked."""
-    is_halted: bool = False
     fetches_much: bool = False
     """The team's agents fetch again much of what was shortened."""
     is_known: bool = True
@@ -208,9 +207,17 @@ class Conversation(Struct, frozen=True):
     @classmethod
     def of(cls, context: Context) -> "Conversation":
         rules = context.rules
-        if context.mode == "off" or context.is_halted:
+        if context.mode == "off" or context.caller.switch != "on":
             rules = replace(rules, new_blocks=False)
         return cls(context, rules, context.window, Memory(calibration=context.prior))
+
+    def to_fit(self) -> "Conversation":
+        """Return it with new blocks if the switch allows them for a request that would be refused without one."""
+        context = self.context
+        if context.caller.switch not in ("still-fit", "bypass") or context.mode in ("off", "observe"):
+            return self
+        rules = replace(self.rules, new_blocks=context.rules.new_blocks)
+        return replace(self, rules=rules, context=replace(context, mode="auto"))
 
     @property
     def identified(self) -> Identity:
@@ -399,8 +406,8 @@ class Conversation(Struct, frozen=True):
         )
 
     def describe_left_alone(self, *, is_large: bool) -> Decision:
-        outcome: Outcome = "none" if self.rules.new_blocks else "off"
-        if self.context.is_halted:
+        outcome: Outcome = "none" if self.rules.new_blocks else self._outcome_without_blocks
+        if self.context.caller.switch != "on":
             return Decision(outcome, "switched-off")
         needs_window = is_large and self.rules.new_blocks and self.rules.trigger != 0
         return Decision(outcome, self._find_usual_reason(needs_window=needs_window))
@@ -413,12 +420,16 @@ class Conversation(Struct, frozen=True):
             return "client-rewrites"
         return "window-unknown" if needs_window and not self.window.is_known else ""
 
+    @property
+    def _outcome_without_blocks(self) -> Outcome:
+        return "bypassed" if self.context.caller.switch == "bypass" else "off"
+
     def describe(self, plan: Plan) -> Decision:
         rules, reason = self.rules, plan.reason
         outcome: Outcome = "observed" if self.is_observed else plan.action
         if outcome == "none" and not rules.new_blocks:
-            outcome = "off"
-        if outcome == "off" and self.context.is_halted:
+            outcome = self._outcome_without_blocks
+        if outcome in ("off", "bypassed") and self.context.caller.switch != "on":
             reason = "switched-off"
         elif self._ignores_focus(plan):
             reason = "focus-unused"

@@ -38,7 +38,7 @@ from proxy.decide.actions import (
 )
 from proxy.decide.conversation import Context, Conversation, Decision, Originals
 from proxy.decide.planning import NeedSummary, Plan
-from proxy.decide.remedies import forward_untouched, try_remedies
+from proxy.decide.remedies import forward_untouched, plan_untouched, try_remedies
 from proxy.decide.remember import (
     SMALLEST_WINDOW_TOKENS,
     account,
@@ -52,6 +52,7 @@ from proxy.decide.remember import (
     store_written,
 )
 from proxy.shorten.rules import Facts
+from proxy.shorten.state import ConversationState
 
 
 def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
@@ -112,6 +113,13 @@ def decide(context: Context) -> Actions[Forwarding]:
         size = sum(map(conversation.count, context.pieces))
         if sizes and conversation.fits(size):
             return forward_untouched(conversation, size)
+    if context.caller.switch != "on":
+        standing = planning.choose_without_model(planning.make_plan(_build_standing_state(conversation)))
+        if context.caller.switch == "bypass" and conversation.fits(standing.tokens_before):
+            untouched = plan_untouched(context.request, standing.tokens_before)
+            return Forwarding(conversation.describe(untouched), conversation)
+        if not conversation.fits(standing.tokens_after):
+            conversation = conversation.to_fit()
     return (yield from shorten(conversation))
 
 
@@ -163,11 +171,8 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) 
 
 
 def _apply_only(conversation: Conversation) -> Forwarding:
-    rules = replace(conversation.rules, new_blocks=False)
-    state = conversation.build_state(conversation.gather_facts(can_summarize=True), rules=rules)
-    plan = planning.plan_without_rewrite(state)
-    if plan is None:
-        raise ValueError("without new blocks there is always a plan")
+    state = _build_standing_state(conversation)
+    plan = planning.choose_without_model(planning.make_plan(state))
     return Forwarding(replace(conversation.describe(plan), reason="originals-unwritable"), conversation, state)
 
 
@@ -190,3 +195,9 @@ def drive(actions: Actions[Any], perform: Callable[[Action], Any], result: objec
         if isinstance(action, Send | Deliver | Finished):
             return action
         result = perform(action)
+
+
+def _build_standing_state(conversation: Conversation) -> ConversationState:
+    """Return the history under the block that stands for it, if any, without a new one."""
+    rules = replace(conversation.rules, new_blocks=False)
+    return conversation.build_state(conversation.gather_facts(can_summarize=True), rules=rules)

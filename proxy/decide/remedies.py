@@ -217,12 +217,13 @@ def _report_refusal(context: Context, refusal: Refusal, *, helped: bool) -> Acti
 def _list_remedies(
     gather: Gather, first: Forwarding, refusal: Refusal, *, has_doubtful_options: bool
 ) -> Sequence[Actions[Forwarding | None]]:
-    if first.decision.outcome == "bypassed":
-        return [_remove_reasoning(first)] if refusal.kind == "signature" else []
-    if refusal.kind == "invalid" and has_doubtful_options:
-        return [_send_untouched(first), _drop_options(first, "options")]
+    if first.decision.outcome == "bypassed" and refusal.kind == "signature":
+        return [_remove_reasoning(first)]
+    if first.decision.outcome == "bypassed" and first.conversation is None:  # the client wants it as it is
+        return []
     if refusal.kind == "invalid":
-        return [_send_untouched(first)]
+        doubts = [_drop_options(first, "options")] if has_doubtful_options else []
+        return [_send_untouched(first), *doubts]
     if is_option(refusal.kind):
         return [_drop_options(first, refusal.kind)]
     if refusal.kind == "signature":
@@ -276,11 +277,11 @@ def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
 
 def _identify(gather: Gather, first: Forwarding) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
     """None if nothing may be changed."""
-    conversation = first.conversation or Conversation.of(gather())
+    conversation = (first.conversation or Conversation.of(gather())).to_fit()
     if conversation.observes or not conversation.rules.new_blocks:
         return None
     if conversation.identity is not None:
-        return first, *get_plan(first)
+        return first, conversation, get_plan(first)[1]
     context = conversation.context
     yield CountTokens(context.pieces)
     conversation = yield from load_memory(conversation, 0)

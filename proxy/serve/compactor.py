@@ -89,7 +89,7 @@ class Compactor:
             unread = Request(body, (), ())
             return await RequestDriver(self._services, outgoing, unread, policy=policy, client=client).start()
         self._begin_loading()
-        may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
+        may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and call.caller.switch == "on"
         is_unread = request is None
         if is_unread:
             prefix = self._find_prefix(call, body)
@@ -201,7 +201,7 @@ async def _prepare_count(
     counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
     outgoing_count = await make_driver(outgoing, request, policy=counting).start()
     decision = outgoing_count.decision
-    is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
+    is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.switch != "on"
     if decision is not None and decision.outcome == "off" and not is_off:
         decision = replace(decision, outcome="none")
     return replace(outgoing_count, decision=decision, driver=None, keeps_originals=False)

@@ -135,7 +135,7 @@ class RequestDriver:
         return None if conversation is None else conversation.identity
 
     def _is_certainly_small(self, options: RequestOptions) -> bool:
-        if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
+        if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.switch != "on":
             return False
         window = self.performer.profile.window
         limit, reserve = window.input or window.total, self.request.max_output or 0

@@ -133,7 +133,6 @@ class ActionPerformer:
             prices=profile.prices,
             cache_seconds=profile.cache_seconds,
             local_window=services.learned.hints.get(self.scope),
-            is_halted=self._call.caller.halted,
             fetches_much=services.fetch_watch.is_high(self._call.caller.team),
             is_known=self.is_known,
             originals=choose_originals(

@@ -77,7 +77,7 @@ def list_options(policy: Policy, url: str) -> list[AddedOption]:
 def choose_placement(
     call: Call, policy: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
 ) -> Placement:
-    may_add = options.mode in ("auto", "force") and not call.caller.halted
+    may_add = options.mode in ("auto", "force") and call.caller.switch == "on"
     if call.path not in PLACED_PATHS or not may_add:
         return NOTHING
     is_of_messages, marks_always = call.path == ApiPath.MESSAGES, policy.cache_marks == "on"

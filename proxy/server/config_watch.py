@@ -142,6 +142,16 @@ class ConfigWatch:
                 self._emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(1.0)
 
+    async def report_switches(self) -> None:
+        """Emit an event for each switch that is turned, by whatever command or replica. One worker does this."""
+        states: dict[str, str] = {}
+        while True:
+            for team, switch in self._records.current.switches.items():
+                if switch.state != states.get(team, "on"):
+                    self._emit(events.SwitchTurned(team, switch.state))
+                states[team] = switch.state
+            await asyncio.sleep(0.2)
+
     async def write_key_uses(self, store: Store) -> None:
         while True:
             await asyncio.sleep(5.0)

@@ -247,6 +247,8 @@ class Worker:
         start(partial(obey_deletions, self._records, self._services, self._eraser, folder, self._emit))
         start(partial(measure_lag, self._emit))
         start(return_memory)
+        if self._is_first:
+            start(self._watch.report_switches)
         if self._replicas_store is not None and self._is_first:
             start(partial(self._watch.sync_records, self._replicas_store))
         if self._snapshots is not None:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import msgspec
 
 from proxy import events
+from proxy.wire.http_head import SwitchState
 
 # C0 and C1 controls but for line feed and tab, marks that reverse text, and half surrogate pairs.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -103,6 +104,21 @@ def _fetch_rate(event: events.FetchRate) -> Line:
         "give the team a policy that keeps more (docs/policies.md)"
     )
     return "warning", "fetches-high", {**fields, "effect": effect}
+
+
+_SWITCH_EFFECTS: dict[SwitchState, str] = {
+    "on": "histories are shortened again as their policies say",
+    "still-fit": "a history is shortened further only if the request would be refused as too long",
+    "off": "no history is shortened further, and requests that become too long are refused; shortened ones stay short",
+    "bypass": "the clients' own histories are forwarded where they fit, else the shortened ones",
+}
+
+
+def _switch(event: events.SwitchTurned) -> Line:
+    severity = "info" if event.state == "on" else "warning"
+    name = "switch-lifted" if event.state == "on" else "switch-set"
+    fields = {"team": event.team or "everybody", "state": event.state, "effect": _SWITCH_EFFECTS.get(event.state)}
+    return severity, name, fields
 
 
 def _reload(event: events.ConfigReloaded) -> Line:
@@ -225,6 +241,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.ViewRefused: _view_refusal,
     events.PromptTruncated: _truncation,
     events.AdminActed: _admin_act,
+    events.SwitchTurned: _switch,
     events.FailedOpen: _plain(
         "error", "failed-open", "request_id", "kind", "where", effect="the client's own bytes were forwarded"
     ),

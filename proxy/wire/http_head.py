@@ -10,6 +10,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
+from typing import Literal
 from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
@@ -309,6 +310,11 @@ def _find_significant(name: str, value: str) -> str:
     return "; ".join(sorted(cookies))
 
 
+SwitchState = Literal["on", "still-fit", "off", "bypass"]
+"""What operators allow: everything; new blocks only for requests that would be refused without one; no new blocks; the
+client's own bytes where they fit."""
+
+
 class Caller(Struct, frozen=True):
     """Who calls, by a key of the proxy or by the words of a trusted gateway."""
 
@@ -316,8 +322,8 @@ class Caller(Struct, frozen=True):
     key_id: str = ""
     """Empty if a trusted gateway spoke for the caller, or there are no teams."""
     tag: str = ""
-    halted: bool = False
-    """No new block is made, existing ones are applied."""
+    switch: SwitchState = "on"
+    """The operators' switch for this caller."""
     identified_by: Headers = ()
 
     def __repr__(self) -> str:

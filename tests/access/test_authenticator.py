@@ -184,10 +184,10 @@ def test_beside_a_gateway_team_keys_open_too():
 
 
 def test_a_switched_off_caller_is_marked_as_such():
-    assert admit(KEYED, bearer(TEXT), KNOWN.with_switch("red", on=False, now=1)).caller.halted
-    assert admit(KEYED, bearer(TEXT), KNOWN.with_switch(EVERYBODY, on=False, now=1)).caller.halted
-    assert not admit(KEYED, bearer(TEXT), KNOWN.with_switch("blue", on=False, now=1)).caller.halted
-    assert admit(OPEN, (), Registry().with_switch(EVERYBODY, on=False, now=1)).caller.halted
+    assert admit(KEYED, bearer(TEXT), KNOWN.with_switch("red", "off", 1)).caller.switch == "off"
+    assert admit(KEYED, bearer(TEXT), KNOWN.with_switch(EVERYBODY, "off", 1)).caller.switch == "off"
+    assert admit(KEYED, bearer(TEXT), KNOWN.with_switch("blue", "off", 1)).caller.switch == "on"
+    assert admit(OPEN, (), Registry().with_switch(EVERYBODY, "off", 1)).caller.switch == "off"
 
 
 def test_the_tag_is_what_the_request_says_it_is_for():

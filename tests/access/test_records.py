@@ -16,7 +16,7 @@ from proxy.store.memory_store import MemoryStore
 
 
 def off(known):
-    return known.with_switch(EVERYBODY, on=False, now=1)
+    return known.with_switch(EVERYBODY, "off", 1)
 
 
 def test_without_a_file_the_registry_is_empty(tmp_path):
@@ -27,7 +27,7 @@ def test_without_a_file_the_registry_is_empty(tmp_path):
 
 def test_a_change_is_visible_to_every_reader(tmp_path):
     one, other = Records(tmp_path), Records(tmp_path)
-    assert one.change(off).is_halted(EVERYBODY)
+    assert one.change(off).find_state(EVERYBODY) == "off"
     assert other.look()
     assert other.current == one.current
     assert not other.look()
@@ -63,7 +63,7 @@ def test_a_broken_file_admits_no_new_caller_and_is_not_overwritten(tmp_path, dat
     with pytest.raises(RegistryUnreadable, match=r"registry\.json"):
         records.look()
     assert not records.look(), "reported once"
-    assert records.current.is_halted(EVERYBODY)
+    assert records.current.find_state(EVERYBODY) == "off"
     with pytest.raises(RegistryUnreadable):
         records.change(off)
     assert records.path.read_bytes() == data
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_read_just_now_is_read_at_the_next_look(tmp_path):
     other.path.rmdir()
     (tmp_path / "aside").rename(other.path)
     assert records.look()
-    assert records.current.is_halted(EVERYBODY)
+    assert records.current.find_state(EVERYBODY) == "off"
 
 
 def test_the_slower_of_two_readers_does_not_undo_the_faster(tmp_path):
@@ -141,7 +141,7 @@ async def test_many_replicas_at_once_agree(tmp_path):
         await asyncio.gather(*(synchronize(records, store) for records in all_of_them))
     assert len({records.current.to_bytes() for records in all_of_them}) == 1
     assert len(all_of_them[4].current.keys) == 5
-    assert all_of_them[4].current.is_halted(EVERYBODY)
+    assert all_of_them[4].current.find_state(EVERYBODY) == "off"
 
 
 async def test_of_two_administrators_at_once_the_second_tries_again(tmp_path):
@@ -153,14 +153,14 @@ async def test_of_two_administrators_at_once_the_second_tries_again(tmp_path):
         async def replace_document(self, key, old, new):
             if self.other is not None:
                 other, self.other = self.other, None
-                await change_registry(other, self, lambda known: known.with_switch("blue", on=False, now=2))
+                await change_registry(other, self, lambda known: known.with_switch("blue", "off", 2))
             return await super().replace_document(key, old, new)
 
     store, one, other = Crossing(), Records(tmp_path / "a"), Records(tmp_path / "b")
-    await change_registry(one, store, lambda known: known.with_switch("green", on=False, now=1))
+    await change_registry(one, store, lambda known: known.with_switch("green", "off", 1))
     await synchronize(other, store)
     store.other = other
-    changed = await change_registry(one, store, lambda known: known.with_switch("red", on=False, now=1))
+    changed = await change_registry(one, store, lambda known: known.with_switch("red", "off", 1))
     assert changed.switches.keys() == {"green", "red", "blue"}
     assert changed.version == 3
     await synchronize(other, store)
@@ -177,33 +177,33 @@ async def test_a_change_while_the_shared_state_is_away_counts_here_and_is_passed
             return await super().read_document(key)
 
     store, one, other = Away(), Records(tmp_path / "a"), Records(tmp_path / "b")
-    await change_registry(one, store, lambda known: known.with_switch("red", on=True, now=1))
+    await change_registry(one, store, lambda known: known.with_switch("red", "on", 1))
     await synchronize(other, store)
     store.away = True
     keys = []
     for records in (one, other):
         keys.append(create_team_key("red", 1.0)[1])
         await change_registry(records, store, lambda known: known.with_key(keys[-1]))
-    assert (await change_registry(one, store, off)).is_halted(EVERYBODY)
+    assert (await change_registry(one, store, off)).find_state(EVERYBODY) == "off"
     store.away = False
     for records in (one, other, one):
         await synchronize(records, store)
     assert one.current == other.current
     assert one.current.keys.keys() == {key.id for key in keys}
-    assert one.current.is_halted(EVERYBODY)
+    assert one.current.find_state(EVERYBODY) == "off"
 
 
 async def test_a_replica_of_version_0_3_is_followed(tmp_path):
     store, records = MemoryStore(), Records(tmp_path)
     for switch in ("red", "blue"):
-        await change_registry(records, store, lambda known, team=switch: known.with_switch(team, on=False, now=1))
+        await change_registry(records, store, lambda known, team=switch: known.with_switch(team, "off", 1))
     document = await store.read_document(SHARED)
     written_by_it = json.loads(document)
     del written_by_it["version"]
     written_by_it["switches"]["red"]["on"] = True
     await store.replace_document(SHARED, document, json.dumps(written_by_it).encode())
     await synchronize(records, store)
-    assert not records.current.is_halted("red")
+    assert records.current.find_state("red") == "on"
     assert (await change_registry(records, store, off)).version == 3
 
 
@@ -215,7 +215,7 @@ async def test_an_invalid_shared_copy_is_reported_and_changes_nothing(tmp_path, 
     await store.replace_document(SHARED, None, data)
     with pytest.raises(RegistryUnreadable, match="shared state"):
         await synchronize(records, store)
-    assert records.current.is_halted(EVERYBODY)
+    assert records.current.find_state(EVERYBODY) == "off"
     assert await store.read_document(SHARED) == data
 
 

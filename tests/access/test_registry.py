@@ -21,8 +21,8 @@ KEYS = st.builds(TeamKey, st.sampled_from("abc"), st.just("red"), st.just("h"), 
 ACTS = st.one_of(
     KEYS.map(lambda key: lambda known: known.with_key(key)),
     st.builds(
-        lambda team, on, at: lambda known: known.with_switch(team, on=on, now=at),
-        st.sampled_from(["", "red", "blue"]), st.booleans(), TIMES,
+        lambda team, state, at: lambda known: known.with_switch(team, state, at),
+        st.sampled_from(["", "red", "blue"]), st.sampled_from(["on", "still-fit", "off", "bypass"]), TIMES,
     ),
     st.integers(0, 9).map(lambda until: lambda known: known.with_session_ended(make_session(until))),
 )  # fmt: skip
@@ -37,8 +37,8 @@ def registries(draw):
 
 
 def test_of_two_copies_the_higher_version_counts():
-    older = replace(Registry().with_switch("red", on=False, now=9.0), version=3)
-    newer = replace(older.with_switch("red", on=True, now=5.0), version=4)
+    older = replace(Registry().with_switch("red", "off", 9.0), version=3)
+    newer = replace(older.with_switch("red", "on", 5.0), version=4)
     assert newer.reconcile(older) == older.reconcile(newer) == newer
 
 
@@ -88,15 +88,29 @@ def test_it_is_read_as_it_was_written(known):
 
 
 def test_the_switch_of_all_counts_for_every_team_and_a_team_has_its_own():
-    known = Registry().with_switch("red", on=False, now=1)
-    assert known.is_halted("red")
-    assert not known.is_halted("blue")
-    assert not known.is_halted(EVERYBODY)
-    known = known.with_switch(EVERYBODY, on=False, now=2)
-    assert known.is_halted("blue")
-    known = known.with_switch(EVERYBODY, on=True, now=3)
-    assert known.is_halted("red")
-    assert not known.is_halted("blue")
+    known = Registry().with_switch("red", "off", 1)
+    assert known.find_state("red") == "off"
+    assert known.find_state("blue") == "on"
+    assert known.find_state(EVERYBODY) == "on"
+    known = known.with_switch(EVERYBODY, "off", 2)
+    assert known.find_state("blue") == "off"
+    known = known.with_switch(EVERYBODY, "on", 3)
+    assert known.find_state("red") == "off"
+    assert known.find_state("blue") == "on"
+
+
+def test_of_two_switches_the_one_counts_that_allows_less():
+    known = Registry().with_switch(EVERYBODY, "still-fit", 1).with_switch("red", "bypass", 2)
+    assert (known.find_state("red"), known.find_state("blue")) == ("bypass", "still-fit")
+    assert known.with_switch(EVERYBODY, "off", 3).find_state("blue") == "off"
+
+
+def test_a_replica_of_version_0_3_takes_each_switch_that_is_not_on_for_off():
+    known = Registry().with_switch("red", "bypass", 1).with_switch("blue", "still-fit", 2)
+    document = json.loads(known.to_bytes())
+    assert document["switches"] == {"red": {"on": False, "at": 1}, "blue": {"on": False, "at": 2}}
+    del document["exceptions"]
+    assert Registry.from_bytes(json.dumps(document).encode()).find_state("red") == "off"
 
 
 def test_a_key_is_revoked_once_and_one_that_is_not_there_never():

@@ -200,15 +200,18 @@ async def test_a_key_is_for_a_team_that_there_is(admin):
 
 
 async def test_a_switch_is_turned_for_a_team_and_for_all(admin):
-    off = await admin.read("/switches", method="PUT", body={"on": False, "team": "search"})
-    assert [(each["team"], each["on"]) for each in off["switches"]] == [("search", False)]
-    halted = {each["name"]: each["halted"] for each in (await admin.read("/teams"))["teams"]}
-    assert halted == {"platform": False, "search": True}
-    await admin.read("/switches", method="PUT", body={"on": False})
-    assert all(each["halted"] for each in (await admin.read("/teams"))["teams"])
+    switched = await admin.read("/switches", method="PUT", body={"state": "still-fit", "team": "search"})
+    assert [(each["team"], each["state"]) for each in switched["switches"]] == [("search", "still-fit")]
+
+    async def read_states():
+        return {each["name"]: each["switch"] for each in (await admin.read("/teams"))["teams"]}
+
+    assert await read_states() == {"platform": "on", "search": "still-fit"}
+    await admin.read("/switches", method="PUT", body={"state": "bypass"})
+    assert await read_states() == {"platform": "bypass", "search": "bypass"}
     for team in ("", "search"):
-        await admin.read("/switches", method="PUT", body={"on": True, "team": team})
-    assert not any(each["halted"] for each in (await admin.read("/teams"))["teams"])
+        await admin.read("/switches", method="PUT", body={"state": "on", "team": team})
+    assert await read_states() == {"platform": "on", "search": "on"}
     act = (await admin.read("/audit?limit=1"))["acts"][0]
     assert (act["who"], act["address"], act["act"], act["subject"]) == ("admin", "127.0.0.1", "switch on", "search")
     assert admin.key not in (admin.proxy.state / "audit.jsonl").read_text()

@@ -44,7 +44,7 @@ async def test_nothing_needs_a_mouse(busy_proxy):
 async def test_operators_do_their_work_in_it(busy_proxy):
     seen = await run_scene(busy_proxy, "work")
     assert seen["key"].startswith("cp-")
-    assert "switched off for all clients" in seen["banner"]
+    assert "Compaction for all clients: bypass" in seen["banner"]
     assert seen["lost"] == "Page not found"
 
 

@@ -94,7 +94,7 @@ async def test_a_wrong_key_is_written_to_the_audit_log_and_does_not_fill_the_act
     assert (act["act"], act["outcome"], act["address"]) == ("log in", "refused", "127.0.0.1")
     assert "cpa-very-wrong" not in (admin.proxy.state / "audit.jsonl").read_text()
     assert "cpa-very-wrong" not in await whole_log(admin.proxy)
-    await admin.read("/switches", method="PUT", body={"on": True})  # which is written down behind it
+    await admin.read("/switches", method="PUT", body={"state": "on"})  # which is written down behind it
     log, acts = ActivityLog(admin.proxy.state), "select details from incidents where name = 'admin'"
     await until(lambda: "switch on" in str(log.query(acts)))
     assert '"refused"' not in str(log.query(acts))
@@ -144,7 +144,7 @@ def read_ended_sessions(admin):
 
 @pytest.mark.parametrize("session", ["99999999990000.x.y", "9999999999.0123456789abcdef.y", f"{'9' * 5_000}.x.y", "x"])
 async def test_logging_out_ends_no_session_that_the_proxy_did_not_sign(admin, session):
-    await admin.read("/switches", method="PUT", body={"on": True})  # so that there is a registry
+    await admin.read("/switches", method="PUT", body={"state": "on"})  # so that there is a registry
     before = read_ended_sessions(admin)
     answer = await admin.send("POST", "/admin/logout", headers={"cookie": f"{guard.COOKIE}={session}"})
     assert answer.status == 303
@@ -186,13 +186,13 @@ async def test_under_the_names_of_this_machine_it_is(admin, host):
 async def test_no_other_site_changes_anything(admin, origin):
     session = await as_browser(admin)
     for headers, key in (({**session, "origin": origin}, ""), ({"origin": origin}, None)):
-        fault = await admin.read_error(403, "PUT", "/switches", body={"on": True}, headers=headers, key=key)
+        fault = await admin.read_error(403, "PUT", "/switches", body={"state": "on"}, headers=headers, key=key)
         assert fault["code"] == "foreign_origin"
 
 
 async def test_with_a_session_a_change_must_say_where_it_comes_from(admin):
     session = await as_browser(admin)
-    change = {"body": {"on": True}, "key": ""}
+    change = {"body": {"state": "on"}, "key": ""}
     assert await admin.read_error(403, "PUT", "/switches", headers={"cookie": session["cookie"]}, **change)
     assert await admin.read("/switches", method="PUT", headers=session, **change)
 
@@ -211,7 +211,7 @@ async def test_an_impossible_request_is_explained(admin):
     assert (await admin.read_error(415, "PUT", "/switches", body={}, headers=text))["code"] == "not_json"
     assert (await admin.read_error(400, "PUT", "/switches", raw=b"{"))["code"] == "bad_request"
     assert (await admin.read_error(413, "PUT", "/switches", raw=b" " * 1_100_000))["code"] == "body_too_large"
-    assert (await admin.read_error(422, "PUT", "/switches", body={"on": "yes"}))["faults"][0]["path"] == "on"
+    assert (await admin.read_error(422, "PUT", "/switches", body={"state": "yes"}))["faults"][0]["path"] == "state"
     assert (await admin.read_error(422, "GET", "/overview?hours=never"))["faults"][0]["path"] == "hours"
     assert await admin.read_error(422, "GET", "/overview?nonsense=1")
 
@@ -230,7 +230,7 @@ async def test_an_operator_names_the_key_and_the_hosts(tmp_path):
     async with serving(None, place=tmp_path, config=config) as proxy:
         admin = AdminClient(proxy)
         at = {"host": "ops.example", "origin": "https://ops.example"}
-        assert (await admin.send("PUT", "/admin/api/switches", {"on": True}, headers=at, key=KEY)).status == 200
+        assert (await admin.send("PUT", "/admin/api/switches", {"state": "on"}, headers=at, key=KEY)).status == 200
         assert (await admin.send("GET", "/admin/api/overview", key="cpa-" + "x" * 32)).status == 401
 
 
@@ -245,7 +245,7 @@ async def test_searches_delay_neither_a_switch_nor_a_key_nor_one_another(tmp_pat
         searches = [asyncio.create_task(admin.send("GET", "/admin/api/search?text=x")) for _ in range(12)]
         await asyncio.sleep(0.5)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await admin.read("/switches", method="PUT", body={"on": False})
+            assert await admin.read("/switches", method="PUT", body={"state": "off"})
             assert await admin.read("/keys", method="POST", body={"team": "platform"})
             assert await admin.read("/requests")
         await asyncio.to_thread((folder / "current.jsonl").write_bytes, b"")

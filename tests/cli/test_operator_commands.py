@@ -197,7 +197,16 @@ def test_one_team_and_all_teams_can_be_switched_off_and_on_again(run, records):
     assert run("switch", "off")[1] == "all teams: off\nred: off\nblue: off\n"
     assert run("switch", "on")[1] == run("switch", "show")[1] == "all teams: on\nred: off\nblue: on\n"
     records.look()
-    assert not records.current.is_halted(EVERYBODY)
+    assert records.current.find_state(EVERYBODY) == "on"
+
+
+def test_the_switches_of_an_incident_are_named_as_they_are(run, records):
+    assert run("switch", "off", "--still-fit")[1] == "all teams: still-fit\nred: still-fit\nblue: still-fit\n"
+    assert json.loads(run("switch", "bypass", "--team", "red", "--json")[1])["red"] == "bypass"
+    records.look()
+    assert (records.current.find_state("red"), records.current.find_state("blue")) == ("bypass", "still-fit")
+    code, _, err = run("switch", "on", "--still-fit")
+    assert (code, err) == (1, "--still-fit belongs to `switch off`\n")
 
 
 def test_only_a_team_that_there_is_can_be_switched(run, records):

@@ -37,6 +37,7 @@ from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.store.contract import Found
+from proxy.wire.http_head import Caller
 from proxy.wire.refusals import Refusal
 from tests.support.agent import reading
 from tests.support.messages import body, call, parse_request, user
@@ -292,7 +293,9 @@ def test_of_an_unknown_caller_originals_wait_for_the_upstream_to_accept_it():
     assert driver.kinds().index(KeepOriginals) < driver.kinds().index(StoreBlock)
 
 
-@pytest.mark.parametrize(("context", "reason"), [({"mode": "off"}, ""), ({"is_halted": True}, "switched-off")])
+@pytest.mark.parametrize(
+    ("context", "reason"), [({"mode": "off"}, ""), ({"caller": Caller(switch="off")}, "switched-off")]
+)
 def test_switched_off_no_new_block_is_made_and_an_existing_one_stays(context, reason):
     driver = Driver()
     decision = decide(WORK, driver, **context)

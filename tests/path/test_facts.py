@@ -15,6 +15,7 @@ from proxy.shorten.block import (
 from proxy.shorten.economics import Calibration, Window
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary, SummaryRules
+from proxy.wire.http_head import Caller
 from tests.support.messages import KEY, TENANT, request, user
 
 ASKED = request(user("Hello."), max_tokens=1_000)
@@ -137,7 +138,7 @@ def test_a_summary_is_looked_for_if_the_upstream_may_count_twice_as_much(size, c
         ({}, {}, "none", "why", True),
         ({}, {"may_ask_usage": False}, "none", "why", False),
         ({}, {"mode": "off"}, "off", "why", False),
-        ({}, {"is_halted": True}, "off", "switched-off", False),
+        ({}, {"caller": Caller(switch="off")}, "off", "switched-off", False),
         ({}, OBSERVED, "observed", "why", False),
         ({"block": BLOCK}, OBSERVED, "none", "why", False),
         ({"block": BLOCK, "observed": True}, OBSERVED, "observed", "why", False),
@@ -173,7 +174,7 @@ def test_a_caller_is_known_by_what_is_stored_for_it():
     [
         *(({"window": Window()}, True, ("none", "window-unknown")), ({"window": Window()}, False, ("none", ""))),
         *(({}, True, ("none", "")), ({"mode": "off", "window": Window()}, True, ("off", ""))),
-        ({"is_halted": True, "window": Window()}, True, ("off", "switched-off")),
+        ({"caller": Caller(switch="off"), "window": Window()}, True, ("off", "switched-off")),
         ({"rules": replace(RULES, trigger=0), "window": Window()}, True, ("none", "")),
     ],
 )

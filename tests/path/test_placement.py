@@ -14,8 +14,8 @@ MARKS, KEY, NOTHING = (True, False), (False, True), (False, False)
 MESSAGES = {"path": ApiPath.MESSAGES}
 
 
-def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, halted=False, refused=()):
-    call = Call("POST", path, "", (), b"", Caller(halted=halted))
+def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, switch="on", refused=()):
+    call = Call("POST", path, "", (), b"", Caller(switch=switch))
     scope, refused_options = make_window_scope(Upstream(base_url=url), "gpt-5.1", call), RefusedOptions()
     for option in refused:
         refused_options.add(scope, option)
@@ -45,7 +45,7 @@ def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, halted=Fa
         ({"policy": Policy(mode="off")}, NOTHING),
         ({"mode": "off"}, NOTHING),
         ({"mode": "observe"}, NOTHING),
-        ({"halted": True}, NOTHING),
+        ({"switch": "off"}, NOTHING),
         ({"path": ApiPath.COUNT_TOKENS}, NOTHING),
     ],
     ids=str,

@@ -14,6 +14,7 @@ import { policies } from "./policies.js";
 import { teams } from "./teams.js";
 import { events } from "./events.js";
 import { search } from "./search.js";
+import { SWITCHES } from "./words.js";
 
 const PAGES = [
   [/^\/$/, overview, "Overview"],
@@ -100,11 +101,10 @@ async function attempt(place, act) {
 async function tell() {
   try {
     const [{ switches }, { refused }] = await Promise.all([get("/switches"), get("/configuration")]);
-    const off = switches.filter((each) => !each.on).map((each) => each.team || "all clients");
+    const turned = switches.filter((each) => each.state !== "on");
     show(banner,
-      off.length ? h("p", { class: "warn" },
-        `Compaction is switched off for ${off.join(", ")}: no history is shortened further, and shortened ones stay short. `,
-        h("a", { href: "#/teams" }, "Switches")) : null,
+      turned.map(({ team, state }) => h("p", { class: "warn" },
+        `Compaction for ${team || "all clients"}: ${SWITCHES[state].join(": ")}. `, h("a", { href: "#/teams" }, "Switches"))),
       refused ? h("p", { class: "bad" },
         "The configuration was changed, and refused; the one before it is still in force. ",
         h("a", { href: "#/events" }, "Why")) : null);

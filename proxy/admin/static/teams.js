@@ -6,19 +6,22 @@ import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted, complaint } from "./faults.js";
 import { ago, moment } from "./format.js";
 import { toPolicy, toTeam } from "./links.js";
+import { SWITCHES } from "./words.js";
 
 export async function teams(place) {
   const [{ teams: all }, { keys, last_used_of: scope }, { switches }] = await Promise.all([get("/teams"), get("/keys"), get("/switches")]);
   const again = () => teams(place);
-  const off = new Set(switches.filter((each) => !each.on).map((each) => each.team));
+  const states = Object.fromEntries(switches.map((each) => [each.team, each.state]));
   show(place,
     h("h1", null, "Teams"),
     part("Switches",
-      note("Off: no history is shortened further, within a second, on every machine. Shortened ones stay short, so that ",
-        "nothing overflows."),
-      toggle("", "All clients", !off.has(""), again),
+      note("Obeyed within a second, on every machine. Of a team's switch and that of all clients, the one counts that ",
+        "allows less."),
+      h("dl", { class: "turn" }, Object.values(SWITCHES).map(([name, effect]) =>
+        h("div", null, h("dt", null, name), h("dd", null, effect)))),
+      turning("", "All clients", states, again),
       all.length ? [
-        teamsTable(all, off, again),
+        teamsTable(all, states, again),
         note("Attachments may decide before a team's own policy: ", h("a", { href: "#/policies" }, "Policies")),
       ] : null),
     all.length
@@ -29,34 +32,33 @@ export async function teams(place) {
         h("pre", null, "teams:\n  platform:\n    policy: default")));
 }
 
-function toggle(team, name, on, again, allOff) {
+function turning(team, name, states, again, inForce) {
   const said = h("span");
-  const state = !on ? "compaction off" : allOff ? "off, because all clients are" : "compaction on";
+  const own = states[team] ?? "on";
   const change = async (event) => {
-    const button = event.currentTarget;
-    button.disabled = true;
+    const choice = event.currentTarget;
+    choice.disabled = true;
     try {
-      await put("/switches", { team, on: !on });
+      await put("/switches", { team, state: choice.value });
       dispatchEvent(new Event("switched"));
       await again();
       document.querySelector(`[data-team="${CSS.escape(team)}"]`)?.focus();
     } catch (fault) {
-      button.disabled = false;
+      choice.disabled = false;
       show(said, complaint(fault));
     }
   };
   return h("div", { class: "toggle" },
-    h("button", {
-      type: "button", role: "switch", "aria-checked": String(on), "aria-label": `Compaction for ${name}`,
-      "data-team": team, onclick: change,
-    }, h("i")),
-    h("span", null, h("b", null, name), ` ${state}`), said);
+    h("span", null, h("b", null, name)),
+    h("select", { "aria-label": `Compaction for ${name}`, "data-team": team, onchange: change },
+      Object.entries(SWITCHES).map(([state, [words]]) => h("option", { value: state, selected: state === own }, words))),
+    inForce && inForce !== own ? h("span", { class: "dim" }, `${SWITCHES[inForce][0]}, because all clients are`) : null, said);
 }
 
 const HEAD = ["Team", "Own policy", "Upstream", figure("Valid keys"), "Conversations"];
 
-const teamsTable = (all, off, again) => table(HEAD, all.map((each) => [
-  toggle(each.name, each.name, !off.has(each.name), again, off.has("")),
+const teamsTable = (all, states, again) => table(HEAD, all.map((each) => [
+  turning(each.name, each.name, states, again, each.switch),
   each.policy ? toPolicy(each.policy, each.policy) : h("span", { class: "dim" }, "the upstream's"),
   each.upstream || h("span", { class: "dim" }, "by model"),
   figure(String(each.open_keys)),

@@ -19,7 +19,7 @@ export const ACTIONS = {
   created: "shortened further",
   observed: "observed only: forwarded as sent",
   off: "compaction is switched off",
-  bypassed: "the client asked for no compaction",
+  bypassed: "forwarded as sent, as the client or an operator wants",
   "failed-open": "internal error: forwarded as sent",
 };
 
@@ -41,6 +41,15 @@ const REASONS = {
   "window-unknown": "the model's window is unknown: only old results are cleared",
 };
 
+// What an operator's switch does.
+export const SWITCHES = {
+  on: ["on", "histories are shortened as their policies say"],
+  "still-fit": ["off, but still fit", "nothing is shortened further unless the request would be refused as too long"],
+  off: ["off", "nothing is shortened further, and requests that become too long are refused; shortened ones stay short"],
+  bypass: ["bypass", "the clients' own histories are forwarded where they fit, else the shortened ones; shortened "
+    + "further only if the request would be refused"],
+};
+
 export const reason = (name) => REASONS[name] ?? name;
 
 const EVENTS = {
@@ -60,6 +69,8 @@ const EVENTS = {
   "store-back": "store is back",
   "config-refused": "configuration refused",
   "config-reloaded": "configuration changed",
+  "switch-set": "compaction limited",
+  "switch-lifted": "compaction on again",
   "upstream-retried": "tried again",
   listening: "started",
 };

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -10,7 +11,7 @@ import pytest_asyncio
 from proxy.access.records import Records
 from proxy.access.registry import EVERYBODY
 from tests.support.admin_client import team_key
-from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, fault_of
+from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, fault_of, log_of, until
 from tests.support.redis_server import RedisServer, needs_redis, running
 from tests.support.running_proxy import QUIET, Proxy
 from tests.support.scripted_upstream import Upstream, text_turn
@@ -41,9 +42,9 @@ class Replicas:
         """Revoke a key at the first replica."""
         Records(self.first.state).change(lambda known: known.with_key_revoked(text.split("-")[1], time.time()))
 
-    def switch(self, *, on):
+    def switch(self, state):
         """Switch compaction for all teams at the first replica."""
-        Records(self.first.state).change(lambda known: known.with_switch(EVERYBODY, on=on, now=time.time()))
+        Records(self.first.state).change(lambda known: known.with_switch(EVERYBODY, state, time.time()))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -82,18 +83,21 @@ def is_refused(answer):
     return answer.status == 401 and "revoked" in fault_of(answer)["message"]
 
 
-def is_switched_off(answer):
-    return answer.head.first("x-compaction") == "off"
+def has_compaction(outcome, answer):
+    return answer.head.first("x-compaction") == outcome
 
 
 def is_switched_on(answer):
-    return is_accepted(answer) and not is_switched_off(answer)
+    return is_accepted(answer) and has_compaction("none", answer)
 
 
 async def test_a_switch_at_one_replica_counts_for_every_worker_of_all(replicas):
-    replicas.switch(on=False)
-    await asyncio.gather(*(until_all(each, replicas.keys[-1], is_switched_off) for each in replicas.pair))
-    replicas.switch(on=True)
+    for state, outcome in (("off", "off"), ("bypass", "bypassed"), ("still-fit", "off")):
+        replicas.switch(state)
+        has_outcome = partial(has_compaction, outcome)
+        await asyncio.gather(*(until_all(each, replicas.keys[-1], has_outcome, 1.0) for each in replicas.pair))
+        await until(lambda state=state: all(log_of(each, "switch-set", state=state) for each in replicas.pair))
+    replicas.switch("on")
     await until_all(replicas.second, replicas.keys[-1], is_switched_on)
 
 

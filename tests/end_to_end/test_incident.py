@@ -1,0 +1,94 @@
+"""Switches in an incident: a session of eighty turns outgrows the window while its operator has turned one."""
+
+import pytest
+
+from tests.support.agent import Agent, compactions, reading
+from tests.support.commands import run_command
+from tests.support.compacting_proxy import SMALL
+from tests.support.proxy_client import log_of, until
+from tests.support.scripted_upstream import Upstream, answer, text_turn
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.seconds]
+
+WINDOW_TOKENS = 40_000
+REAL_WINDOW_TOKENS = 24_000
+"""The upstream refuses more, and its operator has configured a larger window."""
+SESSION = reading(80, size=2_600)
+
+
+def answer_within_window(request):
+    tokens = len(request.body) // 3
+    if tokens <= REAL_WINDOW_TOKENS:
+        return text_turn("Go on.")
+    message = (
+        f"This model's maximum context length is {REAL_WINDOW_TOKENS} tokens. However, your messages resulted in "
+        f"{tokens} tokens. Please reduce the length of the messages."
+    )
+    error = {"message": message, "type": "invalid_request_error", "param": "messages"}
+    return answer({"error": {**error, "code": "context_length_exceeded"}}, 400)
+
+
+@pytest.fixture
+def open_proxy(serve):
+    def start(up, *words):
+        config = {
+            "upstreams": [{"base_url": up.url, "window": WINDOW_TOKENS, "retries": 0}],
+            "policies": {"default": {**SMALL, "summary": {"enabled": False}}},
+            "log": {"format": "json"},
+        }
+        return serve(None, *words, config=config)
+
+    return start
+
+
+async def turn_switch(proxy, *words):
+    where = ("--config", str(proxy.place / "proxy.yaml"), "--state", str(proxy.state), "--yes")
+    ended = await run_command("switch", *words, *where, place=proxy.place)
+    assert ended.code == 0, ended.complaint
+    await until(lambda: log_of(proxy, "switch-lifted" if words[0] == "on" else "switch-set"))
+    return ended.out
+
+
+@pytest.mark.parametrize("words", [("off", "--still-fit"), ("bypass",)])
+async def test_a_session_that_outgrows_the_window_has_no_refusal(open_proxy, words):
+    async with Upstream(answer_within_window) as up, open_proxy(up) as proxy:
+        await turn_switch(proxy, *words)
+        steps = await Agent(proxy, up, "sk-a").work(SESSION)
+    assert {step.answer.status for step in steps} == {200}
+    assert len(steps[-1].sent) > 6 * REAL_WINDOW_TOKENS
+    first = compactions(steps).index("created")
+    assert all(step.is_verbatim for step in steps[:first])
+    assert compactions(steps).count("created") < 12
+    assert len(up.requests) > len(steps), "the upstream refused some, which the proxy then shortened"
+
+
+async def test_switched_off_alone_a_session_that_outgrows_the_window_is_refused(open_proxy):
+    async with Upstream(answer_within_window) as up, open_proxy(up) as proxy:
+        await turn_switch(proxy, "off")
+        steps = await Agent(proxy, up, "sk-a").work(SESSION)
+    assert {step.answer.status for step in steps[-10:]} == {400}
+    assert all(step.is_verbatim for step in steps)
+
+
+async def test_bypass_forwards_own_bytes_that_fit_or_else_the_last_block_and_is_lifted_with_an_all_clear(open_proxy):
+    async with Upstream(text_turn("Go on.")) as up, open_proxy(up) as proxy:
+        agent = Agent(proxy, up, "sk-a")
+        before = await agent.work(SESSION[:42])
+        assert before[-1].compaction == "applied"
+        shown = await turn_switch(proxy, "bypass")
+        assert shown == "all teams: bypass\n"
+        bypassed = await agent.send(SESSION[:42])
+        assert (bypassed.compaction, bypassed.header("x-compaction-reason")) == ("bypassed", "switched-off")
+        assert bypassed.is_verbatim
+        made = len(log_of(proxy, "compaction-ended"))
+        steps = [await agent.send(SESSION[:length]) for length in range(44, len(SESSION), 6)]
+        outcomes = compactions(steps)
+        assert outcomes == ["bypassed"] * outcomes.count("bypassed") + outcomes[outcomes.count("bypassed") :]
+        grown = steps[outcomes.count("bypassed")]
+        assert grown.compaction == "applied", "it does not fit any more, and the last block is still there"
+        assert grown.extends(before[-1])
+        assert len(log_of(proxy, "compaction-ended")) - made == outcomes.count("created") < 4
+        await turn_switch(proxy, "on")
+        assert (await agent.send(SESSION[:42])).forwarded == before[-1].forwarded
+        (lifted,) = log_of(proxy, "switch-lifted")
+        assert (lifted["team"], lifted["state"]) == ("everybody", "on")
