@@ -25,18 +25,33 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
+# Operators' acts are shown from the audit log.
+_EVENTS = """
+select at, since, times, severity, name, conversation, details, dollars from (
+    select *, count(*) over equal as times, min(at) over equal as since,
+           row_number() over (equal order by at desc) as number
+    from incidents where severity in (select value from json_each(:severities)) and name != 'admin'
+    window equal as (partition by severity, name, conversation, json_remove(details, '$.request_id'),
+                                  cast(at / 3600 as integer)))
+where number = 1 order by at desc limit :limit
+"""
+
+
 def list_events(context: AdminContext, request: AdminRequest) -> Json:
+    """List events, those of one hour that are equal but for their request as one: the newest, and how many."""
     severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
-    marks = ", ".join("?" * len(severities))
-    # Operators' acts are shown from the audit log.
-    condition = f"severity in ({marks}) and name != 'admin' order by at desc limit ?"
-    return {"events": query_incidents(context.activity_log, condition, [*severities, request.query.limit])}
+    parameters = {"severities": json.dumps(severities), "limit": request.query.limit}
+    return {"events": [_read_details(row) for row in context.activity_log.query(_EVENTS, parameters)]}
 
 
 def query_incidents(log: ActivityLog, condition: str, values: Sequence[Any]) -> list[Json]:
     """Return incidents of the log. *condition* is SQL, with an order and a limit."""
     query = f"select at, severity, name, conversation, details, dollars from incidents where {condition}"  # noqa: S608
-    return [{**row, "details": json.loads(row["details"])} for row in log.query(query, values)]
+    return [_read_details(row) for row in log.query(query, values)]
+
+
+def _read_details(row: Json) -> Json:
+    return {**row, "details": json.loads(row["details"])}
 
 
 def list_acts(context: AdminContext, request: AdminRequest) -> Json:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 
 import pytest
 import pytest_asyncio
@@ -11,9 +12,10 @@ from msgspec.structs import replace
 from proxy.admin.dispatch import ROUTES
 from proxy.admin.policy_pages import find_kind
 from proxy.config import load
-from proxy.store.activity_log import ActivityLog
+from proxy.store.activity_log import ActivityLog, Incident
 from tests.admin.conftest import WINDOW
 from tests.support.admin_client import TURN
+from tests.support.clocks import Clocks
 from tests.support.proxy_client import whole_log
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
@@ -263,3 +265,18 @@ async def test_a_listed_conversation_is_what_its_newest_request_says_and_the_sum
     assert [each["requests"] for each in found["conversations"]] == [2]
     for text in ("former", "newer@"):  # not of the newest request, and not by the digest of a policy
         assert (await admin.read(f"/conversations?text={text}"))["conversations"] == []
+
+
+async def test_equal_events_of_an_hour_are_one_row(admin):
+    clocks = Clocks(time.time() // 3600 * 3600 - 5_000)
+    log = ActivityLog(admin.proxy.state, clock=clocks.as_system_clock())
+    for minute in range(60):  # an hour begins after 24 of them
+        refusal = {"request_id": f"cp-{minute}", "upstream": "grouped", "kind": "input"}
+        log.record(Incident("warning", "refused-for-size", "", refusal))
+        clocks.pass_time(60)
+    log.record(Incident("warning", "refused-for-size", "", {**refusal, "kind": "output"}))
+    log.close()
+    rows = [row for row in (await admin.read("/events"))["events"] if row["details"].get("upstream") == "grouped"]
+    assert [(row["times"], row["details"]["kind"]) for row in rows] == [(1, "output"), (36, "input"), (24, "input")]
+    assert rows[1]["at"] - rows[1]["since"] == 35 * 60
+    assert rows[1]["details"]["request_id"] == "cp-59"

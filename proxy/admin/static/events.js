@@ -75,7 +75,8 @@ const when = (at) => h("span", { class: "when", title: moment(at) }, ago(at));
 
 const line = (each) => [
   when(each.at),
-  badge(event(each.name), each.severity),
+  h("span", null, badge(event(each.name), each.severity),
+    each.times > 1 ? h("small", null, ` ${each.times} times since ${moment(each.since)}`) : null),
   each.conversation ? toConversation(each.conversation, h("code", null, each.conversation)) : "–",
   account(each),
 ];
