@@ -119,9 +119,7 @@ class _Results:
 def _list_changes(call: ToolCall, use: FileResult | None) -> tuple[str, ...]:
     if use is None:
         return tuple(list_changed_paths(call))
-    if use.act in ("edit", "write"):
-        return (use.path,)
-    return ()
+    return (use.path,) if use.act in ("edit", "write") else ()
 
 
 def _digest(message: Message, call: ToolCall) -> bytes:

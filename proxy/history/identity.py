@@ -53,9 +53,7 @@ class Identity(Struct, frozen=True):
     @property
     def conversation(self) -> str:
         """Of a head alone, the owner names it: tenants share no name."""
-        if not self.links:
-            return ""
-        return self.links[:2][-1].hex()[:16]
+        return self.links[:2][-1].hex()[:16] if self.links else ""
 
     @property
     def scale_key(self) -> str:

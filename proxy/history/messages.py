@@ -252,17 +252,13 @@ def read_message(value: Any, raw: bytes, content: bytes | None = None) -> Messag
 
 def find_part_type(part: bytes) -> str:
     value = json.loads(part)
-    if not isinstance(value, dict):
-        return ""
-    return _as_string(value.get("type"))
+    return _as_string(value.get("type")) if isinstance(value, dict) else ""
 
 
 def find_first_line(text: str) -> str:
     """The first that is not empty. It ends at any line end, U+2028 too."""
     lines = text.strip().splitlines()
-    if not lines:
-        return ""
-    return lines[0].strip()
+    return lines[0].strip() if lines else ""
 
 
 def remove_other_breaks(text: str) -> str:
@@ -342,6 +338,4 @@ def _read_call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client send
 
 
 def _as_string(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
-    if isinstance(value, str):
-        return value
-    return ""
+    return value if isinstance(value, str) else ""

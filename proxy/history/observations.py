@@ -107,9 +107,7 @@ def find_output_within(text: str) -> int:
 
 def find_words_beside_output(text: str) -> str:
     end = _skip_elements(text, _OPENING_TAG)
-    if not end:
-        return ""
-    return text[end:].strip()
+    return text[end:].strip() if end else ""
 
 
 def _skip_elements(text: str, opening_tag: re.Pattern[str]) -> int:

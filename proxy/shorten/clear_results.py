@@ -374,9 +374,7 @@ class StripReasoning(Struct, frozen=True):
         return message
 
     def worth(self, message: Message, _: ToolCall | None, count: Count) -> float:
-        if self._has_reasoning(message):
-            return count(message.raw)
-        return 0.0
+        return count(message.raw) if self._has_reasoning(message) else 0.0
 
     def _has_reasoning(self, message: Message) -> bool:
         if message.role != "assistant" or message.made not in ("", "clear_arguments"):

@@ -108,9 +108,7 @@ class Output(Struct):
 
     @property
     def exit_code(self) -> int | None:
-        if not self.exit_codes:
-            return None
-        return max(self.exit_codes, key=_measure_trust).number
+        return max(self.exit_codes, key=_measure_trust).number if self.exit_codes else None
 
     @property
     def other_codes(self) -> list[str]:

@@ -299,9 +299,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     def bound_reach(self, steps: Sequence[Step]) -> float:
         """The most tokens that these steps could clear of the view if nothing in it were fixed."""
         cut = self._find_cut(self.rules.keep)
-        if not cut:
-            return 0.0
-        return self._bound_reach_before(cut, steps)
+        return self._bound_reach_before(cut, steps) if cut else 0.0
 
     def _bound_reach_before(self, cut: int, steps: Sequence[Step]) -> float:
         view, estimate = self.view, self.estimate

@@ -56,9 +56,7 @@ class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments ar
     def named(self) -> dict[str, Any]:
         """Empty if the arguments are not a JSON object."""
         value = self.value
-        if isinstance(value, dict):
-            return value
-        return {}
+        return value if isinstance(value, dict) else {}
 
 
 def find_value(values: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - JSON
@@ -97,6 +95,4 @@ def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
     value = find_value(values, names)
-    if isinstance(value, int):
-        return value
-    return 0
+    return value if isinstance(value, int) else 0

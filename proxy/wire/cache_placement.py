@@ -244,9 +244,7 @@ def locate_elements(source: bytes, start: int, stop: int) -> list[Span]:
 def list_blocks(source: bytes, message: Span) -> list[Span]:
     """Return the blocks of a message; none if its content is a text."""
     content = splice.find_member(source, "content", message[0])
-    if content is None:
-        return []
-    return locate_elements(source, content.start, content.stop)
+    return locate_elements(source, content.start, content.stop) if content is not None else []
 
 
 def find_markable(source: bytes, blocks: Sequence[Span]) -> Span | None:

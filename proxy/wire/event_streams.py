@@ -99,16 +99,12 @@ def find_data(line: bytes) -> bytes | None:
     """Return the data of a line, or None. The line may follow the byte order mark at the start of a stream."""
     if line.startswith(b"\xef\xbb\xbf"):
         line = line[3:]
-    if not line.startswith(b"data:"):
-        return None
-    return line[5:].removeprefix(b" ")
+    return line[5:].removeprefix(b" ") if line.startswith(b"data:") else None
 
 
 def read_event(event: bytes) -> dict[str, Any] | None:
     data = b"\n".join(filter(None, map(find_data, event.splitlines())))
-    if not data.startswith(b"{"):
-        return None
-    return read_object(data)
+    return read_object(data) if data.startswith(b"{") else None
 
 
 def has_name(event: bytes) -> bool:

@@ -34,21 +34,15 @@ def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
 
 def read_object(data: bytes) -> dict[str, Any] | None:
     value = read_json(data)
-    if isinstance(value, dict):
-        return value
-    return None
+    return value if isinstance(value, dict) else None
 
 
 def as_object(value: object) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return value
-    return {}
+    return value if isinstance(value, dict) else {}
 
 
 def as_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return ""
+    return value if isinstance(value, str) else ""
 
 
 def write_json(value: object) -> bytes:

@@ -210,9 +210,7 @@ class ChatRounds(Rounds):
 
 def _list_calls(message: bytes) -> list[bytes]:
     calls = find_raw(message, find_values(message), "tool_calls")
-    if not calls.startswith(b"["):
-        return []
-    return read_elements(calls)
+    return read_elements(calls) if calls.startswith(b"[") else []
 
 
 def _set_calls(message: bytes, calls: Sequence[bytes]) -> bytes:
