@@ -2,7 +2,7 @@
 
     python bench/soak.py                                 # 100,000 requests
     python bench/soak.py --requests 5000                 # for CI
-    python bench/soak.py --markdown docs/soak.md
+    python bench/soak.py --markdown soak.md         # as a page
 
 It watches the real process from outside while it works, and once more when it has come to rest: memory, open files,
 connections to the upstream, requests in flight. Exit code 1 where anything stayed behind.
@@ -185,7 +185,7 @@ INTRO = """\
 clients that leave: while they ask, before the headers, in silence, mid-stream, half of them with a reset. What is
 remembered of requests is bounded and fills first: memory is judged after {warm_up:,} requests.
 
-`make soak ARGS="--markdown docs/soak.md"` makes this page.
+`make soak ARGS="--markdown soak.md"` makes this page.
 """
 
 
