@@ -5,7 +5,6 @@ is what the ledger says. `python -m tests.shorten.test_ledger` writes that again
 """
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.outcome import cut_first_line
 from proxy.tools.tool_call import render_value
 from proxy.wire.redaction import redaction
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import assistant, call, calls, parse_request, request, user
 
 GOLDEN = Path(__file__).parent / "golden" / "ledger"
@@ -456,22 +456,22 @@ def test_to_read_a_file_does_not_make_up_for_a_failed_change():
 
 
 @pytest.mark.parametrize(
-    "pieces",
+    "make",
     [
-        [call("Bash", command='"\\"' * 100_000)],
-        [call("Bash", command="<<A " * 80_000)],
-        [call("TodoWrite", todos=" \n" * 150_000), call("TodoWrite", todos=" " * 150_000)],
-        [assistant("a" * 200_000 + " SEARCH"), assistant("<ab_c> " * 40_000), assistant("```" * 100_000)],
-        [user("<task-notification><task-id>" * 12_000), user("<system-reminder>" * 20_000)],
-        [call("apply_patch", input="*** Update File: a\n+++ b\n" * 12_000)],
+        lambda n: [call("Bash", command='"\\"' * n)],
+        lambda n: [call("Bash", command="<<A " * n)],
+        lambda n: [call("TodoWrite", todos=" \n" * n), call("TodoWrite", todos=" " * n)],
+        lambda n: [assistant("a" * n + " SEARCH"), assistant("<ab_c> " * n), assistant("```" * n)],
+        lambda n: [user("<task-notification><task-id>" * n), user("<system-reminder>" * n)],
+        lambda n: [call("apply_patch", input="*** Update File: a\n+++ b\n" * n)],
     ],
     ids=["quotes", "here-documents", "boxes", "prose", "notices", "patches"],
 )
-def test_no_text_makes_it_slow(pieces):
-    body = request(user("Go on."), *pieces).body
-    started = time.process_time()
-    write_ledger(body, 6_000)
-    assert time.process_time() - started < 10  # minutes, where the time grows with the square of the length
+def test_the_cost_of_a_ledger_grows_with_any_text(make):
+    def write_body(size):
+        return request(user("Go on."), *make(size)).body
+
+    assert_grows_in_proportion(lambda body: write_ledger(body, 6_000), write_body, 3_000)
 
 
 if __name__ == "__main__":
