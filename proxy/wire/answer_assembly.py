@@ -151,9 +151,7 @@ def _read_whole(body: bytes) -> Answer:
 
 def _read_index(value: Mapping[str, Any], default: int) -> int:
     index = value.get("index")
-    if isinstance(index, int):
-        return index
-    return default
+    return index if isinstance(index, int) else default
 
 
 class _GrowingText(Struct):

@@ -220,6 +220,8 @@ class Rounds(ABC):
     """Finish reasons after which the last call may be truncated."""
     _CALL: ClassVar[str] = ""
     """The type of the items that call a tool."""
+    _FINISHES: ClassVar[tuple[str, str]] = ("", "")
+    """The finish reasons of an answer that calls tools, and of one that does not."""
 
     def __init__(self, *, stream: bool) -> None:
         self._stream = stream
@@ -281,6 +283,15 @@ class Rounds(ABC):
     def _waits(self) -> bool:
         """Whether the answer ended for a call of the proxy's tool, so that another round follows."""
         return not self._is_last and self._finish is not None and self._finish not in self._CUT and self._has_own_call()
+
+    def _name_finish(self, finish: str | None) -> str | None:
+        """Return the finish reason for the client, who does not see calls of the proxy's tool."""
+        if finish is None or finish in self._CUT or (self._is_first and not self._has_own_call()):
+            return finish
+        for_calls, for_words = self._FINISHES
+        if self._client_calls:
+            return finish if self._is_first else for_calls
+        return for_words if finish == for_calls else finish
 
     def _has_own_call(self) -> bool:
         return any(map(self._is_own, self._items.values()))

@@ -169,9 +169,8 @@ class StreamOpening:
         if not data:
             return
         # A refusal may still follow these. They repeat the request, so they are not parsed.
-        for event_type in (b'"response.created"', b'"response.in_progress"', b'"response.queued"'):
-            if not self._first_decides and data.startswith((b'{"type":' + event_type, b'{"type": ' + event_type)):
-                return
+        if not self._first_decides and re.match(rb'\{"type": ?"response\.(?:created|in_progress|queued)"', data):
+            return
         event = read_object(data)
         if event is None:
             self._is_decided = True

@@ -81,10 +81,15 @@ class PiecedRequest(Request, frozen=True):
 
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
         """Return the piece of a message, or None if the proxy wrote it, and whether its bytes are unchanged."""
-        place = self._find_place(message)
-        if place is None:
+        for number, own in enumerate(self.head):
+            if own is message:
+                return self.pieces[number], True
+        place = self.head_size + message.start
+        if message.made == NOTE or message.stop != message.start + 1 or place >= len(self.messages):
             return None, False
         own = self.messages[place]
+        if own.role != message.role:
+            return None, False
         return self.pieces[place], own is message or own.raw == message.raw
 
     def measure(self, message: Message) -> int:
@@ -92,17 +97,6 @@ class PiecedRequest(Request, frozen=True):
         if piece is None or not is_unchanged:
             return len(message.raw) + WRITTEN_BYTES
         return sum(map(len, piece.blocks))
-
-    def _find_place(self, message: Message) -> int | None:
-        for number, own in enumerate(self.head):
-            if own is message:
-                return number
-        if message.made == NOTE or message.stop != message.start + 1:
-            return None
-        place = self.head_size + message.start
-        if place < len(self.messages) and self.messages[place].role == message.role:
-            return place
-        return None
 
 
 def write_call(call: ToolCall, other_members: bytes = b"") -> bytes:

@@ -74,9 +74,7 @@ class Figures(Struct, frozen=True):
     def limit(self) -> int | None:
         """The window: some servers name the prompt's share of it as well, some an error code of theirs."""
         largest = max(self.limits, default=0)
-        if largest < 2_048:  # noqa: PLR2004
-            return None
-        return largest
+        return largest if largest >= 2_048 else None  # noqa: PLR2004
 
     @property
     def stopped(self) -> bool:
@@ -91,9 +89,7 @@ class Figures(Struct, frozen=True):
 
     @property
     def room(self) -> int | None:
-        if not self.limit or not self.prompt:
-            return None
-        return self.limit - self.prompt
+        return self.limit - self.prompt if self.limit and self.prompt else None
 
     @property
     def total(self) -> int:

@@ -30,6 +30,7 @@ class _OpenCall(Struct):
 
 class ChatRounds(Rounds):
     _CUT = frozenset({"length", "content_filter"})
+    _FINISHES = "tool_calls", "stop"
 
     def __init__(self, *, stream: bool) -> None:
         super().__init__(stream=stream)
@@ -161,15 +162,6 @@ class ChatRounds(Rounds):
                     delta[member] = _find_separator(self._earlier_endings.get(member, ""), text) + text
                 self._endings[member] = text[-1:]
 
-    def _name_finish(self, finish: str) -> str:
-        if finish in self._CUT or (self._is_first and not self._calls_own):
-            return finish
-        if self._client_calls:
-            return finish if self._is_first else "tool_calls"
-        if finish == "tool_calls":
-            return "stop"
-        return finish
-
     def _read_body(self) -> None:
         answer = self._assembly.answer(ended=True)
         self._round_usage = dict(answer.usage or {}) or None
@@ -197,11 +189,11 @@ class ChatRounds(Rounds):
             message = _prepend(message, earlier)
         if not self._is_first:
             message = splice.remove_members(message, {SIGNED_MEMBER})
-        changes, finish = {}, choice.get("finish_reason")
+        changes, finish = {}, str(choice.get("finish_reason"))
         if message != find_raw(first, find_values(first), "message"):
             changes["message"] = message
-        if self._name_finish(str(finish)) != str(finish):
-            changes["finish_reason"] = splice.quote(self._name_finish(str(finish)))
+        if self._name_finish(finish) != finish:
+            changes["finish_reason"] = write_json(self._name_finish(finish))
         if not changes and self._is_first:
             return None
         choices = write_elements((splice.set_members(first, changes), *others))

@@ -18,7 +18,7 @@ from proxy.wire.api_format import (
     write_completion,
 )
 from proxy.wire.event_streams import read_event, write_event, write_named_events
-from proxy.wire.json_body import as_object, read_object, write_json
+from proxy.wire.json_body import as_object, as_text, read_object, write_json
 
 
 class MessagesRounds(Rounds):
@@ -31,6 +31,7 @@ class MessagesRounds(Rounds):
     _FINISH = "stop_reason"
     _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
     _CALL = "tool_use"
+    _FINISHES = "tool_use", "end_turn"
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
@@ -117,24 +118,14 @@ class MessagesRounds(Rounds):
         end_usage = as_object(value.get("usage"))
         usage = (self._round_usage or {}) | {name: count for name, count in end_usage.items() if count is not None}
         self._round_usage = usage
-        stop_reason = delta.get("stop_reason")
-        self._finish = stop_reason if isinstance(stop_reason, str) else None
+        self._finish = as_text(delta.get("stop_reason")) or None
         if self._waits:
             return b""
-        client_reason = self._name_stop(stop_reason)
-        if self._is_first and client_reason == stop_reason:
+        client_reason = self._name_finish(self._finish)
+        if self._is_first and client_reason == self._finish:
             return event
         delta = {**delta, "stop_reason": client_reason}
         return write_event({**value, "delta": delta, "usage": add_usage(self._usage, usage)}, named=True)
-
-    def _name_stop(self, stop_reason: object) -> object:
-        if stop_reason in self._CUT or stop_reason is None:
-            return stop_reason
-        if self._client_calls and not self._is_first:
-            return "tool_use"
-        if not self._client_calls and stop_reason == "tool_use":
-            return "end_turn"
-        return stop_reason
 
     def _choose_shown(self) -> list[bytes]:
         shown = []
@@ -145,17 +136,13 @@ class MessagesRounds(Rounds):
         return shown
 
     def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
-        reason = self._name_stop(self._finish)
-        if reason == body.get("stop_reason"):
-            return {}
-        return {"stop_reason": write_json(reason)}
+        reason = self._name_finish(self._finish)
+        return {} if reason == body.get("stop_reason") else {"stop_reason": write_json(reason)}
 
 
 def _get_index(event: Mapping[str, Any]) -> int:
     index = event.get("index")
-    if isinstance(index, int):
-        return index
-    return -1
+    return index if isinstance(index, int) else -1
 
 
 class MessagesAnswers(AnswerFormat):

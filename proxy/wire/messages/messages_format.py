@@ -19,7 +19,7 @@ from proxy.history.request import Request
 from proxy.wire.api_format import RequestFormat, Try
 from proxy.wire.cache_placement import BlockPlace, place_marks
 from proxy.wire.http_head import Headers, find_header
-from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, read_members
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_object, as_text, find_raw, find_values, read_members
 from proxy.wire.messages.content_blocks import find_fold_ends, split_messages, write_list
 from proxy.wire.messages.messages_answers import MessagesAnswers
 from proxy.wire.pieces import (
@@ -82,8 +82,7 @@ def find_thread_use(source: bytes) -> ThreadUse:
         thread = json.loads(find_raw(source, find_values(source), "thread") or b"null")
     except UNREADABLE:
         return ""
-    kind = thread.get("type") if isinstance(thread, dict) else None
-    if kind == "create":
+    if as_object(thread).get("type") == "create":
         return "create"
     return "continue" if thread is not None else ""
 

@@ -227,7 +227,7 @@ def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int) -> tuple[Messag
     for raw, item in items:
         blocks.append(raw)
         if is_call(item.type):
-            calls.append(_read_call(item))
+            calls.append(read_call(item))
         elif item.type == "message":
             parts += _read_parts(bytes(item.content))
         else:
@@ -236,7 +236,7 @@ def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int) -> tuple[Messag
     return message, Piece(stop - 1, "assistant", tuple(blocks))
 
 
-def _read_call(item: Item) -> ToolCall:
+def read_call(item: Item) -> ToolCall:
     if item.type == "custom_tool_call":
         return ToolCall(item.pairing_id, as_text(item.name), as_text(item.input), "custom")
     if item.type in CALLS:

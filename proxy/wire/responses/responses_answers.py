@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import to_builtins
 
 from proxy.recall.tool import RECALL
-from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import (
     AnswerFormat,
     Round,
@@ -22,7 +21,7 @@ from proxy.wire.api_format import (
 )
 from proxy.wire.event_streams import has_name, read_event, write_event, write_named_events
 from proxy.wire.json_body import as_object, as_text, find_raw, find_values, read_elements, read_object, write_json
-from proxy.wire.responses.items import CALLS, is_call, write_output
+from proxy.wire.responses.items import CALLS, decode_item, is_call, read_call, write_output
 
 _BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
 ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
@@ -52,12 +51,8 @@ class ResponsesRounds(Rounds):
         self._is_changed = True
 
     def _find_round(self) -> Round | None:
-        elements: list[bytes] = []
-        calls: list[ToolCall] = []
-        for _, item in sorted(self._items.items()):
-            elements.append(write_json(item))
-            if is_call(str(item.get("type"))):
-                calls.append(_as_tool_call(item))
+        elements = [write_json(item) for _, item in sorted(self._items.items())]
+        calls = [read_call(item) for item in map(decode_item, elements) if is_call(item.type)]
         return Round(tuple(elements), tuple(calls))
 
     def _show(self, event: bytes) -> bytes:
@@ -165,14 +160,6 @@ class ResponsesRounds(Rounds):
 
 def _is_recall_tool(tool: object) -> bool:
     return as_object(tool).get("name") == RECALL.name
-
-
-def _as_tool_call(item: dict[str, Any]) -> ToolCall:
-    call_id, name = str(item.get("call_id") or item.get("id")), str(item.get("name") or item["type"])
-    arguments = str(item.get(CALLS.get(item["type"], "")) or "")
-    if item["type"] == "custom_tool_call":
-        return ToolCall(call_id, name, arguments, "custom")
-    return ToolCall(call_id, name, arguments)
 
 
 class ResponsesAnswers(AnswerFormat):
