@@ -55,7 +55,7 @@ class LineReader:
     def close(self) -> bytes:
         """Return the held bytes."""
         self.continues_line = self._is_within_line
-        rest = self.held
+        rest = bytes(self._held)
         self._held.clear()
         return rest
 

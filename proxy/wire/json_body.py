@@ -101,14 +101,15 @@ def find_other_members(source: bytes, keys: AbstractSet[str]) -> bytes:
 
 def has_member(source: bytes, *names: str) -> bool:
     """Return True if a body has one of these members, other than null; False if it cannot be understood."""
-    # Looking for the names is quick; but a tool may have a parameter of such a name.
-    if not any(b'"%b"' % name.encode() in source for name in names):
-        return False
-    try:
-        places = find_values(source)
-    except UNREADABLE:
-        return False
-    return any(find_raw(source, places, name) not in (b"", b"null") for name in names)
+    for name in names:
+        if b'"%b"' % name.encode() in source:  # which is quick to tell; but a tool may have a parameter of such a name
+            try:
+                value = find_raw(source, find_values(source), name)
+            except UNREADABLE:
+                return False
+            if value not in (b"", b"null"):
+                return True
+    return False
 
 
 def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
