@@ -136,7 +136,7 @@ class LocalProxy:
             return f"deleted here: {options.format_count(asyncio.run(self._obey(order)), 'conversation')}"
         end = time.monotonic() + OBEYED_WITHIN_SECONDS
         while time.monotonic() < end:
-            if order.id in read_obeyed(self._folder):
+            if order.id in read_obeyed(self._folder).ids:
                 return "deleted here"
             time.sleep(0.1)
         return f"ordered; this machine has not obeyed within {OBEYED_WITHIN_SECONDS} seconds: see the log of the proxy"
@@ -149,7 +149,9 @@ class LocalProxy:
         finally:
             activity_log.close()
             await store.close()
-        write_obeyed(self._folder, [*read_obeyed(self._folder), order.id])
+        obeyed = read_obeyed(self._folder)
+        obeyed.ids.append(order.id)
+        write_obeyed(self._folder, obeyed)
         return count
 
     def _refuse_team(self, team: str) -> CommandFailed:
