@@ -142,8 +142,8 @@ class StreamRewriter:
         if self._hides_event and not line.strip():
             self._hides_event = False
             return b""
-        data = find_data(line)
-        if b'"usage"' not in line or data is None:
+        data = find_data(line) if b'"usage"' in line else None
+        if data is None:
             return line
         event = data.rstrip(b"\r\n")
         rewritten = rewrite_usage(event, self._view)
