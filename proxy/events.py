@@ -209,13 +209,17 @@ class SummaryEnded(Event, frozen=True):
 
 
 class SizeRefused(Event, frozen=True):
-    """For its size or a signature. `helped`: a second try was accepted."""
+    """For its size or a signature. `helped`: a second try was accepted.
+
+    `is_observed`: nothing was tried, because the policy only observes.
+    """
 
     request_id: str
     upstream: str
     kind: str
     limit: int | None
     helped: bool
+    is_observed: bool = False
 
 
 class ViewRefused(Event, frozen=True):

@@ -118,6 +118,7 @@ def _summarize(counts: Counter[str]) -> Json:
         "spent": counts["spent"] / MICRODOLLARS_PER_DOLLAR,  # for summaries
         "overflows": counts["overflows"] + counts["overflows-helped"],
         "overflows_helped": counts["overflows-helped"],
+        "overflows_observed": counts["overflows-observed"],  # of a policy that only observes
         "faults": counts["failed-open"] + counts["our-faults"] + counts["store-faults"],
     }
 
@@ -144,7 +145,8 @@ select cast(at / :step as integer) as moment, {by} as name, count(*) as requests
        sum(case when cached_tokens is null or placed = '' then 0 else prompt_tokens end) as tokens_read_placed,
        sum(case when placed = '' then 0 else coalesce(cached_tokens, 0) end) as tokens_cached_placed,
        count(plain_dollars) as priced, coalesce(sum(case when plain_dollars is null then 0 else paid_dollars end), 0)
-       as paid, coalesce(sum(plain_dollars), 0) as plain, sum(action = 'created') as blocks, 0.0 as spent
+       as paid, coalesce(sum(plain_dollars), 0) as plain,
+       total(paid_dollars - would_be_dollars) as would_save, sum(action = 'created') as blocks, 0.0 as spent
 from turns where at >= :since and (:team = '' or team = :team) group by moment, name
 """
 _SUMMARIES = """
@@ -159,7 +161,7 @@ where name is not null group by moment, name
 _FIGURES = (
     "requests", "tokens_raw", "tokens_unshortened", "tokens_forwarded", "tokens_would_be", "tokens_read",
     "tokens_cached", "tokens_written", "tokens_read_placed", "tokens_cached_placed", "refetches",
-    "priced", "paid", "plain", "blocks", "spent",
+    "priced", "paid", "plain", "would_save", "blocks", "spent",
 )  # fmt: skip
 
 

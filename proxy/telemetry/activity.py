@@ -78,11 +78,17 @@ def _count_turn(turn: events.TurnEnded) -> dict[str, int]:
     return counts
 
 
+def _count_size_refusal(event: events.SizeRefused) -> dict[str, int]:
+    if event.helped:
+        return {"overflows-helped": 1}
+    return {"overflows": 1, "overflows-observed": int(event.is_observed)}
+
+
 _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
     events.RequestFinished: _count_request,
     events.TurnEnded: _count_turn,
     events.SummaryEnded: lambda event: {"summaries": 1, "spent": round(event.dollars * MICRODOLLARS_PER_DOLLAR)},
-    events.SizeRefused: lambda event: {"overflows-helped" if event.helped else "overflows": 1},
+    events.SizeRefused: _count_size_refusal,
     events.FailedOpen: lambda _: {"failed-open": 1},
     events.InternalFault: lambda event: {"our-faults": event.times},
     events.StoreFailed: lambda _: {"store-faults": 1},

@@ -98,7 +98,8 @@ const COLUMNS = [
   ["Summaries", (p) => exact(p.summaries)],
   ["Spent", (p) => (p.priced ? cents(p.paid + p.spent) : "–")],
   ["Saved", (p) => (p.priced ? cents(p.saved) : "–")],
-  ["Too long", (p) => (p.overflows ? `${p.overflows_helped} of ${p.overflows} helped` : "0")],
+  ["Too long", (p) => (p.overflows ? `${p.overflows_helped} of ${p.overflows} helped${
+    p.overflows_observed ? `, ${p.overflows_observed} only observed` : ""}` : "0")],
   ["Internal errors", (p) => exact(p.faults)],
 ];
 const MEANINGS = {

@@ -96,7 +96,7 @@ function rows(told, at, { of, line, written }) {
 
 const HEAD = [
   "Requests", "Tokens in", "Forwarded", "Less", "Cached", "Cached as sent", "Cached with marks or key", "Rewrites",
-  "Fetched again", "Spent", "Without proxy", "Saved", "",
+  "Fetched again", "Spent", "Without proxy", "Saved", "", "Would save",
 ];
 
 const shareOf = (share) => (share === null ? "–" : percent(share));
@@ -109,6 +109,7 @@ function groups(told, at) {
     shareOf(each.cached_share_placed), exact(each.blocks), exact(each.refetches),
     each.priced ? cents(each.cost) : "–", each.priced ? cents(each.plain) : "–",
     each.priced ? cents(each.saved) : "–", each.plain ? percent(each.saved / each.plain) : "–",
+    each.would_save ? cents(each.would_save) : "–",
   ].map(figure);
   const first = ({ name }, place) => h("span", { class: "word" },
     h("i", { class: `key g${Math.min(place, told.shown.length - 1)}` }), toGroup(name, at));
