@@ -80,14 +80,13 @@ async def test_bypass_forwards_own_bytes_that_fit_or_else_the_last_block_and_is_
         bypassed = await agent.send(SESSION[:42])
         assert (bypassed.compaction, bypassed.header("x-compaction-reason")) == ("bypassed", "switched-off")
         assert bypassed.is_verbatim
-        made = len(log_of(proxy, "compaction-ended"))
         steps = [await agent.send(SESSION[:length]) for length in range(44, len(SESSION), 6)]
         outcomes = compactions(steps)
         assert outcomes == ["bypassed"] * outcomes.count("bypassed") + outcomes[outcomes.count("bypassed") :]
         grown = steps[outcomes.count("bypassed")]
         assert grown.compaction == "applied", "it does not fit any more, and the last block is still there"
         assert grown.extends(before[-1])
-        assert len(log_of(proxy, "compaction-ended")) - made == outcomes.count("created") < 4
+        assert outcomes.count("created") < 4
         await turn_switch(proxy, "on")
         assert (await agent.send(SESSION[:42])).forwarded == before[-1].forwarded
         (lifted,) = log_of(proxy, "switch-lifted")
