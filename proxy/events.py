@@ -278,6 +278,10 @@ class ConfigReloaded(Event, frozen=True):
     refused_because: str | None = None
     waiting: tuple[str, ...] = ()
     """Changed settings that are read at start only."""
+    changed: tuple[str, ...] = ()
+    """The names of the settings that have changed, without their values."""
+    policies: tuple[str, ...] = ()
+    """The old and the new version of each policy that has changed."""
 
 
 class ConfigDoubted(Event, frozen=True):

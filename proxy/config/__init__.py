@@ -19,6 +19,7 @@ values       types that several settings share
 loading      reads file, environment and options, and reports every fault with its line
 yaml_file    reads the YAML of a file and the values of variables
 faults       mistakes in a setting, and the setting that was probably meant
+changes      the difference between two configurations, by name and without values
 warnings     valid settings that are probably mistakes
 defaults     writes the shipped proxy.yaml, and the JSON Schema of such a file
 """

@@ -16,6 +16,7 @@ from msgspec import Struct
 from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
+from proxy.config.changes import Changes
 from proxy.foundation.threads import CONTROL
 from proxy.store.contract import Store, StoreUnavailable
 
@@ -93,7 +94,7 @@ class ConfigWatch:
         start_config: Config,
         records: Records,
         emit: events.Listener,
-        apply: Callable[[Config], Awaitable[bool]],
+        apply: Callable[[Config], Awaitable[Changes | None]],
     ) -> None:
         self.reload_requested = asyncio.Event()
         self._source = source
@@ -127,11 +128,14 @@ class ConfigWatch:
             self._emit(events.ConfigReloaded(str(invalid)))
             return
         config, waiting_settings = loaded_config.config.with_start_settings_of(self._started)
-        has_changed = await self._apply(config)
-        if has_changed or waiting_settings != self._waiting_settings or self._was_refused:
+        changes = await self._apply(config)
+        if changes is not None or waiting_settings != self._waiting_settings or self._was_refused:
             self._was_refused = False
             self._waiting_settings = waiting_settings
-            self._emit(events.ConfigReloaded(waiting=waiting_settings))
+            changes = changes or Changes((), ())
+            self._emit(
+                events.ConfigReloaded(waiting=waiting_settings, changed=changes.settings, policies=changes.policies)
+            )
 
     async def watch_records(self) -> None:
         while True:

@@ -27,6 +27,7 @@ from proxy.access.registry import Registry
 from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
 from proxy.config import EMPTY_FILE, Config, find_warnings
+from proxy.config.changes import Changes, find_changes
 from proxy.foundation.lifetime import BackgroundTasks
 from proxy.foundation.threads import CONTROL
 from proxy.models.windows import is_known_model
@@ -273,17 +274,22 @@ class Worker:
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
-    async def _apply_config(self, config: Config) -> bool:
-        """Use a configuration and tell if it differs. Requests and notes finish on the gateway they began with."""
+    async def _apply_config(self, config: Config) -> Changes | None:
+        """Use a configuration and return how it differs. Requests and notes finish on the gateway they began with."""
         replaced_gateway = self._app.gateway
         if config == replaced_gateway.config:
-            return False
+            return None
         self._app.gateway = Gateway(
             config, self._compactor, self._records, self._emit, self._notes, kept_clients=replaced_gateway.clients
         )
         replaced_gateway.retire()
         self._warn_of_settings(config)
-        return True
+        changes = find_changes(replaced_gateway.config, config)
+        if self._is_first:
+            details = ("changed", ", ".join(changes.settings)), ("policies", ", ".join(changes.policies))
+            file = str(self._source.file or "")
+            self._emit(events.AdminActed("whoever wrote the file", "", "reload", file, "done", details))
+        return changes
 
     def _warn_of_settings(self, config: Config) -> None:
         if self._is_first:

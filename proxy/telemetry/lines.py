@@ -125,9 +125,11 @@ def _reload(event: events.ConfigReloaded) -> Line:
     if event.refused_because is not None:
         effect = "the old configuration stays in force"
         return "error", "config-refused", {"why": event.refused_because, "effect": effect}
-    if event.waiting:
-        return "warning", "config-reloaded", {"needs_restart": ", ".join(event.waiting)}
-    return "info", "config-reloaded", {}
+    fields = {}
+    for name, values in (("changed", event.changed), ("policies", event.policies), ("needs_restart", event.waiting)):
+        if values:
+            fields[name] = ", ".join(values)
+    return "warning" if event.waiting else "info", "config-reloaded", fields
 
 
 def _lifecycle(event: events.Lifecycle) -> Line:

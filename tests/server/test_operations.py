@@ -353,6 +353,26 @@ async def test_a_reload_names_what_waits_for_a_restart(up, serve):
         assert (line["level"], "needs_restart" in line) == ("info", False)
 
 
+@pytest.mark.seconds
+async def test_a_reload_writes_what_changed_to_log_and_audit_log_and_no_value(up, serve):
+    config = config_for(up) | {"policies": {"default": {"min_groups": 3}}, "teams": {"red": {"upstream": "lab"}}}
+    async with serve(None, "--workers", "2", config=config, environment={"RED": "sk-of-red-team-1"}) as proxy:
+        changed = config | {
+            "policies": {"default": {"min_groups": 9}},
+            "teams": {"red": {"upstream": "lab", "key": "env:RED"}, "blue": {}},
+        }
+        rewritten(proxy, changed)
+        (line, *_) = await until(lambda: log_of(proxy, "config-reloaded"), 10)
+        assert line["changed"] == "policies.default.min_groups, teams.red.key, teams.blue"
+        assert re.search(r"(^|, )default [0-9a-f]{8} -> [0-9a-f]{8}(,|$)", line["policies"])
+        audit = proxy.state / "audit.jsonl"
+        await until(audit.exists)
+        (act,) = [json.loads(text) for text in audit.read_text().splitlines()]
+        assert (act["act"], act["subject"]) == ("reload", str(proxy.place / "proxy.yaml"))
+        assert act["details"] == {"changed": line["changed"], "policies": line["policies"]}
+        assert "sk-of-red-team-1" not in audit.read_text() + await whole_log(proxy)
+
+
 SPOILED = {
     "listen: {workers: none}\nupstreams: {}\n": ["proxy.yaml:1: listen.workers: ", "proxy.yaml:2: upstreams: "],
     "upstreams: [\n": ["not YAML"],
