@@ -51,7 +51,7 @@ from (select conversation, tenant, team, user, session, key, model, upstream, ta
 where (:model = '' or model = :model) and (:before = 0 or last < :before)
       and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || policy || ' ' || tag || ' '
            || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
-order by last desc limit :limit
+order by case :sort when 'saved' then coalesce(saved, 1e300) end, last desc limit :limit
 """
 _TURNS = """
 select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
@@ -74,6 +74,8 @@ class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     before: Annotated[float, Meta(ge=0)] = 0.0
     """Where to go on: the `next` of the page before."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 25
+    sort: Annotated[str, Meta(pattern=r"^(last|saved)\Z")] = "last"
+    """`saved`: the smallest saving first, in one page; what no price is known of comes last."""
 
 
 class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,7 +89,7 @@ def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     query: ConversationsQuery = request.query
     parameters = {**msgspec.to_builtins(query), "limit": query.limit + 1}
     rows = context.activity_log.query(_LIST, parameters)
-    has_more = len(rows) > query.limit
+    has_more = len(rows) > query.limit and query.sort == "last"
     rows = rows[: query.limit]
     titles = _find_titles(context.config(), rows)
     for row in rows:

@@ -280,3 +280,19 @@ async def test_equal_events_of_an_hour_are_one_row(admin):
     assert [(row["times"], row["details"]["kind"]) for row in rows] == [(1, "output"), (36, "input"), (24, "input")]
     assert rows[1]["at"] - rows[1]["since"] == 35 * 60
     assert rows[1]["details"]["request_id"] == "cp-59"
+
+
+async def test_conversations_are_listed_by_their_saving_the_smallest_first(admin):
+    log = ActivityLog(admin.proxy.state)
+    for name, plain in (("good", 9.0), ("bad", 1.0), ("unpriced", None)):
+        log.record(
+            replace(TURN, conversation=name.ljust(16, "e"), team="sorted", paid_dollars=2.0, plain_dollars=plain)
+        )
+    log.close()
+    told = await admin.read("/conversations?team=sorted&sort=saved&limit=2")
+    assert [(each["conversation"].strip("e"), each["saved"]) for each in told["conversations"]] == [
+        ("bad", -1),
+        ("good", 7),
+    ]
+    assert told["next"] is None
+    assert await admin.read_error(422, "GET", "/conversations?sort=name")

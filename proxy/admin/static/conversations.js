@@ -8,7 +8,7 @@ import { choice, goTo } from "./controls.js";
 import { ago, cents, exact, less, many, moment, percent } from "./format.js";
 
 export async function conversations(place, _, query) {
-  const names = ["team", "model", "user", "session", "text"];
+  const names = ["team", "model", "user", "session", "text", "sort"];
   const wanted = Object.fromEntries(names.map((name) => [name, query.get(name) ?? ""]));
   const filtered = Object.values(wanted).some(Boolean);
   const list = h("div");
@@ -42,9 +42,10 @@ function filters(wanted, { teams, models }) {
     teams.length ? choice("team", "All teams", teams, wanted.team, change) : null,
     models.length > 1 ? choice("model", "All models", models, wanted.model, change) : null,
     h("input", { type: "search", name: "text", value: wanted.text, placeholder, "aria-label": "Filter by a name" }),
-    hidden("user"), hidden("session"),
+    hidden("user"), hidden("session"), hidden("sort"),
     h("button", null, "Filter"),
     Object.values(wanted).some(Boolean) ? h("a", { href: "#/conversations" }, "Clear") : null,
+    wanted.sort ? null : h("a", { href: "#/conversations?sort=saved" }, "Smallest saving first"),
     h("a", { href: "#/search" }, "Search in messages"));
 }
 
