@@ -25,7 +25,7 @@ async def test_below_the_stride_nothing_changes_and_nothing_is_stored(serve, fre
         kept = {path.name.partition(".sqlite")[0] for path in proxy.state.iterdir()}
         (running,) = {name for name in kept if name.startswith("running-")}  # the file by which commands find the proxy
         # What the admin pages need, and the store that was asked for a block.
-        assert kept - {running} <= {"admin.key", "chronicle", "promises"}
+        assert kept - {running} <= {"admin.key", "chronicle", "deletions.json", "promises"}
         assert rows(proxy.state, "select key from blocks_1 union select key from facts_1") == []  # nothing of the work
     assert len(steps) == 25
     assert all(step.is_verbatim for step in steps)
