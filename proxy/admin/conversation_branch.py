@@ -4,6 +4,7 @@ The messages come from the saved originals, the block from the store. A later bl
 request held already, so only those blocks are looked for that could have been there by then.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -142,6 +143,30 @@ class ConversationBranch(Struct, frozen=True, dict=True):
             "instead": sent_texts,
             "tells": told_messages,  # strip.js shows a diff if the note stands for this message only
         }
+
+    def describe_forwarded(self, turn: Json) -> Json:
+        head = [line.message for line in self.transcript.head_of(self.lines[-1])]
+        sent = [line.message for line in self.lines]
+        forwarded = sent if turn["action"] == "observed" else [message.raw for message in self.view.messages]
+        differences = ["the model, tools and other members of the body are not kept; only the messages are"]
+        altered = sum(bool(line.altered) for line in self.lines)
+        if altered:
+            differences.append(f"secrets were removed from {altered} of the messages")
+        if self.lines[-1].at != turn["link"]:
+            differences.append("the end of this history is not kept; this is the newest branch that is")
+        block = self.view.block
+        if block is None and turn["tokens_forwarded"] < turn["tokens_raw"] and turn["action"] != "observed":
+            differences.append("its block is not kept any more")
+        if block is not None and block.policy != turn["policy"]:
+            differences.append(f"its block is of {block.policy}, and {turn['policy']} was in force")
+        return {
+            "sent": [self._read_json(raw) for raw in (*head, *sent)],
+            "forwarded": [self._read_json(raw) for raw in (*head, *forwarded)],
+            "differences": differences,
+        }
+
+    def _read_json(self, raw: bytes) -> object:
+        return json.loads(self.redaction.of_json(raw)[0])
 
     @cached_property
     def _tools(self) -> dict[str, str]:

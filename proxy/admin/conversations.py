@@ -17,7 +17,7 @@ from msgspec import Meta
 from proxy.admin.conversation_branch import find_title, open_branch
 from proxy.admin.events_page import query_incidents
 from proxy.admin.figures import OPEN_SECONDS
-from proxy.admin.request_list import list_names
+from proxy.admin.request_list import list_names, show_request
 from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import Config
 from proxy.foundation.errors import NotFound, Overloaded
@@ -146,6 +146,23 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
         if place == str(index):
             return await FILES.run(branch.describe_message, index)
     raise NotFound("there is no message of this index")
+
+
+async def show_forwarded(context: AdminContext, request: AdminRequest) -> Json:
+    """Rebuild the forwarded messages of a request from its original and its block, beside those that were sent.
+
+    `differences` says what the upstream got that is not here, or not so.
+    """
+    told = await FILES.run(show_request, context, request)
+    if told["turn"] is None:
+        raise NotFound("its history was too short to be looked at, or is not recorded: it was forwarded as it came")
+    parameters = {"conversation": told["conversation"], "limit": TURNS_LIMIT}
+    turns = await FILES.run(context.activity_log.query, _TURNS, parameters)
+    for turn in turns:
+        if turn["link"] == told["turn"]["link"] and turn["tokens_raw"] == told["tokens_raw"]:
+            branch = await open_branch(context, turn, turns)
+            return await FILES.run(branch.describe_forwarded, turn)
+    raise NotFound("its turn is not among the newest of its conversation")
 
 
 async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[Json], list[Json], Json]:

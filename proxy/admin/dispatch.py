@@ -106,6 +106,7 @@ ROUTES = (
     Route("GET", "/arms", arms.show_arms, arms.ArmsQuery),
     Route("GET", "/requests", request_list.list_requests, request_list.RequestsQuery),
     Route("GET", "/requests/{request}", request_list.show_request),
+    Route("GET", "/requests/{request}/forwarded", conversations.show_forwarded),
     Route("GET", "/traffic", request_list.show_traffic, request_list.RequestsQuery),
     Route("GET", "/conversations", conversations.list_conversations, conversations.ConversationsQuery),
     Route("GET", "/conversations/{conversation}", conversations.show_conversation, ConversationQuery),

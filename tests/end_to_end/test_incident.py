@@ -1,7 +1,11 @@
 """Switches in an incident: a session of eighty turns outgrows the window while its operator has turned one."""
 
+import asyncio
+import json
+
 import pytest
 
+from tests.support.admin_client import AdminClient
 from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command
 from tests.support.compacting_proxy import SMALL
@@ -91,3 +95,18 @@ async def test_bypass_forwards_own_bytes_that_fit_or_else_the_last_block_and_is_
         assert (await agent.send(SESSION[:42])).forwarded == before[-1].forwarded
         (lifted,) = log_of(proxy, "switch-lifted")
         assert (lifted["team"], lifted["state"]) == ("everybody", "on")
+
+
+async def test_the_forwarded_messages_of_each_request_are_rebuilt_from_its_original(open_proxy):
+    async with Upstream(text_turn("Go on.")) as up, open_proxy(up) as proxy:
+        steps = await Agent(proxy, up, "sk-a").work(SESSION[:62])
+        admin = AdminClient(proxy)
+        await asyncio.sleep(1.0)  # the activity log is written in batches
+        shortened = [step for step in steps if step.compaction in ("applied", "created")]
+        assert len(shortened) > 4
+        for step in shortened:
+            path = f"/requests/{step.header('x-compaction-request-id')}/forwarded"
+            told = await admin.read(path)
+            assert told["forwarded"] == step.messages
+            assert told["sent"] == json.loads(step.sent)["messages"]
+            assert len(told["differences"]) == 1, "the other members of the body"

@@ -225,5 +225,6 @@ export async function request(place, [id]) {
       turn?.session ? ["Session", turn.session] : null,
       turn?.tag ? ["Tag", turn.tag] : null,
     ])),
+    turn ? note(h("a", { href: `/admin/api/requests/${encodeURIComponent(id)}/forwarded` }, "Its messages as forwarded, as JSON")) : null,
     note("The same id is in the header x-compaction-request-id of the response and in the log."));
 }
