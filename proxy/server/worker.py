@@ -195,7 +195,9 @@ class Worker:
         if tls_context is not None:
             self._jobs.start(partial(watch_certificate, config.listen, tls_context, self._emit))
         upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
-        started = (("version", __version__), ("url", make_url(config, sock)), ("upstream", upstreams))
+        url = make_url(config, sock)
+        pages = f"{url}/admin/" if config.admin.enabled else "off"
+        started = (("version", __version__), ("url", url), ("pages", pages), ("upstream", upstreams))
         self._emit(events.Lifecycle("listening", started))
         self._warn_of_settings(config)
         self._start_jobs()
