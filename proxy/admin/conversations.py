@@ -25,6 +25,7 @@ from proxy.foundation.threads import FILES
 from proxy.recall.tool import Finder, find_text
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript
 from proxy.store.transcripts.files import file_name, list_files, parse
+from proxy.wire.http_head import ApiPath
 
 TURNS_LIMIT = 2_000
 # Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
@@ -161,7 +162,12 @@ async def show_forwarded(context: AdminContext, request: AdminRequest) -> Json:
     for turn in turns:
         if turn["link"] == told["turn"]["link"] and turn["tokens_raw"] == told["tokens_raw"]:
             branch = await open_branch(context, turn, turns)
-            return await FILES.run(branch.describe_forwarded, turn)
+            described = await FILES.run(branch.describe_forwarded, turn)
+            if not told["route"].endswith(ApiPath.CHAT):
+                described["differences"].append("these are the chat messages that say the same as those of its API")
+            if told["turn"]["placed"]:
+                described["differences"].append(f"added for the provider's cache: {told['turn']['placed']}")
+            return described
     raise NotFound("its turn is not among the newest of its conversation")
 
 
