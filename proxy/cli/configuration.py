@@ -20,6 +20,7 @@ from proxy.config import (
     Upstream,
     find_origins,
     find_warnings,
+    load,
 )
 from proxy.config.defaults import as_json_schema, as_yaml
 from proxy.config.prices import SUBSCRIPTION, describe_prices
@@ -77,7 +78,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     explain.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
     explain.add_argument("--tag", default="", help="value of the x-compaction-tag header")
     explain.add_argument("--policy", metavar="P", help="show this policy instead of the one that applies")
-    explain.add_argument("--changed", action="store_true", help="show only what the file, a variable or an option sets")
+    explain.add_argument("--changed", action="store_true", help="show only what differs from the defaults")
     options.add_json(explain)
     explain.set_defaults(run=_explain)
 
@@ -135,16 +136,23 @@ def _explain(args: argparse.Namespace) -> int:
     if args.policy and args.policy not in config.all_policies:
         return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
     occasion = Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag)
-    rows = []
-    for row in _list_rows(loaded_config, occasion, settings, args.policy):
-        if args.changed and row[-1].startswith("default"):
-            continue
-        rows.append(row)
+    rows = list(_list_rows(loaded_config, occasion, settings, args.policy))
+    if args.changed:
+        default_settings = _list_default_settings()
+        rows = [row for row in rows if row[:2] not in default_settings and not row[-1].startswith("default")]
     if args.json:
         options.print_json([{"setting": path, "value": value, "origin": origin} for path, value, origin in rows])
     else:
         _print_rows(rows)
     return 0
+
+
+def _list_default_settings() -> list[tuple[str, object]]:
+    """Return paths and values without any file: one that was copied may write out what is in force anyway."""
+    loaded_config = load(None, {}, {})
+    upstream = loaded_config.config.upstreams[0]
+    rows = _list_rows(loaded_config, Occasion(upstream=upstream.name), upstream, None)
+    return [row[:2] for row in rows]
 
 
 def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, policy: str | None) -> Iterator[Row]:
