@@ -58,10 +58,10 @@ async def test_a_client_that_leaves_while_a_thread_writes_the_block_is_accounted
     reached, allowed = threading.Event(), threading.Event()
     to_bytes = Block.to_bytes
 
-    def write_slowly(block):
+    def write_slowly(block, conversation):
         reached.set()
         allowed.wait(20)
-        return to_bytes(block)
+        return to_bytes(block, conversation)
 
     monkeypatch.setattr(Block, "to_bytes", write_slowly)
     async with GatewayInProcess(up, tmp_path) as served:
