@@ -96,7 +96,7 @@ class TailWriter(Struct, frozen=True):
             return new_messages
         tail_messages = tuple(map(attrgetter("uncarried"), tail))
         before = self.block_view + tail_messages
-        whole_starts = _find_whole_starts((*before, *new_messages))
+        whole_starts = _find_whole_starts((*before, *new_messages), uses)
         saved_bytes = count_bytes(body[: self.block.covers + len(tail)]) - count_bytes(before)
         messages = correct_claims((*tail_messages, *new_messages), body, uses, whole_starts, saved_bytes)
         return tuple(islice(messages, len(tail), None))
@@ -104,7 +104,8 @@ class TailWriter(Struct, frozen=True):
 
 def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Message, ...]:
     """Drop promises that a file is in the context if the block shortens it."""
-    uses, whole_starts = known.file_uses, _find_whole_starts(parts)
+    uses = known.file_uses
+    whole_starts = _find_whole_starts(parts, uses)
     corrected_parts = []
     for message in parts:
         if message.made == "":
@@ -120,6 +121,13 @@ def _relies_on_result(uses: Sequence[FileResult | None], message: Message) -> bo
     return use is not None and use.target is not None
 
 
-def _find_whole_starts(view: Iterable[Message]) -> set[int]:
-    """The starts of the messages whose text still stands in the view."""
-    return {message.start for message in view if message.made in ("", RESTORED)}
+def _find_whole_starts(view: Iterable[Message], uses: Sequence[FileResult | None]) -> set[int]:
+    """Return the starts of the messages whose text still stands in the view, be it in the place of a pointer to it."""
+    starts = set[int]()
+    for message in view:
+        if message.made in ("", RESTORED):
+            starts.add(message.start)
+        use = uses[message.start] if message.made == RESTORED else None
+        if use is not None and use.target is not None:
+            starts.add(use.target)
+    return starts

@@ -169,7 +169,7 @@ def test_it_asks_on_a_terminal(capsys, monkeypatch, folder, answer, state):
     (folder / "state").mkdir()
     with announce(folder / "state", "http://127.0.0.1:8800"):
         assert main(["switch", "off"]) == (0 if state == "off" else 1)
-    assert "turn compaction off for all teams on every replica? [y/N]" in capsys.readouterr().err
+    assert "switch compaction to off for all teams on every replica? [y/N]" in capsys.readouterr().err
     main(["switch", "show"])
     assert capsys.readouterr().out == f"all teams: {state}\n"
 
