@@ -19,11 +19,11 @@ from msgspec import Struct
 DETECTABLE_SHARE = 0.2
 """The sample is large enough for a difference of this share of the mean."""
 ERROR_SHARE = 0.05
-POWER = 0.8
-LEAST_CONVERSATIONS = 20
+POWER_SHARE = 0.8
+CONVERSATIONS_MIN = 20
 """Of each arm: fewer do not tell how much conversations vary."""
-RESAMPLES = 1_000
-GROUPS = 200
+RESAMPLE_COUNT = 1_000
+GROUP_COUNT = 200
 """Means of so many groups of conversations are drawn in place of more conversations: it takes no longer."""
 _NORMAL = NormalDist()
 
@@ -64,13 +64,13 @@ def count_missing(treated: Sequence[float], left_alone: Sequence[float], level: 
     """Return how many conversations more, of both arms, a difference of `DETECTABLE_SHARE` needs."""
     sizes = len(treated), len(left_alone)
     total = sum(sizes)
-    if min(sizes) < LEAST_CONVERSATIONS:
+    if min(sizes) < CONVERSATIONS_MIN:
         share = max(min(sizes), 1) / max(total, 1)
-        return max(2 * LEAST_CONVERSATIONS, math.ceil(LEAST_CONVERSATIONS / share)) - total
+        return max(2 * CONVERSATIONS_MIN, math.ceil(CONVERSATIONS_MIN / share)) - total
     mean = fmean(left_alone)
     if not mean:
         return 0
-    deviations = _NORMAL.inv_cdf(1 - level / 2) + _NORMAL.inv_cdf(POWER)
+    deviations = _NORMAL.inv_cdf(1 - level / 2) + _NORMAL.inv_cdf(POWER_SHARE)
     # Of one conversation more in each arm's share of all.
     variance = pvariance(treated) * total / sizes[0] + pvariance(left_alone) * total / sizes[1]
     needed = math.ceil(variance * (deviations / (DETECTABLE_SHARE * mean)) ** 2)
@@ -82,7 +82,7 @@ def _find_interval(
 ) -> tuple[float, float]:
     treated_means, base_means = _gather(treated), _gather(left_alone)
     shares = []
-    for _ in range(RESAMPLES):
+    for _ in range(RESAMPLE_COUNT):
         base = fmean(dice.choices(base_means, k=len(base_means)))
         if base:
             shares.append(fmean(dice.choices(treated_means, k=len(treated_means))) / base - 1)
@@ -92,20 +92,20 @@ def _find_interval(
 
 
 def _gather(values: Sequence[float]) -> Sequence[float]:
-    if len(values) <= GROUPS:
+    if len(values) <= GROUP_COUNT:
         return values
-    return [fmean(values[number::GROUPS]) for number in range(GROUPS)]
+    return [fmean(values[number::GROUP_COUNT]) for number in range(GROUP_COUNT)]
 
 
 def _is_significant(treated: Sequence[float], left_alone: Sequence[float], level: float, dice: random.Random) -> bool:
     values = [*treated, *left_alone]
     difference = abs(fmean(treated) - fmean(left_alone))
     size, rest = len(left_alone), len(treated)
-    if size >= GROUPS and rest >= GROUPS:
+    if size >= GROUP_COUNT and rest >= GROUP_COUNT:
         error = math.sqrt(pvariance(values) * (1 / size + 1 / rest))
         return difference > error * _NORMAL.inv_cdf(1 - level / 2)
     total, extreme = sum(values), 0
-    for _ in range(RESAMPLES):
+    for _ in range(RESAMPLE_COUNT):
         part = sum(dice.sample(values, size))
         extreme += abs(part / size - (total - part) / rest) >= difference
-    return extreme / RESAMPLES < level
+    return extreme / RESAMPLE_COUNT < level

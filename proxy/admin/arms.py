@@ -49,7 +49,7 @@ class ArmsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     team: str = ""
 
 
-class Conversation(Struct):
+class ComparedConversation(Struct):
     policy: str
     arm: str
     newest: float
@@ -72,20 +72,20 @@ def show_arms(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def describe_arms(log: ActivityLog, since: float, now: float, team: str = "") -> Json:
-    by_policy = defaultdict[str, list[Conversation]](list)
+    by_policy = defaultdict[str, list[ComparedConversation]](list)
     for conversation in read_conversations(log, since, team):
         by_policy[conversation.policy].append(conversation)
     policies = [_describe_policy(name, conversations, now) for name, conversations in sorted(by_policy.items())]
     return {"since": since, "policies": policies}
 
 
-def read_conversations(log: ActivityLog, since: float, team: str) -> list[Conversation]:
+def read_conversations(log: ActivityLog, since: float, team: str) -> list[ComparedConversation]:
     """Read all that stayed in one arm: a reload may change the holdout."""
-    conversations: dict[str, Conversation] = {}
+    conversations: dict[str, ComparedConversation] = {}
     values = {"since": since, "team": team}
     for row in log.query(_TURNS, values):
         name = row.pop("conversation")
-        conversations[name] = Conversation(**row)
+        conversations[name] = ComparedConversation(**row)
     for row in log.query(_REQUESTS, values):
         if row["conversation"] in conversations:
             conversation = conversations[row["conversation"]]
@@ -94,7 +94,7 @@ def read_conversations(log: ActivityLog, since: float, team: str) -> list[Conver
     return list(conversations.values())
 
 
-def _describe_policy(name: str, conversations: Sequence[Conversation], now: float) -> Json:
+def _describe_policy(name: str, conversations: Sequence[ComparedConversation], now: float) -> Json:
     ended = [conversation for conversation in conversations if conversation.newest < now - OPEN_SECONDS]
     arms = {arm: [each for each in ended if each.arm == arm] for arm in (TREATED, LEFT_ALONE)}
     values = {arm: {measure: [getattr(each, measure) for each in arms[arm]] for measure in MEASURES} for arm in arms}
@@ -114,7 +114,7 @@ def _describe_policy(name: str, conversations: Sequence[Conversation], now: floa
     }
 
 
-def _find_quantiles(conversations: Sequence[Conversation]) -> Json:
+def _find_quantiles(conversations: Sequence[ComparedConversation]) -> Json:
     seconds = [value for each in conversations for value in each.seconds]
     if len(seconds) < 2:  # noqa: PLR2004 (of one value there are no quantiles)
         return {"p50": None, "p95": None}

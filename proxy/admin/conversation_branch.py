@@ -40,7 +40,7 @@ class MessageStatus(Struct, frozen=True):
     """The messages that stand in its place: the same for all messages that one note replaces."""
 
 
-class View(Struct, frozen=True):
+class ShownView(Struct, frozen=True):
     statuses: tuple[MessageStatus, ...]
     messages: tuple[Message, ...]
     block: Block | None
@@ -48,11 +48,11 @@ class View(Struct, frozen=True):
     """Results that bring again what had been shortened."""
 
 
-def show_without_block(request: Request) -> View:
-    return View((MessageStatus("kept"),) * len(request.body), request.body, None)
+def show_without_block(request: Request) -> ShownView:
+    return ShownView((MessageStatus("kept"),) * len(request.body), request.body, None)
 
 
-def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
+def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> ShownView:
     """Show what became of each message under a block. `rules`: those of the block's policy, with its pins."""
     facts = Facts(usable_tokens=block.window)
     state = ConversationState.of(
@@ -76,7 +76,7 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
             statuses.append(MessageStatus("pinned"))
         else:
             statuses.append(MessageStatus("kept"))
-    return View(tuple(statuses), state.view, block, len(state.fetches))
+    return ShownView(tuple(statuses), state.view, block, len(state.fetches))
 
 
 def _find_status(index: int, replacements: list[Message], block: Block) -> MessageStatus:
@@ -100,7 +100,7 @@ class ConversationBranch(Struct, frozen=True, dict=True):
     transcript: Transcript
     lines: list[MessageLine]
     request: Request
-    view: View
+    view: ShownView
     is_observed: bool
     redaction: Redaction
 
@@ -275,7 +275,7 @@ def links_of(lines: Sequence[MessageLine]) -> list[bytes]:
     return links
 
 
-def _build_view(config: Config, request: Request, lines: list[MessageLine], block: Block | None) -> View:
+def _build_view(config: Config, request: Request, lines: list[MessageLine], block: Block | None) -> ShownView:
     if block is None:
         return show_without_block(request)
     # The rules as they are now, of the policy that made the block.

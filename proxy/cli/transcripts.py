@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from proxy import assembly
-from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
+from proxy.admin.conversation_branch import ShownView, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import deletion, options
 from proxy.cli.operated import find_state_folder, list_running, name_running
@@ -67,7 +67,7 @@ Line = tuple[int | str, str, str]
 """A message to print: its number, who speaks, and the text."""
 
 
-def _list_lines(transcript: Transcript, path: list[MessageLine], view: View | None) -> Iterator[Line]:
+def _list_lines(transcript: Transcript, path: list[MessageLine], view: ShownView | None) -> Iterator[Line]:
     for head in transcript.head_of(path[-1]):
         yield "", *role_and_text(head.message)
     for index, line in enumerate(path):
@@ -350,7 +350,7 @@ def _pick_leaf(transcript: Transcript, prefix: str) -> str:
     return leaves[0]
 
 
-def _find_view(source: TranscriptSource, transcript: Transcript, path: list[MessageLine]) -> View | None:
+def _find_view(source: TranscriptSource, transcript: Transcript, path: list[MessageLine]) -> ShownView | None:
     """Return the view of the newest block, or None if none is stored."""
     stored_blocks = source.read_blocks(transcript.tenant, [line.at for line in path])
     request, block = parse_path(path), None

@@ -54,7 +54,7 @@ from proxy.wire.refusals import (
     classify,
     may_begin_as_error,
 )
-from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
+from proxy.wire.token_counts import AnswerEnds, UsageView, read_usage, says_truncated
 
 INVALID_STATUSES = (400, 422)
 
@@ -186,7 +186,7 @@ class RequestDriver:
         elif conversation is not None:
             self.performer.tell_of_small_window(conversation.window)
 
-    async def finish(self, tail: Tail, *, is_whole: bool) -> None:
+    async def finish(self, tail: AnswerEnds, *, is_whole: bool) -> None:
         acceptance, self._acceptance = self._acceptance, None
         try:
             if acceptance is not None:

@@ -58,7 +58,7 @@ from proxy.wire.http_head import (
 )
 from proxy.wire.json_body import find_model
 from proxy.wire.refusals import AddedOption, Refusal
-from proxy.wire.token_counts import BodyRewriter, Rewriter, StreamRewriter, Tail, UsageView
+from proxy.wire.token_counts import AnswerEnds, BodyRewriter, Rewriter, StreamRewriter, UsageView
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -70,7 +70,7 @@ class ResponseTap(Struct):
     on_end: Callable[["ResponseTap"], None] | None
     watch: StreamWatch | None = None
     recording: Recording | None = None
-    tail: Tail = field(default_factory=Tail)
+    tail: AnswerEnds = field(default_factory=AnswerEnds)
     has_ended: bool = False
 
     @property

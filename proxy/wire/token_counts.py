@@ -23,7 +23,7 @@ FIRST_BYTES = 4 * 1024
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 
 
-class Tail:
+class AnswerEnds:
     """Keeps the last bytes of an answer, and the first, where Messages reports the tokens of the prompt.
 
     <https://platform.claude.com/docs/en/build-with-claude/streaming#event-types>.

@@ -35,7 +35,7 @@ from proxy.upstream.client import Call, Client
 from proxy.wire.chat import chat_format
 from proxy.wire.http_head import Caller, find_header
 from proxy.wire.redaction import redaction
-from proxy.wire.token_counts import Tail
+from proxy.wire.token_counts import AnswerEnds
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.messages import assistant, body, call, history, system, user
@@ -143,7 +143,7 @@ async def test_a_key_in_the_place_of_a_user_or_session_is_not_recorded():
 
 def tail_of(usage):
     """The end of an answer that reports this usage."""
-    tail = Tail()
+    tail = AnswerEnds()
     tail.feed(json.dumps({"choices": [], "usage": usage}).encode())
     return tail
 

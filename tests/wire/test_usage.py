@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.shorten.economics import NOT_REPORTED, Usage
-from proxy.wire.token_counts import TAIL_BYTES, Tail, read_usage
+from proxy.wire.token_counts import TAIL_BYTES, AnswerEnds, read_usage
 from tests.support.completions import call_turn, chunk, delta, text_turn
 
 TOLD = text_turn("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
 
 
 def usage_of(*chunks):
-    tail = Tail()
+    tail = AnswerEnds()
     for each in chunks:
         tail.feed(each)
     return tail.usage()
@@ -70,7 +70,7 @@ def test_it_does_not_matter_where_the_answer_is_cut(places):
 
 
 def test_only_the_end_of_a_long_answer_is_kept():
-    tail = Tail()
+    tail = AnswerEnds()
     for each in (*(delta(content="word " * 100) for _ in range(1_000)), *TOLD.frames(usage=True)):
         tail.feed(each)
         assert len(tail.end) < TAIL_BYTES + 1_000
@@ -88,7 +88,7 @@ def test_bytes_that_are_no_text_are_no_usage():
 
 
 def test_a_stream_that_says_null_in_every_event_costs_nothing():
-    tail = Tail()
+    tail = AnswerEnds()
     for _ in range(1_000):
         tail.feed(chunk(choices=[], usage=None))
     began = time.process_time()
