@@ -57,7 +57,7 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
             self.outcome = "client-left"
 
     def note_shutdown(self, code: str, status: int) -> None:
-        """After the last event of a stream the client had its whole answer."""
+        """Note that the shutdown cut the request off, unless its answer was already complete."""
         if self.outcome != "completed":
             self.outcome, self.reason = "failed", code
             self.status = self.status or status

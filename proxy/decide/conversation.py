@@ -266,7 +266,7 @@ class Conversation(Struct, frozen=True):
         return self.is_known or is_summarized
 
     def count_refused_views(self) -> int:
-        """Called invalid by the upstream, and accepted as they came."""
+        """Return how many requests the upstream called invalid when shortened, and then accepted as they came."""
         last = self.memory.last
         if last is None or last.counter != self.identified.counter:
             return 0

@@ -105,7 +105,7 @@ def make_plan(state: ConversationState) -> Plan | NeedSummary:
 
 
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
-    """None: a look at the new messages does not show that no block is due."""
+    """Return the plan that keeps the block in force, or None if the new messages alone do not rule out a new block."""
     is_side_question = _fits(state) and not state.facts.force and is_aside(state.body, state.rules.asides)
     fetches_much = state.facts.fetches_much and _fits(state) and not state.facts.force
     if not state.rules.new_blocks or is_side_question or fetches_much:
@@ -139,7 +139,7 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
-    """Asked now, its answer is there once the history is over its limit."""
+    """Return the question for a summary that will be needed soon, so that it is ready when the limit is reached."""
     rules, facts = state.rules, state.facts
     if not (rules.new_blocks and rules.summary.ahead):
         return None

@@ -51,10 +51,10 @@ NAME_CHARACTERS = 120
 STAYING = "\n\nThese stay word for word beside your text, so do not copy them: {names}."
 STAYING_NAMES = 8
 RESTORED_TOKENS = 16_000
-"""Of shortened results in a question: nothing of them is cached."""
+"""Shortened results that a question quotes as they were: nothing of them is in the provider's cache."""
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIP_CHARACTERS = 2_000
-"""Of a result that is retold."""
+"""The longest result that is retold whole."""
 AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK_RATIO = 1.1
 """Counts are estimates: a request may be that much larger."""

@@ -55,7 +55,7 @@ class Work(Struct):
             self._began_at = None
 
     def check(self) -> None:
-        """ClientLeftError, TooMuchWork."""
+        """Raise ClientLeftError or TooMuchWork if the work is to end here."""
         if self.is_accepted:
             return
         if self.has_left:

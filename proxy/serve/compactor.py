@@ -197,7 +197,7 @@ async def _obey(
 async def _prepare_count(
     make_driver: Callable[..., RequestDriver], outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy
 ) -> OutgoingRequest:
-    """Counting creates and keeps nothing, but that is not "off"."""
+    """Prepare a request that only counts tokens: no block is made, no original kept, and its outcome is `none`."""
     counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
     outgoing_count = await make_driver(outgoing, request, policy=counting).start()
     decision = outgoing_count.decision

@@ -213,7 +213,7 @@ class Gateway:
         self._in_force.release()
 
     async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
-        """ProxyError: the request is refused, and why."""
+        """Serve a request up to the end of its answer. Raise ProxyError with the reason if the proxy refuses it."""
         # A reload while the body is read would close the connections of this gateway.
         with self._leases.take():
             path, query = request.split_target()
@@ -291,7 +291,7 @@ class Gateway:
         return record.trace
 
     def _route(self, call: Call, record: RequestFinished) -> Exchange:
-        """ProxyError: no upstream serves this model, or the caller may not use it so."""
+        """Choose the upstream. Raise ProxyError if none serves this model, or the caller may not use it so."""
         model = find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:

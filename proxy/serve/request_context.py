@@ -179,7 +179,7 @@ REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
 
 
 class WindowScope(NamedTuple):
-    """Not the upstream's name: a reload may give it to another server."""
+    """Whom a learned window is true for. It holds a URL, as a reload may give the upstream's name to another server."""
 
     url: str
     model: str
@@ -194,7 +194,10 @@ def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope
 
 
 class AcceptedCallers:
-    """Nothing is written for anybody else: made-up keys could fill a disk."""
+    """Callers of whose requests an upstream has accepted one.
+
+    State is written for them and for team keys only: made-up keys could fill a disk.
+    """
 
     def __init__(self) -> None:
         self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)

@@ -39,7 +39,7 @@ from proxy.wire.redaction import Redaction
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
 WRITE_TIMEOUT_SECONDS = 2.0
-"""If the request may go on unfolded."""
+"""How long a request waits for its original to be written if it may also go on without a new block."""
 
 
 class Keeper(Struct, frozen=True):
@@ -96,7 +96,7 @@ class Keeper(Struct, frozen=True):
             return False
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
-        """It is read when no request waits for it."""
+        """Keep a history that left unchanged. The writer's thread calls `read`, so no request waits for it."""
         if self.originals is None:
             return None
         return self.originals.keep_later(size, read)

@@ -334,7 +334,7 @@ class Memory(Struct, frozen=True):
 
 
 def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
-    """The place of its key in *keys*, longest first, tells how much it covers."""
+    """Read a stored summary. How much it covers follows from the place of its key in *keys*, the longest first."""
     if stored is None:
         return None
     candidate = SummaryCandidate.from_bytes(stored.value)

@@ -243,7 +243,10 @@ def _list_lines(draft: Draft, start: int) -> list[str]:
 
 
 def is_whole(message: Message) -> bool:
-    """A pointer to a result that a fold takes becomes that result."""
+    """Return whether it says all that the client's message does.
+
+    It is unchanged, or a pointer to an equal result, which comes back if a fold takes that result.
+    """
     return not message.literal or message.made == REPEATED
 
 
@@ -360,7 +363,10 @@ def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
 
 
 def _needs_turns(draft: Draft) -> bool:
-    """Not if the upstream took two messages of the user in a row before."""
+    """Return whether user and assistant must take turns.
+
+    They need not in Messages, nor if the upstream has taken two messages of the user in a row before.
+    """
     if draft.wire == "messages":
         return False
     for message, next_message in pairwise(draft.origin[: find_last_assistant(draft.origin) or 0]):

@@ -355,7 +355,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         return self._draft_before(cut, self.rules.keep)
 
     def _draft_before(self, cut: int, keep: Keep) -> Draft:
-        """*cut* is a place in the view whose messages are apart."""
+        """Return a draft that ends before *cut*, a place in the view in which each of the user's messages is apart."""
         view, first = self.parted_view, 0
         groups = find_groups(view)[: keep.first] if keep.first else ()
         for group in groups:

@@ -74,9 +74,12 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     """Verbs, or `*`, for which exit code 1 is an answer: nothing matched, or there is a difference."""
     files: tuple[FileRule, ...] = ()
     worked: Mapping[str, str] = {}
-    """Forms of lines by which it tells that it worked, or names its product, each with such a line."""
+    """Regular expressions of lines by which it tells that it worked, or names its product, each with such a line.
+
+    Case does not count, and the lines of any command are compared: a script may run it.
+    """
     failed: Mapping[Weight, Mapping[str, str]] = {}
-    """Forms of lines by which it tells that it failed, each with such a line."""
+    """Regular expressions of lines by which it tells that it failed, behind times and tags, each with such a line."""
 
     @cached_property
     def _verbs(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Bytes to values and back: no socket, no clock, no log. Bytes that are not understood pass as they came.
+r"""Bytes to values and back: no socket, no clock, no log. Bytes that are not understood pass as they came.
 
     bytes of a request --parse--> Request (chat messages, each with its bytes) --render--> bytes of a request
     bytes of an answer --read_event / read_body--> chat answer --Assembly--> Answer
@@ -13,10 +13,11 @@
 To add a fourth API, with `responses/` as the model:
 
 - a folder with a `RequestFormat` (see `pieces` if its messages are not those of chat), `AnswerFormat` and `Rounds`;
-- its path in `http_head` (`ApiPath`, `COMPACTED_PATHS`) and in `formats`: paths are compared whole;
+- its path in `http_head` (`ApiPath`) and in `formats`: paths are compared whole;
 - its events in `event_streams` (which one begins, ends, or is an error) and its usage in `token_counts`;
-- errors in its shape: `proxy/foundation/errors.py`; its name in metrics, spans and `upstreams.api`;
-- the few places of the core that ask for the API (`grep -rn '"responses"' proxy`), `tests/support/apis.py`, the README.
+- errors in its shape: `proxy/foundation/errors.py`; its name in metrics and spans;
+- the places that ask for the API: `grep -rnE 'ApiPath\.(CHAT|MESSAGES|RESPONSES)|wire ==|"/v1/' proxy`;
+- `tests/support/apis.py`, the README.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
