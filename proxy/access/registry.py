@@ -7,7 +7,7 @@ final, so no key of the other copy is lost.
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Annotated, Final, Literal
@@ -132,18 +132,21 @@ class Registry(Struct, frozen=True):
         return self.with_key(structs.replace(key, revoked=now))
 
     def with_switch(self, team: str, state: SwitchState, now: float) -> "Registry":
-        return replace(self, switches={**self.switches, team: Switch(state, now)})
+        at = now
+        if team in self.switches:  # of two copies the later switch counts, also if a clock was set back
+            at = max(now, self.switches[team].at + 0.001)
+        return replace(self, switches={**self.switches, team: Switch(state, at)})
 
     def with_session_ended(self, session: str) -> "Registry":
         """Return a registry that remembers this session, or rather those that would last longest."""
-        sessions = sorted({*self.ended_sessions, session}, key=_read_expiry, reverse=True)
-        return replace(self, ended_sessions=frozenset(sessions[:ENDED_SESSIONS_MAX]))
+        return replace(self, ended_sessions=_choose_lasting({*self.ended_sessions, session}))
 
     def with_deletion(self, deletion: Deletion) -> "Registry":
         return replace(self, deletions=(*self.deletions, deletion)[-DELETIONS_MAX:])
 
     def reconcile(self, other: "Registry") -> "Registry":
-        """Return the copy of the higher version, or else this one, with the keys and deletions of both.
+        """Return the copy of the higher version, or else this one, with what only the other has of keys, sessions that
+        ended and deletions, and the newest switch of each team.
 
         They differ if both were changed while the shared state was away.
         """
@@ -152,11 +155,17 @@ class Registry(Struct, frozen=True):
         for key_id, key in older.keys.items():
             if key_id not in keys or (key.revoked and not keys[key_id].revoked):
                 keys[key_id] = key
+        switches = dict(newer.switches)
+        for team, switch in older.switches.items():
+            if team not in switches or switch.at > switches[team].at:
+                switches[team] = switch
+        sessions = _choose_lasting(newer.ended_sessions | older.ended_sessions)
         deletions = {order.id: order for order in (*older.deletions, *newer.deletions)}
-        if keys == newer.keys and deletions.keys() <= {order.id for order in newer.deletions}:
+        orders = tuple(sorted(deletions.values(), key=attrgetter("at"))[-DELETIONS_MAX:])
+        merged = replace(newer, keys=keys, switches=switches, ended_sessions=sessions, deletions=orders)
+        if merged == newer:
             return newer
-        orders = sorted(deletions.values(), key=attrgetter("at"))[-DELETIONS_MAX:]
-        return replace(newer, keys=keys, deletions=tuple(orders), version=newer.version + 1)
+        return replace(merged, version=newer.version + 1)
 
     def to_bytes(self) -> bytes:
         """Return the registry as JSON. Equal registries give the same bytes."""
@@ -189,6 +198,11 @@ class Registry(Struct, frozen=True):
 def has_session_form(session: str) -> bool:
     """Tell if this may be a session without its signature."""
     return _SESSION.fullmatch(session) is not None
+
+
+def _choose_lasting(sessions: Collection[str]) -> frozenset[str]:
+    """Return those that would last longest: the others have run out by themselves soon."""
+    return frozenset(sorted(sessions, key=_read_expiry, reverse=True)[:ENDED_SESSIONS_MAX])
 
 
 def _read_expiry(session: str) -> int:

@@ -132,9 +132,10 @@ class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is
             return None
         try:
             always = tuple([step_from_json(*step) for step in stored.always])
+            parts = tuple([part.read() for part in stored.parts])
         except (KeyError, ValueError):
             return None
-        return cls(stored.covers, tuple([part.read() for part in stored.parts]), always, **_read_fields(stored))
+        return cls(stored.covers, parts, always, **_read_fields(stored))
 
     @property
     def is_for_window(self) -> bool:

@@ -52,6 +52,18 @@ def test_no_key_and_no_revocation_of_either_copy_is_lost(one, other, version, ot
     assert both.reconcile(one) == both.reconcile(other) == both
 
 
+@given(registries(), registries(), st.integers(1, 3), st.integers(1, 3))
+def test_no_later_switch_and_no_ended_session_of_either_copy_is_lost(one, other, version, other_version):
+    """A replica that was cut off from the shared state was told "off", and others were logged out meanwhile."""
+    one, other = replace(one, version=version), replace(other, version=other_version)
+    both = one.reconcile(other)
+    assert both.ended_sessions == one.ended_sessions | other.ended_sessions
+    for team in one.switches | other.switches:
+        known = [copy.switches[team] for copy in (one, other) if team in copy.switches]
+        assert both.switches[team].at == max(switch.at for switch in known)
+    assert both.reconcile(one) == both.reconcile(other) == both
+
+
 def test_no_order_to_delete_of_either_copy_is_lost():
     orders = [Deletion.order(user=name) for name in ("ann", "bob")]
     one, other = (replace(Registry().with_deletion(order), version=3) for order in orders)

@@ -85,6 +85,9 @@ def test_a_block_survives_being_written_down():
         {"focus": 3},
         {"pruned": ["Read", 3]},
         {"reasoning_until": "6"},
+        {"parts": [[0, 3, "notjson"]]},
+        {"parts": [[0, 3, "{}"]]},
+        {"parts": [[0, 3, "\ud800"]]},
     ],
     ids=str,
 )
