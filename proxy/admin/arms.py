@@ -33,10 +33,11 @@ select conversation, min(arm) as arm, max(policy) as policy, max(at) as newest, 
        sum(case when prompt_tokens > 0 then prompt_tokens else tokens_after end) as tokens,
        total(paid_dollars + coalesce(answer_dollars, 0)) + (
            select total(dollars) from incidents
-           where incidents.conversation = turns.conversation and name = 'summary-ended') as dollars,
+           where incidents.conversation = turns.conversation and name = 'summary-ended' and at >= :since) as dollars,
        sum(asked_by_user) as returns
-from turns where arm != '' and at >= :since and (:team = '' or team = :team)
-group by conversation having min(arm) = max(arm)
+from turns where at >= :since and (:team = '' or team = :team) group by conversation
+having min(arm) = max(arm) and min(arm) != ''
+       and (min(arm) = 'treated' or sum(action in ('applied', 'created')) = 0)
 """
 _REQUESTS = """
 select conversation, seconds, status >= 400 or outcome in ('failed', 'upstream-broke') as has_failed from requests
@@ -80,7 +81,7 @@ def describe_arms(log: ActivityLog, since: float, now: float, team: str = "") ->
 
 
 def read_conversations(log: ActivityLog, since: float, team: str) -> list[ComparedConversation]:
-    """Read all that stayed in one arm: a reload may change the holdout."""
+    """Read all that were in one arm from their first request on: a reload may have set the holdout later."""
     conversations: dict[str, ComparedConversation] = {}
     values = {"since": since, "team": team}
     for row in log.query(_TURNS, values):

@@ -8,6 +8,7 @@
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,8 @@ from proxy.cli.options import CommandFailed, add_command, print_note
 from proxy.store.activity_log import ActivityLog
 
 _START_SECONDS = 30.0
+_SIGNALLED_STATUS = 128
+"""Shells add it to the number of the signal that ended a command."""
 _ANTHROPIC = "https://api.anthropic.com/v1"
 _CODEX_PROVIDER = '{{name="proxy",base_url="{url}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
 # Turns are recorded a moment after their answers.
@@ -52,13 +55,22 @@ def run(args: argparse.Namespace) -> int:
     words = args.words[args.words[:1] == ["--"] :]
     if not words:
         raise CommandFailed("name a command behind --, such as: compaction-proxy run -- claude")
-    folder = Path(options.read_config(args).state.dir).absolute()
+    config = options.read_config(args)
+    folder = Path(config.state.dir).absolute()
     since = time.time()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     with _proxy_at(folder, args, words) as url:
         code = _run_command(_add_options(words, url), make_variables(url))
-        time.sleep(_RECORD_SECONDS)
-        print_note(describe_saving(folder, since))
+        if config.admin.enabled:  # the activity log is kept for the pages
+            time.sleep(_RECORD_SECONDS)
+            print_note(describe_saving(folder, since))
     return code
+
+
+def _end(number: int, _frame: object) -> None:
+    """End the command and the proxy that was started for it, and then this process."""
+    sys.exit(_SIGNALLED_STATUS + number)
 
 
 def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
@@ -66,12 +78,16 @@ def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
         command = subprocess.Popen(words, env={**options.read_environ(), **variables})  # noqa: S603 (the user's own)
     except OSError as fault:
         raise CommandFailed(f"{words[0]}: {fault.strerror}") from None
-    while True:
-        try:
-            code = command.wait()
-        except KeyboardInterrupt:  # the command got it, too, and decides what it means
-            continue
-        return code if code >= 0 else 128 - code  # as shells tell that a signal ended it
+    try:
+        while True:
+            try:
+                code = command.wait()
+            except KeyboardInterrupt:  # the command got it, too, and decides what it means
+                continue
+            return code if code >= 0 else _SIGNALLED_STATUS - code
+    finally:
+        if command.poll() is None:
+            command.terminate()
 
 
 def make_variables(url: str) -> dict[str, str]:
@@ -89,15 +105,22 @@ def _add_options(words: Sequence[str], url: str) -> list[str]:
 
 @contextmanager
 def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> Iterator[str]:
-    running = list_running(folder) if folder.is_dir() else []
-    if running:
-        yield running[0].url
-        return
+    for proxy in list_running(folder) if folder.is_dir() else []:
+        if not proxy.is_of_command:  # else it ends with the command that it was started for
+            yield proxy.url
+            return
     command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--state", str(folder), "--log-level", "error"]
+    command.append("--of-command")
+    environ = options.read_environ()
     if args.config:
         command += ["--config", str(args.config)]
-    elif Path(words[0]).name == "claude" and options.find_config_file(args) is None:
-        command += ["--upstream", _ANTHROPIC]
+    elif (
+        Path(words[0]).name == "claude"
+        and options.find_config_file(args) is None
+        and not environ.get("OPENAI_UPSTREAM")
+    ):
+        own_gateway = environ.get("ANTHROPIC_BASE_URL", "").rstrip("/")
+        command += ["--upstream", f"{own_gateway}/v1" if own_gateway else _ANTHROPIC]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
     try:
         yield _await_start(folder, server)
@@ -109,9 +132,9 @@ def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> I
 def _await_start(folder: Path, server: "subprocess.Popen[bytes]") -> str:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and server.poll() is None:
-        running = list_running(folder) if folder.is_dir() else []
-        if running:
-            return running[0].url
+        for proxy in list_running(folder) if folder.is_dir() else []:
+            if proxy.pid == server.pid:
+                return proxy.url
         time.sleep(0.05)
     raise CommandFailed("the proxy did not start: `compaction-proxy serve` says why")
 
@@ -121,11 +144,14 @@ def describe_saving(folder: Path, since: float) -> str:
     log = ActivityLog(folder)
     rows = log.query(_SAVING, {"since": since})
     log.close()
-    if not rows or not rows[0]["requests"]:
-        return "compaction-proxy: no history was long enough to be looked at; nothing was changed."
+    if not rows:
+        return "compaction-proxy: what was saved is not recorded (the activity log cannot be read)."
     row = rows[0]
+    if not row["requests"]:
+        return "compaction-proxy: no history was long enough to be looked at."
     share = 1 - row["forwarded"] / max(1, row["unshortened"])
-    sentence = f"{row['forwarded']:,.0f} tokens forwarded instead of {row['unshortened']:,.0f} ({share:.0%} less)"
+    amount = f"{abs(share):.0%} {'less' if share >= 0 else 'more'}"
+    sentence = f"{row['forwarded']:,.0f} tokens forwarded instead of {row['unshortened']:,.0f} ({amount})"
     if row["priced"]:
         word = "less" if row["dollars"] >= 0 else "more"
         sentence += f", ${abs(row['dollars']):.2f} {word} for prompts and summaries"

@@ -35,6 +35,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--upstream", metavar="URL", help="API to forward to (default OPENAI_UPSTREAM or OpenAI)")
     options.add_state(parser)
     parser.add_argument("--log-level", choices=SEVERITIES, help="least severity of log lines (default info)")
+    parser.add_argument("--of-command", action="store_true", help=argparse.SUPPRESS)  # by `run`
     parser.set_defaults(run=run)
 
 
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             # Blocks, originals and keys in it are for this user only.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             fresh_key = create_admin_key(config)
-            stack.enter_context(announce(folder, url))
+            stack.enter_context(announce(folder, url, is_of_command=args.of_command))
         except OSError as fault:
             sock.close()
             return print_error(f"cannot keep state in {folder}: {fault.strerror}; choose another with --state")

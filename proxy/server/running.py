@@ -23,10 +23,13 @@ _PATTERN = "running-*.json"
 class RunningProxy(Struct, frozen=True):
     url: str
     since: float
+    pid: int = 0
+    is_of_command: bool = False
+    """A command has started it by `run`, and it ends with that."""
 
 
 @contextmanager
-def announce(folder: Path, url: str) -> Iterator[None]:
+def announce(folder: Path, url: str, *, is_of_command: bool = False) -> Iterator[None]:
     """Let commands see, until the block ends, that a proxy uses the folder. Raise OSError if it cannot be written."""
     for path in folder.glob(_PATTERN):
         if _read_if_locked(path) is None:
@@ -35,7 +38,7 @@ def announce(folder: Path, url: str) -> Iterator[None]:
     path = Path(name)
     with os.fdopen(descriptor, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(msgspec.json.encode(RunningProxy(url, time.time())))
+        file.write(msgspec.json.encode(RunningProxy(url, time.time(), os.getpid(), is_of_command)))
         file.flush()
         # Renamed last: under its final name the file is locked and whole.
         path = path.rename(path.with_suffix(".json"))

@@ -7,7 +7,7 @@ read by the same parser, as a request with fewer messages.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
@@ -131,13 +131,13 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
     return places
 
 
-def _scan(source: bytes) -> dict[str, tuple[int, int]]:
+def _scan(source: bytes, lists: Collection[str] = ("messages", "input", "tools")) -> dict[str, tuple[int, int]]:
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
     for member in splice.iterate_members(source):
         # Servers do not agree on which of two lists counts.
-        if member.key in places and member.key in {"messages", "input", "tools"}:
+        if member.key in places and member.key in lists:
             raise ValueError(f"{member.key} is there twice")
         places[member.key] = member.start, member.stop
     return places
@@ -205,7 +205,7 @@ def build_reader(struct: type[S]) -> Callable[[bytes], S]:
 
 
 def _read_slowly(struct: type[S], raw: bytes) -> S:
-    places = _scan(raw)
+    places = _scan(raw, lists=())
     values: dict[str, object] = {}
     for struct_field in msgspec.structs.fields(struct):
         value = find_raw(raw, places, struct_field.name)

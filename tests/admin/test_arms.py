@@ -7,16 +7,18 @@ from collections import Counter
 from statistics import fmean
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.admin import arm_statistics
 from proxy.admin.arm_statistics import DETECTABLE_SHARE, compare, count_missing
-from proxy.admin.arms import MEASURES, describe_arms, format_arms
+from proxy.admin.arms import MEASURES, describe_arms, format_arms, read_conversations
 from proxy.config import Config
 from proxy.config.policies import Occasion
 from proxy.serve.request_context import PolicySelector
-from proxy.store.activity_log import ActivityLog
-from tests.support.admin_client import AdminClient
+from proxy.store.activity_log import ActivityLog, Incident
+from tests.support.admin_client import TURN, AdminClient
 from tests.support.agent import reading
+from tests.support.clocks import even_clock
 from tests.support.commands import run_command
 from tests.support.messages import body
 from tests.support.proxy_client import ask
@@ -149,6 +151,31 @@ async def test_a_proxy_sets_the_two_arms_of_its_holdout_side_by_side(tmp_path):
     assert "% less than left alone" in text
     listed = await run_command("compare", "--json", place=tmp_path)
     assert json.loads(listed.out)["policies"][0]["open"] == 60
+
+
+def test_a_conversation_counts_in_the_arm_that_it_was_in_from_its_first_request_on(tmp_path):
+    """A holdout that a reload sets leaves standing blocks in force, and comes after dear first requests."""
+    log = ActivityLog(tmp_path)
+    turn = replace(TURN, action="none", arm="left-alone")
+    log.record(*[replace(turn, conversation=name) for name in ("whole", "later", "blocked", "moved")])
+    log.record(replace(turn, conversation="later", arm=""))
+    log.record(replace(turn, conversation="blocked", action="applied"))
+    log.record(replace(turn, conversation="moved", arm="treated"))
+    log.close()
+    (whole,) = read_conversations(log, 0, "")
+    assert (whole.arm, whole.tokens) == ("left-alone", turn.prompt_tokens)
+
+
+def test_a_summary_of_before_the_time_that_is_asked_about_costs_nothing(tmp_path):
+    moment = {"now": 1_000.0}
+    log = ActivityLog(tmp_path, clock=even_clock(lambda: moment["now"]))
+    log.record(Incident("info", "summary-ended", "a", {}, 5.0))
+    log.close()
+    moment["now"] = 9_000.0
+    log = ActivityLog(tmp_path, clock=even_clock(lambda: moment["now"]))
+    log.record(replace(TURN, conversation="a", arm="treated", paid_dollars=0.01))
+    log.close()
+    assert [each.dollars for each in read_conversations(log, 5_000, "")] == [0.01]
 
 
 async def test_without_a_holdout_the_command_says_how_to_set_one(tmp_path):

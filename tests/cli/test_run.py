@@ -1,11 +1,14 @@
 """`run -- COMMAND`: a command gets the address of a proxy, its exit code comes back, and the saving is told."""
 
+import asyncio
 import json
 import sys
+from asyncio.subprocess import PIPE
 
 import pytest
 
 from proxy.cli.run import _add_options
+from proxy.server.running import find_running
 from tests.support.agent import reading
 from tests.support.commands import run_command
 from tests.support.messages import body
@@ -47,6 +50,21 @@ async def test_a_proxy_that_runs_is_taken(tmp_path, agent):
         ended = await run_command("run", *agent, place=tmp_path)
         assert ended.code == 7
         assert ended.out.count(f"200 {proxy.origin}") == 3
+
+
+async def test_two_at_once_have_a_proxy_each_and_a_signal_leaves_none_behind(tmp_path):
+    """The first one to end would take the other's proxy with it."""
+    command = (sys.executable, "-m", "proxy", "run", "--state", str(tmp_path / "state"), "--", "sh", "-c")
+    show = 'echo "$ANTHROPIC_BASE_URL"; exec sleep 60'
+    runs = [
+        await asyncio.create_subprocess_exec(*command, show, cwd=tmp_path, stdout=PIPE, stderr=PIPE) for _ in range(2)
+    ]
+    urls = {await run.stdout.readline() for run in runs}
+    assert len(urls) == 2
+    for run in runs:
+        run.terminate()
+    assert {await asyncio.wait_for(run.wait(), 60) for run in runs} == {143}
+    assert not find_running(tmp_path / "state")
 
 
 async def test_a_command_that_is_not_there_is_named(tmp_path):

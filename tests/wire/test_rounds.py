@@ -86,6 +86,17 @@ def test_a_recall_that_is_not_whole_is_not_answered(ending):
     assert (DONE in found) == (ending == "length")
 
 
+def test_usage_that_comes_after_the_finish_reason_hides_no_recall():
+    """Messages allows several of these events: https://platform.claude.com/docs/en/build-with-claude/streaming."""
+    more_usage = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 10}}
+    frames = list(messages_api.answer_events("Hm.", calls=[USED]))
+    frames.insert(-1, b"event: message_delta\ndata: %b\n\n" % json.dumps(more_usage).encode())
+    rounds = MESSAGES_ANSWERS.ROUNDS(stream=True)
+    shown = b"".join(map(rounds.feed, frames))
+    assert rounds.end_round() is not None
+    assert b"message_stop" not in shown
+
+
 def test_calls_of_servers_that_number_none_or_all_alike_are_separated():
     read = {"id": "a", "type": "function", "function": {"name": "Read", "arguments": "{}"}}
     used = {"id": "b", "type": "function", "function": {"name": RECALL.name, "arguments": '{"search":"x"}'}}

@@ -118,7 +118,8 @@ class MessagesRounds(Rounds):
         end_usage = as_object(value.get("usage"))
         usage = (self._round_usage or {}) | {name: count for name, count in end_usage.items() if count is not None}
         self._round_usage = usage
-        self._finish = as_text(delta.get("stop_reason")) or None
+        # Several of these events may come, and later ones hold only the usage.
+        self._finish = as_text(delta.get("stop_reason")) or self._finish
         if self._waits:
             return b""
         client_reason = self._name_finish(self._finish)
