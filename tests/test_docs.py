@@ -65,7 +65,8 @@ def parsers():
 
 @pytest.mark.parametrize("command", list(parsers()))
 def test_every_command_and_option_is_explained(command):
-    options = [option for action in parsers()[command]._actions for option in action.option_strings]
+    shown = [action for action in parsers()[command]._actions if action.help != argparse.SUPPRESS]
+    options = [option for action in shown for option in action.option_strings]
     assert [name for name in (command, *options) if name not in ("-h", "--help") and not is_named(name)] == []
 
 
