@@ -1,7 +1,7 @@
 """Remedies for a refused request: one is tried, once.
 
     the upstream says                     the remedies, in this order
-    too long (input, tpm-hard, output)    a shorter history, or a shorter answer
+    too long (input, tpm-hard, output)    the block that `switch bypass` set aside; a shorter history or answer
     a signature is invalid                no reasoning behind the block; then no reasoning at all
     an added option is unknown            the same request without any that the proxy adds
     invalid, and no more                  the history as the client sent it; then the request without what was added
@@ -39,7 +39,7 @@ from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.reasons import Reason
-from proxy.shorten.rules import Facts
+from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusedOption, is_option
@@ -229,7 +229,9 @@ def _list_remedies(
         return [_drop_options(first, refusal.kind)]
     if refusal.kind == "signature":
         return [_remove_reasoning_by_block(gather, first), _remove_reasoning(first)]
-    return [_shorten(gather, first, refusal)]
+    is_set_aside = first.decision.outcome == "bypassed" and first.decision.plan is not None
+    standing = [_use_standing_block(first, refusal)] if is_set_aside else []
+    return [*standing, _shorten(gather, first, refusal)]
 
 
 def _drop_options(first: Forwarding, refused_option: RefusedOption) -> Actions[Forwarding | None]:
@@ -319,6 +321,24 @@ def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[For
     return retry
 
 
+def _use_standing_block(first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
+    """The switch `bypass` has set it aside for the client's own bytes, and they are too long. It is in any mode."""
+    conversation, refused_plan = get_plan(first)
+    request, ratio = conversation.context.request, conversation.memory.calibration.ratio
+    limit, rules = limit_of(refusal, request.max_output), replace(conversation.rules, new_blocks=False)
+    counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
+    for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
+        plan = _plan_cure(cure, conversation, conversation.narrow(limit), rules)
+        if plan is None:
+            continue
+        if limit is not None:
+            yield from learn_window(conversation, limit)
+        decision = conversation.describe(plan)
+        retry = yield from begin(replace(first, decision=decision, was_refused=True, learned=cure.learned))
+        return None if retry is None else _bound_answer(retry, cure)
+    return None
+
+
 def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
     request_and_plan = yield from _identify(gather, first)
     if request_and_plan is None:
@@ -331,18 +351,21 @@ def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[For
         window = conversation.narrow(limit)
     counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.memory.calibration.ratio
+    rules = conversation.rules.for_overflow()
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
         retry = replace(forwarding, was_refused=True, learned=cure.learned)
         if cure.most_tokens is None:
             return _bound_answer(retry, cure)
-        plan = _plan_cure(cure, conversation, window)
+        plan = _plan_cure(cure, conversation, window, rules)
         if plan is not None:
             retry = replace(retry, decision=conversation.describe(plan))
             return (yield from _use_cure(retry, conversation, cure, window))
     return None
 
 
-def _plan_cure(cure: Cure, conversation: Conversation, window: Window, summary: Summary | None = None) -> Plan | None:
+def _plan_cure(
+    cure: Cure, conversation: Conversation, window: Window, rules: Rules, summary: Summary | None = None
+) -> Plan | None:
     """None if the cure does not help. `window`: narrowed by this refusal."""
     if cure.learned is not None:
         window = conversation.narrow(cure.learned)
@@ -352,7 +375,7 @@ def _plan_cure(cure: Cure, conversation: Conversation, window: Window, summary: 
         prices=conversation.context.prices,
         summary=summary,
     )
-    state = conversation.build_state(facts, Calibration(cure.ratio), conversation.rules.for_overflow())
+    state = conversation.build_state(facts, Calibration(cure.ratio), rules)
     plan = planning.choose_without_model(planning.make_plan(state))
     if plan.action == "none" or cure.most_tokens is None or plan.tokens_after > cure.most_tokens:
         return None
@@ -365,7 +388,7 @@ def _use_cure(retry: Forwarding, conversation: Conversation, cure: Cure, window:
         return None
     summary = yield from _await_summary(conversation, cure, window)
     if summary is not None:
-        plan_with_summary = _plan_cure(cure, conversation, window, summary)
+        plan_with_summary = _plan_cure(cure, conversation, window, conversation.rules.for_overflow(), summary)
         if plan_with_summary is not None:
             forwarding = replace(forwarding, decision=conversation.describe(plan_with_summary))
     yield from report_end(forwarding)

@@ -494,6 +494,32 @@ def test_where_nothing_would_help_nothing_is_tried(refusal, context):
     assert made.refuse(refusal) is None
 
 
+@pytest.mark.parametrize("mode", ["auto", "observe", "off"])
+def test_own_bytes_that_the_switch_forwards_and_the_upstream_finds_too_long_give_way_to_the_standing_block(mode):
+    stored = Driver().stored
+    standing = answered(LONGER, Driver(stored), window=Window()).decision.plan
+    bypass = {"caller": Caller(switch="bypass"), "mode": mode, "window": Window()}
+    driver = Driver(stored)
+    made = prepared(LONGER, driver, **bypass)
+    assert made.decision.outcome == "bypassed"
+    limit = standing.tokens_after + 1_000
+    again = made.refuse(Refusal("input", limit=limit, covers="input"))
+    assert (again.outcome, again.plan.reason) == ("applied", "overflow_retry")
+    assert again.plan.view == standing.view
+    made.accept()
+    next_decision = decide(LONGER, Driver(stored), **bypass)
+    assert next_decision.plan.view == standing.view, "the window is known now"
+
+
+@pytest.mark.parametrize(("mode", "outcome"), [("auto", "created"), ("observe", ""), ("off", "")])
+def test_where_the_standing_block_is_too_long_as_well_bypass_shortens_if_the_mode_lets_it(mode, outcome):
+    stored = Driver().stored
+    standing = answered(LONGER, Driver(stored), window=Window()).decision.plan
+    made = prepared(LONGER, Driver(stored), caller=Caller(switch="bypass"), mode=mode, window=Window())
+    again = made.refuse(Refusal("input", limit=standing.tokens_after - 500, covers="input"))
+    assert (again.outcome if again else "") == outcome
+
+
 def test_a_shortened_history_that_is_called_invalid_is_tried_as_it_came():
     driver = Driver()
     made = prepared(WORK, driver)
