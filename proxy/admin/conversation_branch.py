@@ -18,7 +18,7 @@ from proxy.admin.routes import AdminContext, Json
 from proxy.config import Config
 from proxy.foundation.errors import NotFound
 from proxy.foundation.threads import FILES
-from proxy.history.identity import make_block_key
+from proxy.history.identity import OBSERVED, make_block_key
 from proxy.history.messages import NOTE, Message, find_last_assistant
 from proxy.history.request import Request
 from proxy.shorten.block import Block
@@ -102,6 +102,7 @@ class ConversationBranch(Struct, frozen=True, dict=True):
     request: Request
     view: ShownView
     is_observed: bool
+    """A block was only computed, and the messages forwarded as they came."""
     redaction: Redaction
 
     def describe(self) -> Json:
@@ -113,7 +114,7 @@ class ConversationBranch(Struct, frozen=True, dict=True):
                 "covers": block.covers,
                 "policy": block.policy,
                 "reason": block.reason,
-                "observed": self.is_observed,  # only computed, and not used
+                "observed": self.is_observed,
             }
         return {
             "title": self._redact(find_title(self.lines)),
@@ -147,17 +148,19 @@ class ConversationBranch(Struct, frozen=True, dict=True):
     def describe_forwarded(self, turn: Json) -> Json:
         head = [line.message for line in self.transcript.head_of(self.lines[-1])]
         sent = [line.message for line in self.lines]
-        forwarded = sent if turn["action"] == "observed" else [message.raw for message in self.view.messages]
+        forwarded = sent if self.is_observed else [message.raw for message in self.view.messages]
         differences = ["the model, tools and other members of the body are not kept; only the messages are"]
         altered = sum(bool(line.altered) for line in self.lines)
         if altered:
             differences.append(f"secrets were removed from {altered} of the messages")
         if self.lines[-1].at != turn["link"]:
             differences.append("the end of this history is not kept; this is the newest branch that is")
+        if turn["reason"] == "reasoning-removed":
+            differences.append("reasoning was removed from all messages, because the upstream refused its signature")
         block = self.view.block
-        if block is None and turn["tokens_forwarded"] < turn["tokens_raw"] and turn["action"] != "observed":
+        if block is None and turn["tokens_forwarded"] < turn["tokens_raw"]:
             differences.append("its block is not kept any more")
-        if block is not None and block.policy != turn["policy"]:
+        if block is not None and not self.is_observed and block.policy != turn["policy"]:
             differences.append(f"its block is of {block.policy}, and {turn['policy']} was in force")
         return {
             "sent": [self._read_json(raw) for raw in (*head, *sent)],
@@ -208,7 +211,7 @@ class ConversationBranch(Struct, frozen=True, dict=True):
 async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) -> ConversationBranch:
     """Return the branch up to one of the turns. NotFound: why it cannot be shown."""
     config = context.config()
-    tenant = turn["tenant"]
+    tenant, is_observed = turn["tenant"], turn["action"] == "observed"
     saved_conversation = await FILES.run(next, context.archive.find(turn["conversation"], tenant), None)
     if saved_conversation is None:
         raise NotFound(_explain_no_messages(config))
@@ -220,7 +223,7 @@ async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) 
         raise NotFound("what is kept of this conversation cannot be read as a history")
     try:
         links = links_of(lines)[: _count_links(request, lines, turn, turns)]
-        block, is_observed = await _find_block(context.store, tenant, links)
+        block = await _find_block(context.store, f"{tenant}/{OBSERVED}" if is_observed else tenant, links)
     except StoreUnavailable as fault:
         raise NotFound(f"the blocks cannot be read: {fault}") from None
     view = await FILES.run(_build_view, config, request, lines, block)
@@ -252,16 +255,11 @@ def _count_links(request: Request, lines: list[MessageLine], turn: Json, turns: 
     return (find_last_assistant(request.body[:length]) or 0) + 2
 
 
-async def _find_block(store: Store, tenant: str, links: Sequence[bytes]) -> tuple[Block | None, bool]:
-    """Return the block that covers most, and whether it was only observed."""
-    spaces = (tenant, f"{tenant}/observed")
-    keys = []
-    for space in spaces:
-        keys += [make_block_key(space, link) for link in reversed(links)]
+async def _find_block(store: Store, space: str, links: Sequence[bytes]) -> Block | None:
+    """Return the block that covers most."""
+    keys = [make_block_key(space, link) for link in reversed(links)]
     stored_value = (await store.find_first(keys))[0] if keys else None
-    if stored_value is None:
-        return None, False
-    return Block.from_bytes(stored_value.value), stored_value.key.startswith(f"{spaces[1]}/")
+    return None if stored_value is None else Block.from_bytes(stored_value.value)
 
 
 def parse_path(lines: Sequence[MessageLine]) -> Request | None:

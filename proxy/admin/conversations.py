@@ -59,7 +59,7 @@ select conversation, tenant, team, at, link, messages, action, reason, policy ||
        upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
        plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
-       paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key
+       paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key, request_id
 from (select * from turns where conversation = :conversation
       order by at desc limit :limit) order by at
 """
@@ -156,11 +156,11 @@ async def show_forwarded(context: AdminContext, request: AdminRequest) -> Json:
     """
     told = await FILES.run(show_request, context, request)
     if told["turn"] is None:
-        raise NotFound("its history was too short to be looked at, or is not recorded: it was forwarded as it came")
+        raise NotFound(_explain_no_turn(told))
     parameters = {"conversation": told["conversation"], "limit": TURNS_LIMIT}
     turns = await FILES.run(context.activity_log.query, _TURNS, parameters)
     for turn in turns:
-        if turn["link"] == told["turn"]["link"] and turn["tokens_raw"] == told["tokens_raw"]:
+        if turn["request_id"] == told["request_id"]:
             branch = await open_branch(context, turn, turns)
             described = await FILES.run(branch.describe_forwarded, turn)
             if not told["route"].endswith(ApiPath.CHAT):
@@ -169,6 +169,16 @@ async def show_forwarded(context: AdminContext, request: AdminRequest) -> Json:
                 described["differences"].append(f"added for the provider's cache: {told['turn']['placed']}")
             return described
     raise NotFound("its turn is not among the newest of its conversation")
+
+
+def _explain_no_turn(told: Json) -> str:
+    if told["outcome"] == "refused":
+        return "the proxy refused it and forwarded nothing"
+    if told["compaction"] in ("applied", "created"):
+        return "it was forwarded shortened, but is not recorded further: the upstream refused it or broke off"
+    if told["reason"] == "reasoning-removed":
+        return "it was forwarded as it came, but for signed reasoning that the upstream had refused"
+    return "its history was too short to be looked at, or is not recorded: it was forwarded as it came"
 
 
 async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[Json], list[Json], Json]:

@@ -121,14 +121,11 @@ def show_request(context: AdminContext, request: AdminRequest) -> Json:
     rows = log.query(query, [request.names["request"]])
     if not rows:
         raise NotFound("unknown request: GET /requests lists the newest 100,000 of the last 31 days")
-    # A request and its turn are recorded at most two minutes apart.
     turn_query = """
         select link, placed, policy || '@' || policy_version as policy, key, tag, user, session,
                prompt_tokens as tokens_read, cached_tokens as tokens_cached, output_tokens as tokens_written,
                paid_dollars as paid, plain_dollars - paid_dollars as saved
-        from turns where conversation = :conversation and conversation != '' and team = :team
-                         and at between :at - 120 and :at + 120 and tokens_before = :tokens_raw
-        order by abs(at - :at) limit 1
+        from turns where conversation = :conversation and request_id = :request_id
     """
     turns = log.query(turn_query, rows[0])
     return {**rows[0], "turn": turns[0] if turns else None}

@@ -36,7 +36,7 @@ READ_REST_SECONDS = 2.0
 MINUTE_SECONDS = 60
 DAY_SECONDS = 24 * 3600.0
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _SCHEMA = """
 create table if not exists turns (
     id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
@@ -47,7 +47,7 @@ create table if not exists turns (
     paid_dollars real, plain_dollars real, answer_dollars real, tokens_would_be integer, would_be_dollars real,
     tokens_unshortened integer not null, refetches integer not null,
     user text not null default '', session text not null default '', placed text not null default '',
-    arm text not null default '', asked_by_user integer not null default 0);
+    arm text not null default '', asked_by_user integer not null default 0, request_id text not null);
 create index if not exists turns_by_conversation on turns (conversation, at);
 create index if not exists turns_by_time on turns (at);
 create table if not exists requests (
@@ -79,7 +79,7 @@ class _Columns:
         return map(_to_storable, self._read(event))
 
 
-_TURN_COLUMNS = _Columns(TurnEnded, "request_id")
+_TURN_COLUMNS = _Columns(TurnEnded)
 _REQUEST_COLUMNS = _Columns(
     RequestFinished, "client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"
 )

@@ -110,6 +110,7 @@ def _write(log, dice, number):
             paid_dollars=paid,
             would_be_dollars=paid,
             placed="cache-key" if number % 3 == 0 else "",
+            request_id=request.request_id,
             **shared,
         )
         events = [turn, request]

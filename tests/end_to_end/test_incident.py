@@ -9,8 +9,9 @@ from tests.support.admin_client import AdminClient
 from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command
 from tests.support.compacting_proxy import SMALL
+from tests.support.messages import assistant, user
 from tests.support.proxy_client import log_of, until
-from tests.support.scripted_upstream import Upstream, answer, text_turn
+from tests.support.scripted_upstream import Upstream, answer, in_turn, text_turn
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.seconds]
 
@@ -110,3 +111,52 @@ async def test_the_forwarded_messages_of_each_request_are_rebuilt_from_its_origi
             assert told["forwarded"] == step.messages
             assert told["sent"] == json.loads(step.sent)["messages"]
             assert len(told["differences"]) == 1, "the other members of the body"
+
+
+async def test_each_request_with_an_equal_history_is_rebuilt_as_it_was_forwarded_itself(open_proxy):
+    async with Upstream(text_turn("Go on.")) as up, open_proxy(up) as proxy:
+        agent = Agent(proxy, up, "sk-a")
+        modes = ("observe", "auto", "auto", "observe")
+        steps = [await agent.send(SESSION[:62], {"x-compaction": mode}) for mode in modes]
+        await turn_switch(proxy, "bypass")
+        steps.append(await agent.send(SESSION[:42]))
+        assert compactions(steps) == ["observed", "created", "applied", "applied", "bypassed"]
+        await asyncio.sleep(1.0)
+        admin = AdminClient(proxy)
+        for step in steps:
+            told = await admin.read(f"/requests/{step.header('x-compaction-request-id')}/forwarded")
+            assert told["forwarded"] == step.messages, step.compaction
+            assert len(told["differences"]) == 1, told["differences"]
+
+
+async def test_of_a_shortened_request_that_the_upstream_refused_it_is_not_said_that_it_was_forwarded_as_it_came(
+    open_proxy,
+):
+    refusal = answer({"error": {"message": "Your prompt was filtered", "code": "content_filter"}}, 400)
+    async with Upstream(text_turn("Go on.")) as up, open_proxy(up) as proxy:
+        agent = Agent(proxy, up, "sk-a")
+        await agent.work(SESSION[:42])
+        up.script = refusal
+        refused = await agent.send(SESSION[:42])
+        assert (refused.answer.status, refused.compaction) == (400, "applied")
+        await asyncio.sleep(1.0)
+        path = f"/requests/{refused.header('x-compaction-request-id')}/forwarded"
+        why = await AdminClient(proxy).read_error(404, "GET", path)
+        assert "it was forwarded shortened" in str(why)
+
+
+async def test_reasoning_that_was_removed_is_a_difference_between_a_request_and_its_original(open_proxy):
+    detail = {"type": "reasoning.text", "text": "x", "signature": "c2ln"}
+    signed = [*SESSION[:42], *assistant("Yes.", reasoning_details=[detail]), *user("Go on.")]
+    refusal = answer({"error": {"message": "Invalid `signature` in `thinking` block"}}, 400)
+    async with Upstream(text_turn("Go on.")) as up, open_proxy(up) as proxy:
+        agent = Agent(proxy, up, "sk-a")
+        await agent.work(SESSION[:42])
+        await turn_switch(proxy, "bypass")
+        up.script = in_turn(refusal, text_turn("Go on."))
+        step = await agent.send(signed)
+        assert step.header("x-compaction-reason") == "reasoning-removed"
+        assert b"c2ln" not in up.requests[-1].body
+        await asyncio.sleep(1.0)
+        told = await AdminClient(proxy).read(f"/requests/{step.header('x-compaction-request-id')}/forwarded")
+        assert any("reasoning was removed" in difference for difference in told["differences"])
