@@ -220,7 +220,10 @@ class RemoteProxy:
         for row in self._ask("GET", "keys")["keys"]:
             times = {name: row[name] or 0.0 for name in ("created", "expires", "revoked")}
             keys[row["id"]] = TeamKey(row["id"], row["team"], digest="", label=row["label"], **times)
-        switches = {row["team"]: Switch(row["state"], row["at"]) for row in self._ask("GET", "switches")["switches"]}
+        switches = {}
+        for row in self._ask("GET", "switches")["switches"]:
+            state_of_0_3: SwitchState = "on" if row.get("on") else "off"
+            switches[row["team"]] = Switch(row.get("state", state_of_0_3), row["at"])
         return Registry(keys, switches)
 
     def list_teams(self) -> list[str]:

@@ -79,6 +79,8 @@ def _count_turn(turn: events.TurnEnded) -> dict[str, int]:
 
 
 def _count_size_refusal(event: events.SizeRefused) -> dict[str, int]:
+    if event.kind == "signature":  # of reasoning; its size is not the trouble
+        return {}
     if event.helped:
         return {"overflows-helped": 1}
     return {"overflows": 1, "overflows-observed": int(event.is_observed)}

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.admin.request_list import KINDS
+from proxy.events import SizeRefused
 from proxy.store.activity_log import ActivityLog, Incident
 from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
 from tests.admin import demo_traffic
@@ -192,3 +193,14 @@ async def test_refusals_of_unknown_callers_do_not_push_out_other_requests(tmp_pa
     assert counts["completed"] == 1
     assert REFUSALS_PER_MINUTE <= counts["refused"] <= 2 * REFUSALS_PER_MINUTE
     assert log.query("select sum(many) as many from minute_counts where name = 'refused'")[0]["many"] == 180
+
+
+async def test_a_refused_signature_is_not_counted_as_too_long(tmp_path):
+    log = ActivityLog(tmp_path)
+    listener = ActivityListener(log)
+    for kind in ("signature", "input"):
+        for helped in (True, False):
+            listener(SizeRefused("cp-1", "u", kind, None, helped))
+    log.close()
+    rows = log.query("select name, many from minute_counts where name like 'overflows%' and many > 0 order by name")
+    assert [(row["name"], row["many"]) for row in rows] == [("overflows", 1), ("overflows-helped", 1)]

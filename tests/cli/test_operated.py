@@ -8,6 +8,7 @@ from proxy.access.admin_key import ADMIN_KEY_FILE
 from tests.support.commands import run_command
 from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat
 from tests.support.running_proxy import free_port
+from tests.support.scripted_upstream import Upstream, answer
 
 QUIET = {"window": 1_000_000}
 
@@ -108,3 +109,12 @@ async def test_without_the_admin_key_the_variable_for_it_is_named(elsewhere):
         1,
         "set COMPACTION_PROXY_ADMIN_KEY to the admin key of http://127.0.0.1:1\n",
     )
+
+
+async def test_the_switches_of_a_proxy_of_version_0_3_are_shown(elsewhere):
+    rows = [{"team": "", "on": True, "at": 1.0}, {"team": "red", "on": False, "at": 2.0}]
+    answers = {"keys": {"keys": []}, "switches": {"switches": rows}, "teams": {"teams": [{"name": "blue"}]}}
+    async with Upstream(lambda request: answer(answers[request.target.rpartition("/")[2]])) as old:
+        variables = {"COMPACTION_PROXY_ADMIN_KEY": "cpa-" + "x" * 32}
+        ended = await run_command("switch", "show", "--url", old.origin, place=elsewhere, **variables)
+    assert (ended.code, ended.out) == (0, "all teams: on\nblue: on\nred: off\n")
