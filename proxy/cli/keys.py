@@ -60,11 +60,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     switch.add_argument(
         "to",
         choices=("off", "bypass", "on", "show"),
-        help="off: nothing is shortened further, shortened histories stay short; bypass: the clients' own bytes "
-        "where they fit, else the shortened history; show: print the switches",
+        help="off: no new block is made, and behind a block long and repeated results are still cut as they arrive; "
+        "bypass: the clients' own bytes where they fit, else the shortened history; show: print the switches",
     )
     switch.add_argument(
-        "--still-fit", action="store_true", help="with off: shorten further if the request would be refused"
+        "--still-fit", action="store_true", help="with off: make a block if the request would be refused"
     )
     switch.add_argument("--team", default=EVERYBODY, metavar="T", help="only for this team")
     options.add_yes(switch)

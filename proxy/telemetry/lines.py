@@ -108,8 +108,10 @@ def _fetch_rate(event: events.FetchRate) -> Line:
 
 _SWITCH_EFFECTS: dict[SwitchState, str] = {
     "on": "histories are shortened again as their policies say",
-    "still-fit": "a history is shortened further only if the request would be refused as too long",
-    "off": "no history is shortened further, and requests that become too long are refused; shortened ones stay short",
+    "still-fit": "no new block is made unless the request would be refused as too long; "
+    "behind a block, long and repeated results are still cut as they arrive",
+    "off": "no new block is made, and requests that become too long are refused; "
+    "behind a block, long and repeated results are still cut as they arrive",
     "bypass": "the clients' own histories are forwarded where they fit, else the shortened ones",
 }
 

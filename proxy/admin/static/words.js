@@ -44,8 +44,10 @@ const REASONS = {
 // What an operator's switch does.
 export const SWITCHES = {
   on: ["on", "histories are shortened as their policies say"],
-  "still-fit": ["off, but still fit", "nothing is shortened further unless the request would be refused as too long"],
-  off: ["off", "nothing is shortened further, and requests that become too long are refused; shortened ones stay short"],
+  "still-fit": ["off, but still fit", "no new block is made unless the request would be refused as too long; behind a block, "
+    + "long and repeated results are still cut as they arrive"],
+  off: ["off", "no new block is made, and requests that become too long are refused; behind a block, long and repeated "
+    + "results are still cut as they arrive"],
   bypass: ["bypass", "the clients' own histories are forwarded where they fit, else the shortened ones; shortened "
     + "further only if the request would be refused"],
 };
