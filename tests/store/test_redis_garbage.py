@@ -132,3 +132,11 @@ async def test_a_server_that_replies_oddly_is_out_and_nothing_else(open_store, s
                 with suppress(StoreUnavailable):  # a value that a server might have sent is believed
                     await act
         await store.close()
+
+
+async def test_a_value_of_another_type_stops_no_deletion(server, open_store):
+    store = open_store(server.url)
+    await store.put_block("t/h1", b"block")
+    server.run("LPUSH", "cp/1/promise/t/h2", "x")
+    await store.remove({"t"}, lambda *_: True)
+    assert await store.find_first(["t/h1"]) == (None, None)
