@@ -214,7 +214,7 @@ def _find_titles(config: Config, rows: Sequence[Json]) -> dict[str, str]:
         names_by_tenant.setdefault(row["tenant"], set()).add(row["conversation"])
     titles = {}
     for tenant, names in names_by_tenant.items():
-        for folder in (config.originals / file_name(tenant)).glob("*"):
+        for folder in (config.originals / file_name(tenant)).glob("[!.]*"):
             name = folder.name[:SHORT_NAME_CHARACTERS]
             if name in names:
                 titles[name] = _read_title(folder)

@@ -169,3 +169,12 @@ def test_only_one_process_sends_at_a_time(tmp_path):
         assert (one, other) == (True, False)
     with module.lock_spool(tmp_path) as again:
         assert again
+
+
+def test_what_a_killed_process_left_of_a_removal_is_not_sent(tmp_path):
+    folder = tmp_path / "team-a" / (".removed-" + "f" * 40)
+    folder.mkdir(parents=True)
+    (folder / "current.jsonl").write_bytes(b"{}\n")
+    bucket = MemoryBucket()
+    assert Uploads(bucket, tmp_path, TranscriptSettings(upload_seconds=0.0)).close()
+    assert bucket.objects == {}

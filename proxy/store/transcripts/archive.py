@@ -34,6 +34,8 @@ from proxy.store.transcripts.files import (
 )
 
 SHORT_NAME_CHARACTERS = 16
+REMOVED_PREFIX = ".removed-"
+"""The beginning of the name of a folder that is being removed. A process may be killed before it is."""
 T = TypeVar("T")
 
 
@@ -135,12 +137,13 @@ class SavedConversation(Struct, frozen=True):
             if _measure(self.place)[1] > written_at:
                 return 0
             # First, so that a process that is killed half way leaves no conversation with a hole.
-            removed_folder = self.place.with_name(".removed-" + self.place.name)
+            removed_folder = self.place.with_name(REMOVED_PREFIX + self.place.name)
             shutil.rmtree(removed_folder, ignore_errors=True)
             self.place.rename(removed_folder)
         finally:
             os.close(file)
-        shutil.rmtree(removed_folder)
+        with suppress(FileNotFoundError):  # another process sweeps
+            shutil.rmtree(removed_folder)
         with suppress(OSError):  # the tenant has other conversations
             self.place.parent.rmdir()
         return self.bytes
@@ -191,6 +194,12 @@ class Archive(Struct, frozen=True):
         with ThreadPoolExecutor(8) as pool:
             while batch := list(islice(conversations, 8)):
                 yield from pool.map(read, batch)
+
+    def sweep(self) -> None:
+        """Remove what processes that were killed have left of conversations that they were removing."""
+        for folder in self.folder.glob(f"*/{REMOVED_PREFIX}*"):
+            with suppress(FileNotFoundError):  # another process removes it
+                shutil.rmtree(folder)
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Return the conversations that retention removes, the longest idle one first."""

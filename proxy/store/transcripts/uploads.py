@@ -156,7 +156,7 @@ class Uploads:
 
     def _list_spool(self) -> dict[Path, int]:
         sizes = {}
-        for path in self._spool.glob(f"*/*/*{SUFFIX}"):
+        for path in self._spool.glob(f"*/[!.]*/*{SUFFIX}"):  # not of conversations that are being removed
             with suppress(FileNotFoundError):
                 sizes[path] = path.stat().st_size
         return sizes
