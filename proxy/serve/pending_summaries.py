@@ -104,15 +104,22 @@ class Summarizer:
     async def _await(self, pending: PendingSummary, seconds: float) -> Summary | None:
         pending.waiting += 1
         try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.shield(pending.task)
-        except TimeoutError:
-            pending.is_for_later = True
-            return None
+            await asyncio.wait([pending.task], timeout=seconds)
+            if not pending.task.done():
+                pending.is_for_later = True
+                return None
+            if pending.task.cancelled():  # its conversation may be deleted: `forget`
+                return None
+            return pending.task.result()
         finally:
             pending.waiting -= 1
             if not (pending.waiting or pending.is_for_later):
                 pending.task.cancel()
+
+    def forget(self) -> None:
+        """Cancel the calls that are under way: their summaries would be written after what they tell was deleted."""
+        for pending in self._pending.values():
+            pending.task.cancel()
 
     async def close(self) -> None:
         """Calls that do not end soon are cancelled: another worker may make them."""

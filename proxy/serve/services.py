@@ -295,7 +295,8 @@ class Services:
         self.refused_options = RefusedOptions()
 
     def forget(self) -> None:
-        """Forget all conversations that this worker remembers, before some of them are deleted."""
+        """Forget all conversations that this worker remembers, before and after some of them are deleted."""
+        self.summarizer.forget()
         self.known_requests = KnownRequests()
         self.store.forget()
         if self.keeper.originals is not None:

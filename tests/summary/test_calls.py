@@ -160,3 +160,17 @@ async def test_a_call_that_nobody_waits_for_any_more_is_cancelled(held, store):
         while await store.read_fact(KEY) is not None:  # noqa: ASYNC110 (the store signals nothing)
             await asyncio.sleep(0.01)
     assert len(call.begun) == 1
+
+
+async def test_a_call_under_way_is_given_up_when_conversations_are_deleted(held, store):
+    """Its summary would be written after all else of the conversation is gone. The request that waits goes on."""
+    call, summarizer = held
+    waiting = asyncio.create_task(summarizer.await_new(order(call), seconds=60))
+    await until(lambda: call.begun)
+    summarizer.forget()
+    assert await waiting is None
+    call.allowed.set()
+    async with asyncio.timeout(20):
+        while await store.read_fact(KEY) is not None:  # noqa: ASYNC110 (the store signals nothing)
+            await asyncio.sleep(0.01)
+    assert call.begun == [4]
