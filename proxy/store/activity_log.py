@@ -161,16 +161,23 @@ class ActivityLog:
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return the rows that any process wrote, from any thread; none if the file is missing, empty or locked."""
-        _, size = read_stamp(self.path)
-        if not self.path.is_file() or size == 0 or time.monotonic() < self._unreadable_until:
+        if time.monotonic() < self._unreadable_until:
             return []
-        file = DatabaseFile(self.path, self._warn, _prepare, READ_BUSY_SECONDS)
         try:
-            return file.run(lambda db: _select(db, query, values))
+            return self.query_or_fail(query, values)
         except StoreUnavailable as fault:
             self._unreadable_until = time.monotonic() + READ_REST_SECONDS
             self._warn(str(fault))
             return []
+
+    def query_or_fail(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return the rows as `query` does, but raise StoreUnavailable if the file cannot be read."""
+        _, size = read_stamp(self.path)
+        if not self.path.is_file() or size == 0:
+            return []
+        file = DatabaseFile(self.path, self._warn, _prepare, READ_BUSY_SECONDS)
+        try:
+            return file.run(lambda db: _select(db, query, values))
         finally:
             file.close()
 

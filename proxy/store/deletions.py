@@ -5,14 +5,17 @@
                                                                   |- blocks, summaries and facts in the store
                                                                   '- rows of the activity log
 
-An order keeps hashes of the names that it is about, so that it does not preserve what it deletes.
+An order keeps hashes of the names that it is about, so that it does not preserve what it deletes. A machine may obey it
+late, and again: it is about what there was when it was given.
 """
 
+import math
 import re
 import secrets
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from hashlib import blake2b
 
 from msgspec import Struct, field
@@ -20,16 +23,28 @@ from msgspec import Struct, field
 from proxy.foundation.threads import FILES
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store
-from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Archive, SavedConversation, read_transcript
+from proxy.store.transcripts.archive import (
+    SHORT_NAME_CHARACTERS,
+    Archive,
+    SavedConversation,
+    Transcript,
+    read_transcript,
+)
 from proxy.store.transcripts.uploads import lock_spool
 
 TEAM_PREFIX = "team."
 """The beginning of a tenant that is a team."""
+YOUNG_SECONDS = 600.0
+"""By then every machine that runs has obeyed an order. An older one is not for all values of a team: some are newer."""
 _LINK = re.compile(r"/(?:block|summary|anchor)/([0-9a-f]+)")
+_NAME = re.compile(rb'"([0-9a-f]{%d})(?=")' % SHORT_NAME_CHARACTERS)
 
 
 class Deletion(Struct, frozen=True):
-    """An order to delete the conversations that meet all of its conditions. An empty one is met by all."""
+    """An order to delete the conversations that began before it and meet all of its conditions.
+
+    An empty one is met by all.
+    """
 
     id: str
     at: float
@@ -41,6 +56,7 @@ class Deletion(Struct, frozen=True):
 
     @classmethod
     def order(cls, *, conversation: str = "", user: str = "", team: str = "", before: float = 0.0) -> "Deletion":
+        """Give an order now. `user` is the name that is stored: `redact_name`."""
         short_name = conversation[:SHORT_NAME_CHARACTERS]
         return cls(secrets.token_hex(8), time.time(), _hash_name(short_name), _hash_name(user), team, before)
 
@@ -50,6 +66,8 @@ class Deletion(Struct, frozen=True):
         return [name for name in ("conversation", "user", "team", "before") if getattr(self, name)]
 
     def covers(self, traces: "Traces") -> bool:
+        if traces.first > self.at:
+            return False
         if self.conversation and self.conversation != _hash_name(traces.name):
             return False
         if self.user and self.user not in map(_hash_name, traces.users):
@@ -72,6 +90,7 @@ class Traces(Struct):
     name: str
     """The beginning of its name, as the activity log has it."""
     users: set[str] = field(default_factory=set)
+    first: float = math.inf
     last: float = 0.0
     links: set[str] = field(default_factory=set)
     saved: list[SavedConversation] = field(default_factory=list)
@@ -85,26 +104,30 @@ class Eraser(Struct, frozen=True):
     async def erase(self, orders: Sequence[Deletion]) -> int:
         """Delete what the orders cover, and return the number of conversations. It may be called again at any time."""
         traces = await FILES.run(self._find, orders)
+        await self._erase_values(traces, orders)  # first: a store that is away keeps what tells of them
         await FILES.run(self._erase_originals, traces)
-        await self._erase_values(traces, orders)
         await FILES.run(self.activity_log.delete, [(each.tenant, each.name) for each in traces])
         return len(traces)
 
     def _find(self, orders: Sequence[Deletion]) -> list[Traces]:
         """Return the traces that are covered. What has only an anchor or a count left names nobody."""
         found: dict[tuple[str, str], Traces] = {}
-        query = "select conversation, tenant, user, link, max(at) as at from turns group by 1, 2, 3, 4"
-        for row in self.activity_log.query(query):
+        query = (
+            "select conversation, tenant, user, link, min(at) as first, max(at) as last from turns group by 1, 2, 3, 4"
+        )
+        for row in self.activity_log.query_or_fail(query):
             key = row["tenant"], row["conversation"]
             traces = found.setdefault(key, Traces(*key))
             traces.users.add(row["user"])
             traces.links.add(row["link"])
-            traces.last = max(traces.last, row["at"])
+            traces.first = min(traces.first, row["first"])
+            traces.last = max(traces.last, row["last"])
         for transcript in self.archive.read_each(read_transcript):
             key = transcript.tenant, transcript.saved.short_name
             traces = found.setdefault(key, Traces(*key))
             traces.users.update(transcript.users)
             traces.links.update(transcript.messages)
+            traces.first = min(traces.first, _find_first_time(transcript))
             traces.last = max(traces.last, transcript.saved.written_at)
             traces.saved.append(transcript.saved)
         return [traces for traces in found.values() if any(order.covers(traces) for order in orders)]
@@ -116,15 +139,18 @@ class Eraser(Struct, frozen=True):
             for traces in all_traces:
                 for saved in traces.saved:
                     saved.erase()
+            self.archive.sweep()
 
     async def _erase_values(self, all_traces: Sequence[Traces], orders: Sequence[Deletion]) -> None:
         names: dict[str, set[bytes]] = {}
         links: dict[str, set[str]] = {}
         for traces in all_traces:
-            if traces.name:
-                names.setdefault(traces.tenant, set()).add(b'"%s"' % traces.name.encode())
+            names.setdefault(traces.tenant, set()).add(traces.name.encode())
             links.setdefault(traces.tenant, set()).update(traces.links)
-        whole_teams = {TEAM_PREFIX + order.team for order in orders if order.conditions == ["team"]}
+        oldest = time.time() - YOUNG_SECONDS
+        whole_teams = {
+            TEAM_PREFIX + order.team for order in orders if order.conditions == ["team"] and order.at >= oldest
+        }
 
         def is_covered(key: str, value: bytes) -> bool:
             tenant = key.partition("/")[0]
@@ -133,8 +159,16 @@ class Eraser(Struct, frozen=True):
             link = _LINK.search(key)
             if link is not None and link[1] in links.get(tenant, ()):
                 return True
-            return any(name in value for name in names.get(tenant, ()))
+            return not names.get(tenant, set()).isdisjoint(_NAME.findall(value))
 
         tenants = links.keys() | whole_teams
         if tenants:
             await self.store.remove(tenants, is_covered)
+
+
+def _find_first_time(transcript: Transcript) -> float:
+    """Return when the oldest line was written: 0 if that cannot be read."""
+    try:
+        return datetime.fromisoformat(transcript.list_times()[0]).timestamp()
+    except (IndexError, ValueError, OverflowError):
+        return 0.0

@@ -5,6 +5,7 @@ paid for in full. So a worker remembers the blocks it made or read, and the fact
 has the last word; a block that it lost is written again. Documents are not remembered: other workers may change them.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable, Collection, Sequence
 
@@ -54,6 +55,7 @@ class MemoryStore(Store):
                 value, _ = values.get(key) or (b"", 0.0)
                 if key.partition("/")[0] in tenants and is_wanted(key, value):
                     values.pop(key)
+                await asyncio.sleep(0)  # requests go first
 
     def clear(self) -> None:
         """Remove all blocks and facts."""

@@ -110,6 +110,7 @@ class SqliteStore(Store):
                 for key, value in batch:
                     if key.partition("/")[0] in tenants and is_wanted(key, value):
                         wanted.append(key)
+                    await asyncio.sleep(0)  # requests go first
                 if wanted:
                     await self._in_thread(partial(_delete, table=table, keys=wanted))
         await self._in_thread(truncate_log)
