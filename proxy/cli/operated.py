@@ -25,7 +25,7 @@ from proxy.access.records import Change, RegistryUnreadable, change_registry, sy
 from proxy.access.registry import Registry, Switch, TeamKey, create_team_key
 from proxy.cli import options
 from proxy.cli.options import CommandFailed
-from proxy.server.erasure import read_obeyed, write_obeyed
+from proxy.server.erasure import Obeyed, read_obeyed, write_obeyed
 from proxy.server.running import RunningProxy, find_running
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store, StoreUnavailable, ignore
@@ -142,6 +142,7 @@ class LocalProxy:
         return f"ordered; this machine has not obeyed within {OBEYED_WITHIN_SECONDS} seconds: see the log of the proxy"
 
     async def _obey(self, order: Deletion) -> int:
+        obeyed = read_obeyed(self._folder)
         store = assembly.open_store(self._config, ignore)
         activity_log = ActivityLog(self._folder)
         try:
@@ -149,9 +150,7 @@ class LocalProxy:
         finally:
             activity_log.close()
             await store.close()
-        obeyed = read_obeyed(self._folder)
-        obeyed.ids.append(order.id)
-        write_obeyed(self._folder, obeyed)
+        write_obeyed(self._folder, Obeyed(obeyed.since, (*obeyed.ids, order.id)))
         return count
 
     def _refuse_team(self, team: str) -> CommandFailed:

@@ -13,6 +13,7 @@ from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Listen, Loaded, load
 from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
+from proxy.server.erasure import note_first_start
 from proxy.server.running import announce
 from proxy.server.worker import make_url
 from proxy.telemetry import log
@@ -74,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             # Blocks, originals and keys in it are for this user only.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            note_first_start(folder)
             fresh_key = create_admin_key(config)
             stack.enter_context(announce(folder, url, is_of_command=args.of_command))
         except OSError as fault:

@@ -1,12 +1,12 @@
 """Orders to delete conversations, as a worker obeys them.
 
 Each worker forgets what it remembers, so that it writes nothing back. A moment later the first worker of the machine
-erases, once for each order: also at its start, if it was down when the order was given.
+erases, once for each order: also at its start, if it was down when the order was given. Then each forgets again what it
+has read meanwhile.
 """
 
 import asyncio
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from msgspec import Struct
 from proxy import events
 from proxy.access.records import Records, replace_file
 from proxy.serve.services import Services
+from proxy.store import activity_log, sqlite
 from proxy.store.contract import StoreUnavailable
 from proxy.store.deletions import Eraser
 from proxy.store.memory_store import MemoryStore
@@ -30,18 +31,26 @@ class Obeyed(Struct):
     """The orders that this machine has obeyed: those from before its first start are about data of others."""
 
     since: float
-    ids: list[str] = []
+    ids: tuple[str, ...] = ()
 
 
 def read_obeyed(folder: Path) -> Obeyed:
+    """Read it before the stores are opened: a folder without their files is that of a new machine."""
     try:
         return msgspec.json.decode((folder / OBEYED_FILE).read_bytes(), type=Obeyed)
     except (OSError, ValueError):
-        return Obeyed(time.time())
+        has_data = any((folder / name).exists() for name in (activity_log.FILE, sqlite.FILE_NAME))
+        return Obeyed(0.0 if has_data else time.time())
 
 
 def write_obeyed(folder: Path, obeyed: Obeyed) -> None:
     replace_file(folder / OBEYED_FILE, msgspec.json.encode(obeyed))
+
+
+def note_first_start(folder: Path) -> None:
+    """Write since when the folder is used, before the workers start, which open the stores. Raise OSError."""
+    if not (folder / OBEYED_FILE).exists():
+        write_obeyed(folder, read_obeyed(folder))
 
 
 async def obey_deletions(
@@ -49,30 +58,39 @@ async def obey_deletions(
 ) -> None:
     """Follow the orders in the registry. Without an eraser, another worker of this machine erases."""
     obeyed = read_obeyed(folder)
-    if eraser is not None:
-        with suppress(OSError):  # the folder cannot be written, as the log says already
-            write_obeyed(folder, obeyed)
+    seen_ids = set[str]()
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         known_orders = records.current.deletions
         orders = [order for order in known_orders if order.at >= obeyed.since and order.id not in obeyed.ids]
         if not orders:
             continue
-        services.forget()
-        ids = [order.id for order in orders]
+        ids = tuple(order.id for order in orders)
+        if not seen_ids.issuperset(ids):
+            _forget(services, eraser)
+            seen_ids.update(ids)
         if eraser is None:
-            if isinstance(services.store, MemoryStore):  # of this worker alone
-                services.store.clear()
-            obeyed.ids += ids
+            now_obeyed = read_obeyed(folder)
+            if not set(ids).isdisjoint(now_obeyed.ids):
+                _forget(services, eraser)
+                obeyed = now_obeyed
             continue
         await asyncio.sleep(FORGET_SECONDS)
         try:
             count = await eraser.erase(orders)
-            obeyed.ids += ids
-            write_obeyed(folder, obeyed)
+            _forget(services, eraser)
+            now_obeyed = Obeyed(obeyed.since, obeyed.ids + ids)
+            write_obeyed(folder, now_obeyed)
         except (StoreUnavailable, OSError) as fault:
             emit(events.StoreFailed(f"conversations are not deleted yet: {fault}"))
             await asyncio.sleep(RETRY_SECONDS)
             continue
+        obeyed = now_obeyed
         details = (("conversations", count),)
         emit(events.AdminActed("this proxy", "", "delete conversations", ", ".join(ids), "done", details))
+
+
+def _forget(services: Services, eraser: Eraser | None) -> None:
+    services.forget()
+    if eraser is None and isinstance(services.store, MemoryStore):  # of this worker alone
+        services.store.clear()
