@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from proxy import assembly
 from proxy.access.records import DOCUMENT, change_registry, decode_uses
 from proxy.access.registry import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, write_audit
@@ -29,7 +30,7 @@ class NewDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The conversations that meet all of these are deleted."""
 
     conversation: Annotated[str, Meta(max_length=200)] = ""
-    user: Annotated[str, Meta(max_length=200)] = ""
+    user: Annotated[str, Meta(max_length=2_000)] = ""
     team: Annotated[str, Meta(max_length=200)] = ""
     before: Annotated[float, Meta(ge=0)] = 0.0
 
@@ -107,12 +108,13 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
 async def delete_conversations(context: AdminContext, request: AdminRequest) -> Json:
     """Order a deletion, which every machine obeys within seconds. The audit log names no conversation and no user."""
     wanted: NewDeletion = request.body
-    order = Deletion.order(conversation=wanted.conversation, user=wanted.user, team=wanted.team, before=wanted.before)
+    user = assembly.build_redaction(context.config()).of_name(wanted.user)
+    order = Deletion.order(conversation=wanted.conversation, user=user, team=wanted.team, before=wanted.before)
     if not order.conditions:
         raise Invalid("nothing is named", "$", "name a conversation, a user, a team or a time")
     await change_registry(context.records, context.replicas_store, lambda registry: registry.with_deletion(order))
     write_audit(context, request, "delete conversations", order.id, by=", ".join(order.conditions))
-    return {"id": order.id}
+    return {"id": order.id, "user": user}
 
 
 def list_switches(context: AdminContext, _: AdminRequest) -> Json:

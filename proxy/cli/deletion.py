@@ -34,10 +34,13 @@ def add(acts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _delete(args: argparse.Namespace) -> int:
-    order = Deletion.order(conversation=args.conversation or "", user=args.user, team=args.team, before=args.before)
-    if not order.conditions:
+    if not (args.conversation or args.user or args.team or args.before):
         return options.print_error("name what to delete: --conversation, --user, --team or --before")
     operated = open_operated(args, to_change=False)
+    user = operated.find_stored_name(args.user)
+    if user != args.user:
+        print_note(f"users are stored without secrets and shortened: this one, and any other such, as {user!r}")
+    order = Deletion.order(conversation=args.conversation or "", user=user, team=args.team, before=args.before)
     conditions = ", ".join(f"{name} {getattr(args, name)}" for name in order.conditions if name != "before")
     if order.before:
         conditions += f", older than {datetime.fromtimestamp(order.before, UTC):%Y-%m-%d %H:%M} UTC"

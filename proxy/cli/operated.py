@@ -124,6 +124,9 @@ class LocalProxy:
         change = methodcaller("with_switch", team, state, time.time())
         self._change(change, f"switch {state}", team or "everybody")
 
+    def find_stored_name(self, user: str) -> str:
+        return assembly.build_redaction(self._config).of_name(user)
+
     def delete(self, order: Deletion, _: argparse.Namespace) -> str:
         """Order a deletion and see to it on this machine."""
         self._change(
@@ -239,9 +242,16 @@ class RemoteProxy:
     def set_switch(self, team: str, state: SwitchState) -> None:
         self._ask("PUT", "switches", {"team": team, "state": state})
 
+    def find_stored_name(self, user: str) -> str:
+        """Return the name itself: the proxy knows its own rules."""
+        return user
+
     def delete(self, _: Deletion, args: argparse.Namespace) -> str:
         names = ("conversation", "user", "team", "before")
-        self._ask("POST", "deletions", {name: getattr(args, name) for name in names if getattr(args, name)})
+        answer = self._ask("POST", "deletions", {name: getattr(args, name) for name in names if getattr(args, name)})
+        user = answer["user"]
+        if user != args.user:
+            return f"ordered, for all users who are stored as {user!r}: each machine deletes within seconds"
         return "ordered: each machine deletes within seconds"
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON of the admin API)

@@ -303,10 +303,11 @@ class ActionPerformer:
             event = replace(event, is_repeated=services.warning_counts.count(event.conversation) > 1)
         if isinstance(event, events.TurnEnded):
             session = find_session(self._call.headers, self._options, self._request.session)
+            redaction = services.redaction
             event = replace(
                 event,
-                user=self._redact_name(self._request.user),
-                session=self._redact_name(session),
+                user=redaction.of_name(self._request.user),
+                session=redaction.of_name(session),
                 placed=", ".join(self.placed),
                 arm=self.policy.arm,
             )
@@ -315,10 +316,6 @@ class ActionPerformer:
                 if share is not None:
                     services.emit(events.FetchRate(team, services.fetch_watch.is_high(team), share))
         services.emit(event)
-
-    def _redact_name(self, name: str) -> str:
-        """Some clients put a key in."""
-        return name and self._services.redaction.of_text(name)[0][:200]
 
 
 def note_decision(decision: Decision | None, record: RequestFinished) -> None:

@@ -56,7 +56,7 @@ class Deletion(Struct, frozen=True):
 
     @classmethod
     def order(cls, *, conversation: str = "", user: str = "", team: str = "", before: float = 0.0) -> "Deletion":
-        """Give an order now. `user` is the name that is stored: `redact_name`."""
+        """Give an order now. `user` is the name as it is stored: `Redaction.of_name`."""
         short_name = conversation[:SHORT_NAME_CHARACTERS]
         return cls(secrets.token_hex(8), time.time(), _hash_name(short_name), _hash_name(user), team, before)
 

@@ -52,6 +52,9 @@ class Rule(Struct, frozen=True, dict=True):
                     start = text.find(mark, secret.end())
 
 
+NAME_CHARACTERS = 200
+
+
 class Redaction(Struct, frozen=True):
     """Removes the secrets that its rules know. Without rules, everything stays."""
 
@@ -73,6 +76,10 @@ class Redaction(Struct, frozen=True):
             end = max(end, stop)  # of secrets that overlap, nothing stays
         pieces.append(text[end:])
         return "".join(pieces), tuple(dict.fromkeys(names))
+
+    def of_name(self, name: str) -> str:
+        """Return the name of a user or a session as it is stored: some clients put a key in."""
+        return self.of_text(name)[0][:NAME_CHARACTERS]
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
         """Redact each string of a JSON value. Returns the names of the rules that applied as well."""

@@ -44,7 +44,6 @@ from proxy.wire.answer_assembly import Answer
 from proxy.wire.redaction import Redaction
 
 VERSION = 1
-USER_CHARACTERS = 200
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
 
 
@@ -83,7 +82,7 @@ class History(Struct, frozen=True):
             else:
                 fields |= _drop_empty(tenant=self.tenant, wire=self.wire)
             if index == start:
-                fields |= _drop_empty(user=redaction.of_text(self.user)[0][:USER_CHARACTERS])
+                fields |= _drop_empty(user=redaction.of_name(self.user))
             fields |= _drop_empty(under=tuple(heads), policy=self.policy)
             lines[self.links[index]] = _format(fields, self.messages[index], redaction)
         return lines
