@@ -150,6 +150,8 @@ class LocalProxy:
         activity_log = ActivityLog(self._folder)
         try:
             count = await Eraser(store, assembly.open_archive(self._config), activity_log).erase([order])
+        except (StoreUnavailable, OSError) as fault:
+            raise CommandFailed(f"ordered, but not deleted here before the next start of a proxy: {fault}") from None
         finally:
             activity_log.close()
             await store.close()

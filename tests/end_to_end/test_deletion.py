@@ -1,7 +1,9 @@
 """A person's data can be deleted: afterwards no file and no key of any store holds the text, the name or the id."""
 
 import asyncio
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,12 @@ async def test_where_no_proxy_runs_the_command_itself_deletes(serve, up):
     async with serve(up.url, config=SETTINGS) as proxy:
         ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
     words = ("transcripts", "delete", "--team", "red", "--yes", "--state", str(proxy.state))
+    with closing(sqlite3.connect(proxy.state / "chronicle.sqlite", isolation_level=None)) as other:
+        other.execute("pragma locking_mode = exclusive")
+        other.execute("begin exclusive")
+        refused = await run_command(*words, place=proxy.place)
+    assert refused.code == 1
+    assert "not deleted here before the next start" in refused.complaint
     ended = await run_command(*words, place=proxy.place)
     assert (ended.code, ended.out) == (0, "deleted here: 2 conversations\n")
     assert find_in_files(proxy.state, *ann.texts, *bob.texts) == []
