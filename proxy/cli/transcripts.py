@@ -31,6 +31,7 @@ from proxy.store.contract import MEBIBYTE, StoreUnavailable
 from proxy.store.deletions import TEAM_PREFIX
 from proxy.store.transcripts.archive import Archive, Retention, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import AnswerLine, MessageLine
+from proxy.store.user_names import list_user_names
 
 _WIDTH_CHARACTERS = 120
 SHORT_CHARACTERS = 16
@@ -192,8 +193,10 @@ def _describe_source(config: Config) -> None:
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     rows = []
+    has_others = False
     for transcript in source.archive.read_each(read_transcript):
-        is_of_user = not args.user or args.user in transcript.users
+        has_others = True
+        is_of_user = not args.user or any(args.user in list_user_names(user) for user in transcript.users)
         if is_of_user and (not args.team or transcript.tenant == TEAM_PREFIX + args.team):
             rows.append(_describe(source, transcript))
     rows.sort(key=itemgetter("last"))
@@ -206,9 +209,13 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
             for name in ("conversation", "first", "last"):
                 row[name] = row[name][:SHORT_CHARACTERS]
             row["bytes"] = format_bytes(row["bytes"])
+            del row["users"]  # long texts: `--json` has them
             table.append(tuple(row.values()))
         columns = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "FETCHED", "SIZE")
         print(format_table(columns, table))  # noqa: T201
+    elif has_others:
+        wanted = [f"{name} {getattr(args, name)}" for name in ("user", "team") if getattr(args, name)]
+        print(f"no conversation in {source.archive.location} is of {' and '.join(wanted)}")  # noqa: T201
     else:
         print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
@@ -230,6 +237,7 @@ def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any
         "blocks": len(blocks),
         "fetched_again": view.fetched_again if view is not None else 0,
         "bytes": transcript.saved.bytes,
+        "users": sorted(transcript.users),
     }
 
 

@@ -18,5 +18,6 @@ redis           a store for several machines
 redis_client    its connections, timeouts and faults
 transcripts/    original messages and answers, on disk and in an object store
 deletions       orders to delete conversations, and the eraser of all that is stored of them
+user_names      the names by which a person looks for the user of a request
 activity_log    the history that the admin pages show
 """

@@ -31,6 +31,7 @@ from proxy.store.transcripts.archive import (
     read_transcript,
 )
 from proxy.store.transcripts.uploads import lock_spool
+from proxy.store.user_names import list_user_names
 
 TEAM_PREFIX = "team."
 """The beginning of a tenant that is a team."""
@@ -70,7 +71,7 @@ class Deletion(Struct, frozen=True):
             return False
         if self.conversation and self.conversation != _hash_name(traces.name):
             return False
-        if self.user and self.user not in map(_hash_name, traces.users):
+        if self.user and not any(self.user in map(_hash_name, list_user_names(user)) for user in traces.users):
             return False
         if self.team and traces.tenant != TEAM_PREFIX + self.team:
             return False

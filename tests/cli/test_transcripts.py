@@ -126,6 +126,14 @@ def test_where_nothing_is_kept_it_says_where_it_looked(run, tmp_path):
     assert note == f"no proxy uses {tmp_path}/other now\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "names"), [(("--user", "ann"), "user ann"), (("--user", "ann", "--team", "red"), "user ann and team red")]
+)
+def test_of_a_user_without_conversations_none_is_listed(run, words, names):
+    code, output, _ = run("list", *words)
+    assert (code, output) == (0, f"no conversation in state/originals is of {names}\n")
+
+
 def test_a_folder_that_there_is_not_is_a_fault_and_is_not_made(run, tmp_path):
     code, output, complaint = run("list", "--state", "nowhere")
     assert (code, output) == (1, "")

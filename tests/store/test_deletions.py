@@ -13,6 +13,8 @@ from proxy.store.contract import StoreUnavailable, SystemClock
 from proxy.store.deletions import Deletion, Eraser, Traces
 from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.archive import Archive
+from proxy.store.user_names import list_user_names
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from tests.support.admin_client import TURN
 
 ANN = Traces("team.red", "0123456789abcdef", users={"ann"}, first=90.0, last=100.0)
@@ -45,6 +47,22 @@ def test_an_order_covers_the_conversations_that_meet_all_of_its_conditions(condi
 @pytest.mark.parametrize(("at", "covers"), [(90.0, True), (89.0, False)])
 def test_a_late_order_covers_no_conversation_that_began_after_it(at, covers):
     assert replace(Deletion.order(user="ann"), at=at).covers(ANN) is covers
+
+
+@pytest.mark.parametrize("name", ["4b7e", "91c0", '{"account_uuid": "4b7e", "device_id": "91c0", "session_id": ""}'])
+def test_a_user_with_several_ids_is_found_by_each(name):
+    user = MESSAGES_FORMAT.parse(
+        b'{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"hi"}],"metadata":{"user_id":'
+        b'"{\\"device_id\\":\\"91c0\\",\\"account_uuid\\":\\"4b7e\\",\\"session_id\\":\\"a5\\"}"}}'
+    ).user
+    traces = Traces("team.red", "0123456789abcdef", users={user}, first=1.0)
+    assert Deletion.order(user=name).covers(traces)
+    assert not any(Deletion.order(user=other).covers(traces) for other in ("a5", "4b7", "device_id"))
+
+
+@pytest.mark.parametrize("user", ["ann", "", "{", "[1]", '{"a": ["b"], "c": ""}'])
+def test_any_other_user_has_one_name(user):
+    assert list_user_names(user) == {user}
 
 
 def test_an_order_names_no_user_and_no_conversation():
