@@ -22,8 +22,12 @@ def add(acts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "transcripts delete --user ann@example.com",
         "transcripts delete --team research --before 2026-11-01 --yes",
     )
-    parser.add_argument("--conversation", type=_parse_conversation, metavar="ID", help="only this one")
-    parser.add_argument("--user", default="", metavar="U", help="only of this user, as clients name users in the body")
+    parser.add_argument(
+        "--conversation", type=_parse_conversation, metavar="ID", help="only this one; TENANT/ID names it as well"
+    )
+    parser.add_argument(
+        "--user", default="", metavar="U", help="only of this user, as requests name users; or an id in that name"
+    )
     parser.add_argument("--team", default="", metavar="T", help="only of this team")
     parser.add_argument(
         "--before", type=_parse_date, default=0.0, metavar="DATE", help="only if the last request is older (UTC)"
@@ -44,7 +48,12 @@ def _delete(args: argparse.Namespace) -> int:
     conditions = ", ".join(f"{name} {getattr(args, name)}" for name in order.conditions if name != "before")
     if order.before:
         conditions += f", older than {datetime.fromtimestamp(order.before, UTC):%Y-%m-%d %H:%M} UTC"
-    if not options.confirm(args, f"delete for good all conversations of {conditions.removeprefix(', ')}"):
+    conditions = conditions.removeprefix(", ")
+    count = operated.count(order)
+    here = "" if count is None else f" ({options.format_count(count, 'conversation')} of this machine)"
+    if count == 0 and not operated.may_be_elsewhere(order):
+        return options.print_error(f"nothing was deleted: this machine has no conversation of {conditions}")
+    if not options.confirm(args, f"delete for good all conversations of {conditions}{here}"):
         return 1
     print(operated.delete(order, args))  # noqa: T201
     print_note(operated.describe())
@@ -52,11 +61,13 @@ def _delete(args: argparse.Namespace) -> int:
 
 
 def _parse_conversation(text: str) -> str:
-    if len(text) < SHORT_NAME_CHARACTERS:
+    """Return the id without its tenant: it is a hash over that, too."""
+    name = text.rpartition("/")[2]
+    if len(name) < SHORT_NAME_CHARACTERS:
         raise argparse.ArgumentTypeError(
             f"must be at least {SHORT_NAME_CHARACTERS} characters, as `list --json` has it"
         )
-    return text
+    return name
 
 
 def _parse_date(text: str) -> float:

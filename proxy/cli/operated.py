@@ -12,7 +12,8 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from operator import methodcaller
@@ -35,6 +36,7 @@ from proxy.wire.http_head import SwitchState
 
 _TIMEOUT_SECONDS = 10.0
 OBEYED_WITHIN_SECONDS = 30.0
+_AUDIT_LINES = 100
 _OTHER_PLACES = "name the proxy by --config, --state or its address (--url http://127.0.0.1:8800)"
 
 
@@ -127,6 +129,23 @@ class LocalProxy:
     def find_stored_name(self, user: str) -> str:
         return assembly.build_redaction(self._config).of_name(user)
 
+    def may_be_elsewhere(self, order: Deletion) -> bool:
+        """Return True if the order may cover something although it covers no conversation of this machine."""
+        is_of_whole_team = order.conditions == ["team"] and self._config.knows_team(order.team)
+        return is_of_whole_team or bool(self._config.state.url)
+
+    def count(self, order: Deletion) -> int | None:
+        """Return the number of conversations of this machine that the order covers, or None if they cannot be read."""
+
+        async def count_here() -> int:
+            async with self._open_eraser() as eraser:
+                return eraser.count(order)
+
+        try:
+            return asyncio.run(count_here())
+        except (StoreUnavailable, OSError):  # the order is given nevertheless, and obeyed later
+            return None
+
     def delete(self, order: Deletion, _: argparse.Namespace) -> str:
         """Order a deletion and see to it on this machine."""
         self._change(
@@ -136,25 +155,42 @@ class LocalProxy:
             by=", ".join(order.conditions),
         )
         if not self._running:
-            return f"deleted here: {options.format_count(asyncio.run(self._obey(order)), 'conversation')}"
+            return _tell_deleted(asyncio.run(self._obey(order)))
         end = time.monotonic() + OBEYED_WITHIN_SECONDS
         while time.monotonic() < end:
-            if order.id in read_obeyed(self._folder).ids:
-                return "deleted here"
+            count = self._read_deleted(order)
+            if count is not None:
+                return _tell_deleted(count)
             time.sleep(0.1)
+        if order.id in read_obeyed(self._folder).ids:
+            return "deleted here; the audit log does not say how many conversations"
         return f"ordered; this machine has not obeyed within {OBEYED_WITHIN_SECONDS} seconds: see the log of the proxy"
 
-    async def _obey(self, order: Deletion) -> int:
-        obeyed = read_obeyed(self._folder)
+    def _read_deleted(self, order: Deletion) -> int | None:
+        """Return how many conversations the running proxy says it deleted, or None while it has not said so."""
+        for act in audit.read_newest(self._folder / audit.FILE, _AUDIT_LINES):
+            details = act.get("details", {})
+            if order.id in act.get("subject", "") and "conversations" in details:
+                return int(details["conversations"])
+        return None
+
+    @asynccontextmanager
+    async def _open_eraser(self) -> AsyncIterator[Eraser]:
         store = assembly.open_store(self._config, ignore)
         activity_log = ActivityLog(self._folder)
         try:
-            count = await Eraser(store, assembly.open_archive(self._config), activity_log).erase([order])
-        except (StoreUnavailable, OSError) as fault:
-            raise CommandFailed(f"ordered, but not deleted here before the next start of a proxy: {fault}") from None
+            yield Eraser(store, assembly.open_archive(self._config), activity_log)
         finally:
             activity_log.close()
             await store.close()
+
+    async def _obey(self, order: Deletion) -> int:
+        obeyed = read_obeyed(self._folder)
+        try:
+            async with self._open_eraser() as eraser:
+                count = await eraser.erase([order])
+        except (StoreUnavailable, OSError) as fault:
+            raise CommandFailed(f"ordered, but not deleted here before the next start of a proxy: {fault}") from None
         write_obeyed(self._folder, Obeyed(obeyed.since, (*obeyed.ids, order.id)))
         return count
 
@@ -191,6 +227,10 @@ class LocalProxy:
             await act(store)
         finally:
             await store.close()
+
+
+def _tell_deleted(count: int) -> str:
+    return f"deleted here: {options.format_count(count, 'conversation')}"
 
 
 def _find_user_name() -> str:
@@ -248,13 +288,18 @@ class RemoteProxy:
         """Return the name itself: the proxy knows its own rules."""
         return user
 
+    def may_be_elsewhere(self, _: Deletion) -> bool:
+        return True
+
+    def count(self, _: Deletion) -> None:
+        """Return None: its admin API does not say."""
+
     def delete(self, _: Deletion, args: argparse.Namespace) -> str:
         names = ("conversation", "user", "team", "before")
         answer = self._ask("POST", "deletions", {name: getattr(args, name) for name in names if getattr(args, name)})
         user = answer["user"]
-        if user != args.user:
-            return f"ordered, for all users who are stored as {user!r}: each machine deletes within seconds"
-        return "ordered: each machine deletes within seconds"
+        users = f", for all users who are stored as {user!r}" if user != args.user else ""
+        return f"ordered{users}: each machine deletes within seconds, and its audit log says how many conversations"
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON of the admin API)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}

@@ -133,6 +133,10 @@ class Eraser(Struct, frozen=True):
             traces.saved.append(transcript.saved)
         return [traces for traces in found.values() if any(order.covers(traces) for order in orders)]
 
+    def count(self, order: Deletion) -> int:
+        """Return the number of conversations that this machine knows and the order covers."""
+        return len(self._find([order]))
+
     def _erase_originals(self, all_traces: Sequence[Traces]) -> None:
         with ExitStack() as stack:
             if self.archive.store is not None:

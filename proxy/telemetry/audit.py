@@ -19,6 +19,7 @@ from msgspec.structs import asdict
 from proxy import events
 from proxy.foundation.lifetime import BackgroundWriter
 
+FILE = "audit.jsonl"
 FILE_LIMIT_BYTES = 16 * 1024 * 1024
 REFUSALS_PER_MINUTE = 60
 FLUSH_SECONDS = 2.0
@@ -47,7 +48,7 @@ def render(event: events.AdminActed) -> bytes:
 
 class AuditFile:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        self.path = folder / "audit.jsonl"
+        self.path = folder / FILE
         self._warn = warn
 
     def write(self, lines: Sequence[bytes]) -> int:

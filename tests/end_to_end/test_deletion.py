@@ -104,12 +104,12 @@ async def test_a_command_deletes_a_persons_data_from_every_file_and_nobody_elses
     async with serve(up.url, "--workers", "2" if store == "sqlite" else "1", config=config) as proxy:
         ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
         await until(lambda: all(find_in_files(proxy.state, text) for text in ann.texts))
-        named = {"--user": USER, "--conversation": ann.conversation}[by]
+        named = {"--user": USER, "--conversation": f"team.red/{ann.conversation}"}[by]
         place = str(proxy.state)
         listed = await run_command("transcripts", "list", "--user", USER, "--state", place, place=proxy.place)
         assert [ann.conversation in listed.out, bob.conversation in listed.out] == [True, False]
         ended = await run_command("transcripts", "delete", by, named, "--yes", "--state", place, place=proxy.place)
-        assert (ended.code, ended.out) == (0, "deleted here\n")
+        assert (ended.code, ended.out) == (0, "deleted here: 1 conversation\n")
         assert find_in_files(proxy.state, *ann.texts) == []
         assert all(find_in_files(proxy.state, text) for text in bob.texts)
         assert "delete conversations" in (proxy.state / "audit.jsonl").read_text()
@@ -126,6 +126,30 @@ async def test_a_proxy_that_is_down_obeys_at_its_start(serve, up):
     async with serving(up.url, config=SETTINGS, place=proxy.place) as proxy:
         await until_gone(of_files(proxy), *ann.texts)
     assert all(find_in_files(proxy.state, text) for text in bob.texts)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--user", "an@example.com"), "user an@example.com"),
+        (("--conversation", "team.red/" + 16 * "f"), "conversation " + 16 * "f"),
+        (("--team", "green", "--user", USER), f"user {USER}, team green"),
+    ],
+)
+async def test_an_order_that_covers_nothing_is_refused(serve, up, words, names):
+    async with serve(up.url, config=SETTINGS) as proxy:
+        ann, _ = await two_people(proxy, up, team_key(proxy, "red"))
+        await until(lambda: find_in_files(proxy.state, ann.user))
+        ended = await run_command(
+            *("transcripts", "delete", *words, "--yes", "--state", str(proxy.state)), place=proxy.place
+        )
+        assert (ended.code, ended.out) == (1, "")
+        assert f"nothing was deleted: this machine has no conversation of {names}" in ended.complaint
+        assert Records(proxy.state).current.deletions == ()
+        words = ("transcripts", "delete", "--user", USER, "--state", str(proxy.state))
+        asked = await run_command(*words, place=proxy.place)
+        assert (asked.code, asked.out) == (1, "")
+        assert f"all conversations of user {USER} (1 conversation of this machine) on every replica" in asked.complaint
 
 
 async def test_where_no_proxy_runs_the_command_itself_deletes(serve, up):
@@ -193,7 +217,10 @@ async def test_replicas_over_one_redis_delete_everywhere(serve, up, tmp_path):
             assert find_in_redis(redis, *ann.texts)
             words = ("transcripts", "delete", "--user", USER, "--yes", "--state", str(first.state))
             ended = await run_command(*words, "--config", str(first.place / "proxy.yaml"), place=first.place)
-            assert (ended.code, ended.out) == (0, "deleted here\n")
+            assert (ended.code, ended.out) == (0, "deleted here: 1 conversation\n")
+            words = ("transcripts", "delete", "--user", "nobody", "--yes", "--state", str(first.state))
+            ended = await run_command(*words, "--config", str(first.place / "proxy.yaml"), place=first.place)
+            assert (ended.code, ended.out) == (0, "deleted here: 0 conversations\n")
             await until_gone(of_files(second), *ann.texts)
             await until_gone(lambda *texts: find_in_redis(redis, *texts), *ann.texts)
             assert find_in_files(first.state, *ann.texts) == []
