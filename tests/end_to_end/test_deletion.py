@@ -211,7 +211,7 @@ async def test_replicas_over_one_redis_delete_everywhere(serve, up, tmp_path):
         async with serve(up.url, "--workers", "2", config=config) as first, serve(up.url, config=config) as second:
             key = team_key(first, "red")
             ann, bob = await two_people(first, up, key)
-            await until(lambda: find_in_files(second.state, "red"))  # the key has arrived
+            await until_open(second, key)
             await Person(second, up, key, MARKER, USER).work()
             await until(lambda: all(find_in_files(second.state, text) for text in ann.texts))
             assert find_in_redis(redis, *ann.texts)
