@@ -194,9 +194,10 @@ def _describe_source(config: Config) -> None:
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     rows = []
     has_others = False
+    wanted_user = build_redaction(source.config).of_name(args.user)
     for transcript in source.archive.read_each(read_transcript):
         has_others = True
-        is_of_user = not args.user or any(args.user in list_user_names(user) for user in transcript.users)
+        is_of_user = not wanted_user or any(wanted_user in list_user_names(user) for user in transcript.users)
         if is_of_user and (not args.team or transcript.tenant == TEAM_PREFIX + args.team):
             rows.append(_describe(source, transcript))
     rows.sort(key=itemgetter("last"))

@@ -183,9 +183,11 @@ async def test_a_user_whose_name_is_stored_without_a_secret_and_cut_is_found_by_
     async with serve(up.url, config=SETTINGS) as proxy:
         ann, bob = await two_people(proxy, up, team_key(proxy, "red"), user=name)
         await until(lambda: find_in_files(proxy.state, "ann [redacted: "))
-        words = ("transcripts", "delete", "--user", name, "--yes", "--state", str(proxy.state))
-        ended = await run_command(*words, place=proxy.place)
-        assert (ended.code, ended.out) == (0, "deleted here\n")
+        words = ("--user", name, "--state", str(proxy.state))
+        listed = await run_command("transcripts", "list", *words, place=proxy.place)
+        assert [ann.conversation in listed.out, bob.conversation in listed.out] == [True, False]
+        ended = await run_command("transcripts", "delete", "--yes", *words, place=proxy.place)
+        assert (ended.code, ended.out) == (0, "deleted here: 1 conversation\n")
         assert "stored without secrets and shortened" in ended.complaint
         assert find_in_files(proxy.state, ann.marker, ann.conversation) == []
         await ann.work()
