@@ -198,8 +198,8 @@ def _parse(data: bytes, origin: str) -> Registry:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file that its owner alone may read, whole or not at all."""
-    new_path = path.with_suffix(".new")
+    """Write a file that its owner alone may read, whole or not at all; of two processes the last one counts."""
+    new_path = path.with_suffix(f".{os.getpid()}.new")
     try:
         with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             give_to_folder_owner(file.fileno(), path.parent)

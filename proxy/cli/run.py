@@ -22,6 +22,7 @@ from proxy.cli.options import CommandFailed, add_command, print_note
 from proxy.store.activity_log import ActivityLog
 
 _START_SECONDS = 30.0
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALLED_STATUS = 128
 """Shells add it to the number of the signal that ended a command."""
 _ANTHROPIC = "https://api.anthropic.com/v1"
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     config = options.read_config(args)
     folder = Path(config.state.dir).absolute()
     since = time.time()
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, _end)
     with _proxy_at(folder, args, words) as url:
         code = _run_command(_add_options(words, url), make_variables(url))
@@ -69,25 +70,29 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _end(number: int, _frame: object) -> None:
-    """End the command and the proxy that was started for it, and then this process."""
+    """End this process, and first the proxy that was started."""
     sys.exit(_SIGNALLED_STATUS + number)
 
 
 def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Run the command up to its end, and pass signals on to it."""
+    early_signals = list[int]()
+    for expected in _SIGNALS:
+        signal.signal(expected, lambda number, _: early_signals.append(number))
     try:
         command = subprocess.Popen(words, env={**options.read_environ(), **variables})  # noqa: S603 (the user's own)
     except OSError as fault:
         raise CommandFailed(f"{words[0]}: {fault.strerror}") from None
-    try:
-        while True:
-            try:
-                code = command.wait()
-            except KeyboardInterrupt:  # the command got it, too, and decides what it means
-                continue
-            return code if code >= 0 else _SIGNALLED_STATUS - code
-    finally:
-        if command.poll() is None:
-            command.terminate()
+    for expected in _SIGNALS:
+        signal.signal(expected, lambda number, _: command.send_signal(number))
+    for number in early_signals:
+        command.send_signal(number)
+    while True:
+        try:
+            code = command.wait()
+        except KeyboardInterrupt:  # the command got it, too, and decides what it means
+            continue
+        return code if code >= 0 else _SIGNALLED_STATUS - code
 
 
 def make_variables(url: str) -> dict[str, str]:
