@@ -149,13 +149,15 @@ def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids
             originals[id(message)] = (call, state.body[message.start])
     if rules.repair and view and view[-1].is_result:
         view = (*view, _make_message("assistant", UNDERSTOOD))
+    # A summary that a client asks for may fold the user's words as well (see `Summarize.may_fold_words`).
+    staying = "" if facts.force else _describe_staying(draft, kept_ids)
     return Question(
         covers=draft.stop,
         view=view,
         tools=state.tools,
         old=draft.middle,
         originals=originals,
-        boundary=_describe_boundary(draft) + _describe_staying(draft, kept_ids),
+        boundary=_describe_boundary(draft) + staying,
         earlier="" if earlier is None or rules.summary.scope else earlier.text,
         words="\n".join([message.text for message in state.body if message.is_user]),
         weight=weight,

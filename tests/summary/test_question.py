@@ -271,6 +271,8 @@ def test_a_users_message_is_named_by_their_words_and_not_by_a_reminder_of_the_cl
 
 def test_a_question_names_what_stays_beside_the_answer_anyway():
     assert "do not copy them: the user's messages." in need(OVER).question.instruction
+    # A summary that a client asks for may fold the user's words, too.
+    assert "do not copy them" not in need(OVER, force=True).question.instruction
 
 
 def test_no_summary_is_asked_for_where_the_fold_takes_less_words_and_code_than_a_summary_has():
