@@ -3,6 +3,9 @@
 Programs send the key itself (`Authorization: Bearer`). A browser sends it once and gets a session that any worker can
 check: its expiry, signed with a key that is derived from the admin key. Scripts cannot read the cookie, and
 other sites' requests do not carry it: https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Set-Cookie
+
+A proxy with single sign-on sends the key and the name of the person, whom the audit log then names. A name without the
+key counts for nothing: anybody can send a header.
 """
 
 import asyncio
@@ -19,11 +22,12 @@ from proxy.access.admin_key import is_admin_key, read_admin_key
 from proxy.access.authentication import find_host
 from proxy.access.registry import Registry, has_session_form
 from proxy.config import Config
-from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, ProxyError
+from proxy.foundation.errors import BadRequest, ForeignOrigin, HostNotAllowed, ProxyError, UntrustedGateway
 
 COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
 WRONG_KEY_SECONDS = 0.25
+USER_CHARS_MAX = 200
 HOW = (
     "the admin key opens these pages: the one that `admin.key` of the configuration names, or else the one in the file "
     "`admin.key` in the proxy's state directory"
@@ -80,12 +84,31 @@ async def admit(request: web.BaseRequest, config: Config, registry: Registry) ->
     if scheme.lower() == "bearer" and key:
         await check_key(admin_key, key.strip())
         check_origin(request, config, by_session=False)
-        return Visitor(ADMIN, address)
+        return Visitor(find_user(request, config), address)
     session = request.cookies.get(COOKIE, "")
     if not is_session(session, admin_key, time.time()) or session_id(session) in registry.ended_sessions:
         raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
     check_origin(request, config, by_session=True)
     return Visitor(f"{ADMIN} (session)", address)
+
+
+def find_user(request: web.BaseRequest, config: Config) -> str:
+    """Return the person whom a proxy in front names, or `ADMIN`. The request has shown the admin key."""
+    header = config.admin.user_header
+    names = request.headers.getall(header, []) if header else []
+    if not names:
+        return ADMIN
+    if len(names) > 1:
+        raise UntrustedGateway(
+            "the header of `admin.user_header` is there more than once: the proxy in front has to replace what "
+            "browsers send, not to add its own"
+        )
+    name = names[0].strip()
+    if not name or len(name) > USER_CHARS_MAX or not name.isprintable():
+        raise BadRequest(
+            f"the header of `admin.user_header` holds no name: printable characters, {USER_CHARS_MAX} at most"
+        )
+    return name
 
 
 async def check_key(admin_key: str | None, key: str) -> None:

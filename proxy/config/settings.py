@@ -147,6 +147,12 @@ def _find_team_header_fault(name: str) -> str | None:
     return None
 
 
+def _find_user_header_fault(name: str) -> str | None:
+    if is_credential(name):
+        return "is the header of a key, which names nobody: write another, such as x-auth-user"
+    return None
+
+
 def _check_network(text: str) -> str:
     try:
         ipaddress.ip_network(text)
@@ -383,6 +389,9 @@ class AdminConfig(ConfigModel):
     in the state directory."""
     hosts: tuple[HostName, ...] = ()
     """Host names by which browsers reach them, besides localhost and the address of `listen.host`."""
+    user_header: Annotated[str, Field(pattern=FIELD_NAME), refuse_if(_find_user_header_fault)] = ""
+    """Header in which a proxy with single sign-on names the person, for the audit log. It counts only beside the admin
+    key, so that proxy has to add both and replace the header that browsers send."""
 
 
 class HookConfig(ConfigModel):

@@ -171,6 +171,11 @@ def test_one_pass_reports_every_setting_that_is_wrong_by_itself_in_the_order_of_
             "is the header of a key, which names no team: write another, such as x-team (it says 'Authorization')",
         ),
         (
+            "admin: {user_header: x-api-key}",
+            "admin.user_header",
+            "is the header of a key, which names nobody: write another, such as x-auth-user (it says 'x-api-key')",
+        ),
+        (
             "teams: {a: {transcripts: false}}",
             "teams.a.transcripts",
             "there is no such setting here; there are policy, upstream, key; did you mean 'policies.NAME.transcripts'?",
