@@ -11,6 +11,7 @@ To be kept in sync: an action of `actions` that has a result is performed by `se
 
 question      the question for a summary, and how it is made to fit
 planning      `make_plan()`: the plan for a history, and whether to make a new block
+memory        what the store remembers of a conversation, and how it is looked up
 conversation  one request with the memory of its conversation; when originals are written
 actions       the actions that a request asks its driver for
 remember      looks up the memory of a conversation, stores blocks and windows, accounts the turn

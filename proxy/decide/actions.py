@@ -1,7 +1,7 @@
 """The actions that a request asks its driver for, and the results of the larger ones.
 
 `run` yields actions and is sent the result of each. An action without a named result is sent None, and whoever drives
-a request may leave it undone. `LookUp`, the action that reads the store, is in `shorten.block`.
+a request may leave it undone. `LookUp`, the action that reads the store, is in `decide.memory`.
 """
 
 from collections.abc import Generator, Sequence
@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from proxy.decide.conversation import Conversation, Decision, Writing
+from proxy.decide.memory import LookUp
 from proxy.decide.question import Question
 from proxy.events import Event
-from proxy.shorten.block import LookUp
 from proxy.shorten.economics import NOT_REPORTED, Usage, Window
 from proxy.shorten.state import ConversationState
 from proxy.wire.refusals import Refusal, RefusedOption

@@ -13,14 +13,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from proxy.decide import planning
+from proxy.decide.memory import NO_CANDIDATE, Memory
 from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.shorten.block import (
-    NO_CANDIDATE,
-    Block,
-    Memory,
-)
+from proxy.shorten.block import Block
 from proxy.shorten.economics import (
     LAST_RESORT_SECONDS,
     UNCALIBRATED,

@@ -37,12 +37,7 @@ from proxy.decide.conversation import (
     list_forwarded_pieces,
     may_fold_unwritten,
 )
-from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
-from proxy.events import MODEL_MAX_CHARS, CompactionEnded, CompactionStarted, PromptTruncated, TurnEnded
-from proxy.history import observations
-from proxy.history.identity import Identity
-from proxy.history.messages import find_last_assistant
-from proxy.shorten.block import (
+from proxy.decide.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
     FoundValues,
@@ -52,6 +47,11 @@ from proxy.shorten.block import (
     SummaryCandidate,
     read_candidate,
 )
+from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
+from proxy.events import MODEL_MAX_CHARS, CompactionEnded, CompactionStarted, PromptTruncated, TurnEnded
+from proxy.history import observations
+from proxy.history.identity import Identity
+from proxy.history.messages import find_last_assistant
 from proxy.shorten.economics import (
     LEARNED_SECONDS,
     MIN_GAP_SECONDS,

@@ -15,12 +15,12 @@ from time import perf_counter
 from msgspec import Struct
 
 from proxy import events
+from proxy.decide.memory import DAY_SECONDS, SummaryCandidate
 from proxy.foundation.errors import Overloaded
 from proxy.foundation.lifetime import BackgroundTasks
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.identity import Identity
 from proxy.serve.summary_call import REST_SECONDS, SummaryCall, SummaryCost, SummaryOutcome
-from proxy.shorten.block import DAY_SECONDS, SummaryCandidate
 from proxy.shorten.economics import UNKNOWN, Window, price_answer, price_prompt
 from proxy.shorten.summary import Summary, Verdict
 from proxy.store.contract import Store, StoreUnavailable

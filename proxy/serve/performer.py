@@ -13,6 +13,7 @@ from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
 from proxy.decide import actions
 from proxy.decide.actions import Action
 from proxy.decide.conversation import Context, Conversation, Decision, Writing, choose_originals
+from proxy.decide.memory import LookUp
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS, RequestFinished
 from proxy.foundation.errors import ProxyError
@@ -32,7 +33,6 @@ from proxy.serve.request_context import (
 )
 from proxy.serve.services import Services
 from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
-from proxy.shorten.block import LookUp
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
 from proxy.shorten.summary import Summary
 from proxy.store.contract import StoreUnavailable

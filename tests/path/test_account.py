@@ -10,12 +10,13 @@ from proxy.decide.actions import (
     StoreFact,
 )
 from proxy.decide.conversation import Context, Conversation
+from proxy.decide.memory import LastRequest, Memory
 from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut
 from proxy.history.identity import Identity
 from proxy.shorten.back_off import FetchedAgain
-from proxy.shorten.block import Block, LastRequest, Memory
+from proxy.shorten.block import Block
 from proxy.shorten.economics import NOT_REPORTED, CacheMemory, Calibration, PriceCliff, TokenPrices, Usage, Window
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary

@@ -28,11 +28,11 @@ from proxy.decide.actions import (
     StoreFact,
 )
 from proxy.decide.conversation import Context, Originals
+from proxy.decide.memory import LookUp, SummaryCandidate
 from proxy.decide.program import Finished, compact, drive, run
 from proxy.decide.remember import is_silently_cut
 from proxy.events import PromptTruncated, SizeRefused, TurnEnded
 from proxy.history.identity import Identity
-from proxy.shorten.block import LookUp, SummaryCandidate
 from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules

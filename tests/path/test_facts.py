@@ -4,14 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.conversation import Context, Conversation
+from proxy.decide.memory import LastRequest, Memory, SummaryCandidate
 from proxy.decide.remedies import plan_untouched
 from proxy.history.identity import Identity
-from proxy.shorten.block import (
-    Block,
-    LastRequest,
-    Memory,
-    SummaryCandidate,
-)
+from proxy.shorten.block import Block
 from proxy.shorten.economics import Calibration, Window
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary, SummaryRules

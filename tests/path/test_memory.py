@@ -13,21 +13,14 @@ from proxy.decide.actions import (
     StoreBlock,
 )
 from proxy.decide.conversation import Context, Conversation, Decision
+from proxy.decide.memory import LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import Finished, take_step
 from proxy.decide.remember import load_memory, remember
 from proxy.history.identity import Identity, make_block_key
 from proxy.serve import services
 from proxy.serve.services import StoreSecret
-from proxy.shorten.block import (
-    Block,
-    LastRequest,
-    LookUp,
-    Memory,
-    Part,
-    SummaryCandidate,
-    read_candidate,
-)
+from proxy.shorten.block import Block, Part
 from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, encode_window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Rules

@@ -1,16 +1,11 @@
 """Whose history it is, what is remembered of the last time, and what input costs."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from proxy.history.identity import Identity
 from proxy.serve.request_context import ANONYMOUS, find_tenant
-from proxy.shorten.block import LastRequest
-from proxy.shorten.economics import Calibration, PriceCliff, Prices, Window, compute_relative_prices
+from proxy.shorten.economics import PriceCliff, Prices, Window, compute_relative_prices
 from proxy.shorten.economics import TokenPrices as Dollars
-from proxy.shorten.rules import Anchor
 from proxy.upstream.client import Call
 from proxy.wire.http_head import Caller
 
@@ -117,32 +112,6 @@ def test_every_key_begins_with_the_tenant_and_no_two_are_alike():
     keys = [key for each in (one, other) for key in (*map(each.anchor_key, LINKS), each.scale_key)]
     assert len(set(keys)) == len(keys)
     assert {key.partition("/")[0] for key in keys} == {"t", "u"}
-
-
-# --- the last time ---
-
-
-BYTES = st.binary(max_size=20)
-ANCHORS = st.builds(Anchor, BYTES, st.integers(0, 2_000_000), BYTES)
-SCALES = st.builds(Calibration, st.floats(0.5, 3.0), st.integers(0, 1_000))
-
-
-@pytest.mark.seconds
-@given(st.builds(LastRequest, ANCHORS, st.floats(0, 4e9), st.text(max_size=20), SCALES))
-def test_the_last_time_is_read_as_it_was_written(last):
-    assert LastRequest.from_bytes(last.to_bytes()) == last
-
-
-def test_one_of_another_format_is_not_known():
-    last = LastRequest(Anchor(b"", 1, b""), 1.0, "up/gpt-4", Calibration())
-    assert LastRequest.from_bytes(b"[99," + last.to_bytes().partition(b",")[2]) is None
-
-
-def test_one_of_version_0_3_is_read_without_its_counts_of_blocks():
-    last = LastRequest(Anchor(b"ab", 1, b"cd"), 1.0, "up/gpt-4", Calibration(1.5, 2), refused_views=3)
-    former = b'[4, "6162", 1, "6364", 1.0, "up/gpt-4", 1.5, 2, 2, 7, 3]'
-    assert LastRequest.from_bytes(former) == last
-    assert LastRequest.from_bytes(former.replace(b", 2, 7, 3]", b", 2, 7]")) == replace(last, refused_views=0)
 
 
 # --- prices ---

@@ -3,29 +3,16 @@
 import json
 
 import pytest
-from msgspec.structs import replace
 
 from proxy.history.calls import list_tool_names, remove_pruned_tools
 from proxy.history.chain import compute_chain
-from proxy.history.identity import Identity
 from proxy.history.messages import find_last_user, make_literal
-from proxy.shorten.block import (
-    NOTES_HEADING,
-    Block,
-    LastRequest,
-    LookUp,
-    Memory,
-    Part,
-    SummaryCandidate,
-    close,
-)
+from proxy.shorten.block import NOTES_HEADING, Block, Part, close
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.designs.strategies import DedupOld
-from proxy.shorten.economics import CacheMemory, Calibration, encode_window, make_learned_window
-from proxy.shorten.rules import Anchor, Rules
+from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
-from proxy.store.contract import Found
 from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
 BODY = request(user("a"), call("Read", out="b"), assistant("c"), user("d"), assistant("e")).body
@@ -160,56 +147,3 @@ def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():
     assert remove_pruned_tools(None, ("old",)) is None
     assert list_tool_names(None) == []
     assert list_tool_names(b'[{"type": "function", "function": 3}, {"name": 3}]') == ["", ""]
-
-
-LINKS = [bytes([number]) * 8 for number in range(4)]
-US = Identity(TENANT, LINKS, "openai/gpt-4", "head")
-PRIOR, LEARNED = Calibration(1.2), Calibration(1.5, 3)
-LAST = LastRequest(
-    Anchor(LINKS[2], 900, b"view"), 5.5, US.counter, LEARNED, 2, asked_covers=2, read_since_question=7_000
-)
-OTHER = replace(LAST, counter="another")
-KEYS = US.list_summary_keys()
-(BLOCK_KEY, _), (OBSERVED_KEY, _) = (US.block_keys(LINKS[2], is_observed=space) for space in (False, True))
-BLOCK = Block(2, close(BODY[:2]))
-WINDOW = make_learned_window(8_000)
-READY, MAKING, FAILED = (
-    SummaryCandidate("ready", "Told.", covers=3),
-    SummaryCandidate("making", "worker", covers=0),
-    SummaryCandidate("failed", failures=2, covers=2),
-)
-
-
-@pytest.mark.parametrize(
-    ("column", "key", "value", "fields"),
-    [
-        (0, BLOCK_KEY, BLOCK.to_bytes(), {"block": BLOCK}),
-        (0, OBSERVED_KEY, b"{}", {"observed": True}),
-        (1, US.anchor_key(LINKS[2]), LAST.to_bytes(), {"last": LAST, "calibration": LEARNED}),
-        (1, US.anchor_key(LINKS[2]), OTHER.to_bytes(), {"last": OTHER}),
-        (1, US.anchor_key(LINKS[2]), b"[4]", {}),
-        (1, US.scale_key, LEARNED.to_bytes(), {"calibration": LEARNED}),
-        (1, US.scale_key, b"[4]", {}),
-        (2, "window", encode_window(WINDOW), {"window": WINDOW}),
-        (2, "window", b"[4]", {}),
-        (3, KEYS[0], READY.to_bytes(), {"candidate": READY}),
-        (3, KEYS[-1], MAKING.to_bytes(), {"candidate": MAKING}),
-        (3, KEYS[1], FAILED.to_bytes(), {"candidate": FAILED}),
-        (3, KEYS[1], b'[1, "lost", "", 0]', {}),
-        (3, KEYS[1], b'[2, "ready", "", 0]', {}),
-        (4, "cache", b"[1, 900.0, 0.0, 0]", {"cache": CacheMemory(found_after=900.0)}),
-        (4, "cache", b"[1, []]", {}),
-    ],
-)
-def test_each_stored_value_is_read_by_itself_and_garbage_is_unknown(column, key, value, fields):
-    values = [None] * 5
-    values[column] = Found(key, value)
-    if column == 0:  # a new block takes the place of these bytes, whatever they are
-        fields = fields | {"block_key": key, "block_bytes": value}
-    memory = Memory.read(values, LookUp(summaries=KEYS), US, PRIOR, Block.from_bytes)
-    assert memory == replace(Memory(calibration=PRIOR), **fields)
-
-
-def test_a_store_that_does_not_answer_is_no_memory():
-    memory = Memory.read(None, LookUp(), US, PRIOR, Block.from_bytes)
-    assert memory == Memory(calibration=PRIOR, answered=False)

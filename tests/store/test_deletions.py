@@ -7,7 +7,8 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from proxy.shorten.block import Block, SummaryCandidate
+from proxy.decide.memory import SummaryCandidate
+from proxy.shorten.block import Block
 from proxy.store.activity_log import READ_BUSY_SECONDS, ActivityLog
 from proxy.store.contract import StoreUnavailable, SystemClock
 from proxy.store.deletions import Deletion, Eraser, Traces

@@ -8,12 +8,13 @@ from msgspec import field
 from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
+from proxy.decide.memory import SummaryCandidate
 from proxy.decide.question import Question
 from proxy.serve import pending_summaries
 from proxy.serve.pending_summaries import Summarizer, SummaryOrder
 from proxy.serve.request_context import RefusedOptions
 from proxy.serve.summary_call import SummaryCall, SummaryCost, SummaryOutcome
-from proxy.shorten.block import Identity, SummaryCandidate
+from proxy.shorten.block import Identity
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import Summary, SummaryRules, Verdict
 from proxy.store.contract import SystemClock

@@ -23,6 +23,7 @@ from proxy.decide.actions import (
     StoreBlock,
 )
 from proxy.decide.conversation import Context, Conversation
+from proxy.decide.memory import LastRequest, LookUp, SummaryCandidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import drive, run
 from proxy.decide.remedies import plan_untouched
@@ -30,7 +31,6 @@ from proxy.decide.remember import load_memory
 from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.shorten.block import LastRequest, LookUp, SummaryCandidate
 from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules

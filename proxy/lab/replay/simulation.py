@@ -28,6 +28,7 @@ from proxy.decide.actions import (
     StoreFact,
 )
 from proxy.decide.conversation import Context, Conversation
+from proxy.decide.memory import DAY_SECONDS, FoundValues, LookUp, SummaryCandidate
 from proxy.decide.program import drive, run
 from proxy.decide.question import Question
 from proxy.history.identity import Identity
@@ -35,12 +36,6 @@ from proxy.history.messages import Message, find_last_assistant
 from proxy.history.request import Request
 from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
-from proxy.shorten.block import (
-    DAY_SECONDS,
-    FoundValues,
-    LookUp,
-    SummaryCandidate,
-)
 from proxy.shorten.economics import Prices, Window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
@@ -118,9 +113,6 @@ class SimulatedSummary(Struct, frozen=True):
     ready_at: float
     text: str
     failures: int
-
-
-"""Parse each stored block once, as a running proxy does."""
 
 
 def build_rules(policy: Policy, name: str) -> Rules:

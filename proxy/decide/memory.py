@@ -1,0 +1,170 @@
+"""What the store remembers of a conversation, and how it is looked up.
+
+LastRequest        the request before this one: its place in the chain, the upstream's count, how ours relates to it
+SummaryCandidate   a summary that a model writes, has written, or could not write
+LookUp             all keys that a request asks for, in one round trip
+Memory             the values found
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from proxy.history.identity import OBSERVED, Identity
+from proxy.shorten.block import Block
+from proxy.shorten.economics import NOTHING_SEEN, UNCALIBRATED, CacheMemory, Calibration, Window, decode_window
+from proxy.shorten.rules import Anchor
+from proxy.shorten.stored import StoredValue
+
+DAY_SECONDS = 24 * 3600.0
+FACT_SECONDS = 7 * DAY_SECONDS
+
+ReadBlock = Callable[[bytes], Block | None]
+
+
+class Stored(Protocol):
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> bytes: ...
+
+
+FoundValues = Sequence[Stored | None]
+
+
+class LastRequest(StoredValue, frozen=True, array_like=True, tag=6):
+    anchor: Anchor
+    forwarded_at: float
+    counter: str
+    calibration: Calibration
+    refused_views: int = 0
+    """Requests that the upstream accepted only as the client had sent them."""
+    asked_covers: int = 0
+    """Messages that the last question for a summary was about; 0 if none was asked."""
+    read_since_question: int = 0
+    """Tokens that requests have read since then."""
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "LastRequest | None":
+        return super().from_bytes(data) or _read_last_request_of_0_3(data)
+
+
+def _read_last_request_of_0_3(data: bytes) -> LastRequest | None:
+    try:
+        version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = json.loads(data)
+        if version != 4:  # noqa: PLR2004 (its format)
+            return None
+        anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(view_id))
+        calibration = Calibration(float(ratio), int(observations))
+        return LastRequest(anchor, float(forwarded_at), str(counter), calibration, *map(int, numbers[2:3]))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+class SummaryCandidate(StoredValue, frozen=True, array_like=True, tag=1):
+    """A summary of `body[:covers]`, stored under the chain link of its last message."""
+
+    state: Literal["making", "ready", "failed"]
+    text: str = ""
+    """The summary, or the worker that makes it."""
+    failures: int = 0
+    """Calls in a row before this one that failed, or whose summary was not used, and this one if it failed."""
+    covers: int = 0
+    """Its key tells it: the stored number means nothing."""
+    conversation: str = ""
+    """Its name, by which a summary is found again if the conversation is deleted."""
+
+    @classmethod
+    def claim(cls, owner: str) -> "SummaryCandidate":
+        """*owner* is unique: an expired claim must not undo the next one."""
+        return cls("making", owner)
+
+    @classmethod
+    def of_answer(cls, text: str, earlier_failures: int, conversation: str = "") -> "SummaryCandidate":
+        """*text* is empty if the call failed."""
+        if text:
+            return cls("ready", text, earlier_failures, conversation=conversation)
+        return cls("failed", failures=earlier_failures + 1)
+
+
+NO_CANDIDATE = SummaryCandidate("failed")
+
+
+class LookUp(Struct, frozen=True):
+    """In one round trip. Result: `FoundValues`, None if the store did not answer."""
+
+    blocks: Sequence[str] = ()
+    facts: Sequence[str] = ()
+    windows: Sequence[str] = ()
+    summaries: Sequence[str] = ()
+    caches: Sequence[str] = ()
+
+
+class Memory(Struct, frozen=True):
+    block: Block | None = None
+    block_key: str = ""
+    """A deeper block at the same key replaces the bytes."""
+    block_bytes: bytes | None = None
+    observed: bool = False
+    last: LastRequest | None = None
+    calibration: Calibration = UNCALIBRATED
+    window: Window | None = None
+    candidate: SummaryCandidate | None = None
+    cache: CacheMemory = NOTHING_SEEN
+    answered: bool = True
+
+    @classmethod
+    def read(
+        cls,
+        values: FoundValues | None,
+        looked_up: LookUp,
+        identity: Identity,
+        prior: Calibration,
+        read_block: ReadBlock,
+    ) -> "Memory":
+        if values is None:
+            return cls(calibration=prior, answered=False)
+        stored_block, fact, stored_window, summary, stored_cache = values
+        last, calibration = _read_fact(fact, identity, prior)
+        window = decode_window(stored_window.value) if stored_window is not None else None
+        cache = CacheMemory.from_bytes(stored_cache.value) if stored_cache is not None else None
+        memory = cls(
+            last=last,
+            calibration=calibration,
+            window=window,
+            candidate=read_candidate(summary, looked_up.summaries),
+            cache=cache or NOTHING_SEEN,
+        )
+        if stored_block is None:
+            return memory
+        return replace(
+            memory,
+            block=read_block(stored_block.value),
+            block_key=stored_block.key,
+            block_bytes=stored_block.value,  # also of an unreadable block: a new one must be able to take its place
+            observed=stored_block.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
+        )
+
+
+def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
+    """Read a stored summary. How much it covers follows from the place of its key in *keys*, the longest first."""
+    if stored is None:
+        return None
+    candidate = SummaryCandidate.from_bytes(stored.value)
+    if candidate is None:
+        return None
+    return replace(candidate, covers=len(keys) - 1 - keys.index(stored.key))
+
+
+def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> tuple[LastRequest | None, Calibration]:
+    if fact is None:
+        return None, prior
+    if fact.key == identity.scale_key:
+        return None, Calibration.from_bytes(fact.value) or prior
+    last = LastRequest.from_bytes(fact.value)
+    if last is None or last.counter != identity.counter:
+        return last, prior
+    return last, last.calibration
