@@ -17,7 +17,7 @@ from proxy.access.registry import Registry, find_public_id
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
 from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header
+from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header, remove_headers
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?")
 
@@ -136,17 +136,17 @@ class Authenticator(Struct, frozen=True):
             check_page(headers, self.hosts)
 
     def _identify(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
-        key_headers = _find_headers_with_proxy_key(headers)
+        key_headers = [name.lower() for name, value in headers if _PROXY_KEY.search(value)]
         team_header = self.access.team_header.lower()
         if team_header:
             teams = _find_values(headers, team_header)
             if teams:
                 caller = self._identify_by_gateway(teams, peer)
-                dropped = {team_header, *key_headers, *CREDENTIALS} if key_headers else {team_header}
-                return caller, _drop(headers, dropped)
+                credentials = (*key_headers, *CREDENTIALS) if key_headers else ()
+                return caller, remove_headers(headers, team_header, *credentials)
         if self.teams:
             caller = self._identify_by_key(headers, registry, now)
-            return caller, _drop(headers, {*CREDENTIALS, *key_headers})
+            return caller, remove_headers(headers, *CREDENTIALS, *key_headers)
         if key_headers:
             raise Unauthorized(
                 "the proxy's configuration has no `teams`, so no key of compaction-proxy (cp-..., cpa-...) is valid "
@@ -206,19 +206,8 @@ def _find_key(headers: Headers) -> str:
     return ""
 
 
-def _find_headers_with_proxy_key(headers: Headers) -> frozenset[str]:
-    """Return the names, in lower case, of headers with a key of this or another proxy."""
-    if _PROXY_KEY.search("\n".join([value for _, value in headers])) is None:  # one search for almost all requests
-        return frozenset()
-    return frozenset(name.lower() for name, value in headers if _PROXY_KEY.search(value))
-
-
 def _find_values(headers: Headers, lower_name: str) -> list[str]:
     return [value for name, value in headers if name.lower() == lower_name]
-
-
-def _drop(headers: Headers, names: set[str]) -> Headers:
-    return tuple(pair for pair in headers if pair[0].lower() not in names)
 
 
 def _parse_address(text: str) -> str:

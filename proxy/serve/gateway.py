@@ -133,8 +133,13 @@ class IncomingRequest(Protocol[R_co]):
     def headers(self) -> Headers: ...
     @property
     def peer(self) -> str: ...
-    def split_target(self) -> tuple[str, str]:
-        """The path below /v1 in its normal form, and the query as it came."""
+    @property
+    def path(self) -> str:
+        """The path below /v1 in its normal form."""
+
+    @property
+    def query(self) -> str:
+        """The query as it came."""
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
         """The whole body, decompressed; None if there is none."""
@@ -216,7 +221,7 @@ class Gateway:
         """Serve a request up to the end of its answer. Raise ProxyError with the reason if the proxy refuses it."""
         # A reload while the body is read would close the connections of this gateway.
         with self._leases.take():
-            path, query = request.split_target()
+            path, query = request.path, request.query
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
             # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
             if "websocket" in (find_header(request.headers, "upgrade") or "").lower():

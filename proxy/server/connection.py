@@ -5,6 +5,7 @@ answer that broke off upstream is cut off visibly: the connection is closed befo
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from itertools import chain
@@ -36,13 +37,13 @@ from proxy.store.contract import MEBIBYTE
 from proxy.wire.encodings import CODINGS_MAX, DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.event_streams import StreamWatch
 from proxy.wire.http_head import (
+    PATHS_WITH_HISTORY,
     TOO_MANY_HEADERS,
     Headers,
     are_writable,
+    below_v1,
     find_header,
-    has_v1_twice,
     normalize_path,
-    remove_origin,
 )
 
 HEADERS_MAX = 128
@@ -159,8 +160,8 @@ class HttpServer(web.Server):
         """Remove scheme and host of an absolute target (https://www.rfc-editor.org/rfc/rfc9112#section-3.2.2)."""
         if isinstance(protocol, ClientConnection):
             protocol.newest_body = payload
-        path = remove_origin(message.path)
-        if path != message.path:
+        if not message.path.startswith("/"):
+            path = re.sub(r"\Ahttps?://[^/?#]*/?", "/", message.path, flags=re.IGNORECASE)
             message = message._replace(path=path)
         return super()._make_request(message, payload, protocol, *details)
 
@@ -200,9 +201,9 @@ class RelayedBody(RelayedStream):
 
 
 class ClientRequest:
-    def __init__(self, request: web.BaseRequest, path_below_v1: str | None, is_draining: Callable[[], bool]) -> None:
+    def __init__(self, request: web.BaseRequest, path: str | None, is_draining: Callable[[], bool]) -> None:
+        """Begin to serve a request; `path` is below /v1, or None. Raise ProxyError if the request cannot be relayed."""
         self._request = request
-        self._path_below_v1 = path_below_v1
         self._is_draining = is_draining
         self._last_at = 0.0
         """When a part of the answer was last sent."""
@@ -216,17 +217,15 @@ class ClientRequest:
         transfer_encoding = ",".join(request.headers.getall("Transfer-Encoding", ["chunked"]))
         if transfer_encoding.strip().lower() != "chunked":
             raise BadRequest("unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding")
-
-    def split_target(self) -> tuple[str, str]:
-        path_below = self._path_below_v1
-        if path_below is None:
+        if path is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
-        if has_v1_twice(path_below):  # relayed, it would be a 404 without a reason
+        if below_v1(path) in PATHS_WITH_HISTORY:  # relayed, it would be a 404 without a reason
             raise NotFound(
                 "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
                 "without /v1, OPENAI_BASE_URL with one)"
             )
-        return path_below, self._request.raw_path.partition("#")[0].partition("?")[2]
+        self.path = path
+        self.query = request.raw_path.partition("#")[0].partition("?")[2]
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
         encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))
@@ -237,7 +236,7 @@ class ClientRequest:
         max_bytes = int(limits.max_body_mib * MEBIBYTE)
         if (self._request.content_length or 0) > max_bytes:  # before the client is told to continue
             raise _make_too_large(max_bytes)
-        if not self._expect_body():
+        if not self._request.body_exists:
             return None
         pieces: list[bytes] = []
         start = perf_counter()
@@ -259,7 +258,7 @@ class ClientRequest:
             raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
 
     def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
-        if not self._expect_body():
+        if not self._request.body_exists:
             return None
         return self._read_pieces(record, limits.body_silence_seconds)
 
@@ -342,18 +341,11 @@ class ClientRequest:
                     # Waits of a connection share one future: cancelling a drain would end the relay's.
                     await writer.write(heartbeat, drain=False)
 
-    def _expect_body(self) -> bool:
-        """Send `100 Continue` if the client waits for it."""
-        request = self._request
-        if not request.body_exists:
-            return False
+    async def _read_pieces(self, record: RequestFinished, silence_seconds: float) -> AsyncIterator[bytes]:
+        request, content = self._request, self._request.content
         is_waiting = "100-continue" in request.headers.get("Expect", "").lower()
         if is_waiting and request.version >= HttpVersion11 and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return True
-
-    async def _read_pieces(self, record: RequestFinished, silence_seconds: float) -> AsyncIterator[bytes]:
-        content = self._request.content
         try:
             while not content.at_eof():
                 piece = content.read_nowait()

@@ -68,45 +68,24 @@ class Call(Struct, frozen=True, dict=True):  # with a dict: its identity is foun
 
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
     if "{model}" in base:
-        base = base.replace("{model}", _quote_model(model))
+        # Dots and slashes could lead the configured key elsewhere.
+        if not model or "/" in model or "\\" in model or not model.strip("."):
+            raise BadRequest(
+                "missing or unsuitable `model`: this upstream's URL contains the model's name, so the request must "
+                "name a model without slashes"
+            )
+        base = base.replace("{model}", quote(model, safe="", errors="replace"))
     return URL(f"{base}{path}?{query}" if query else base + path, encoded=True)
-
-
-def _quote_model(model: str | None) -> str:
-    """Quote a model's name for a URL: dots and slashes in it could lead the configured key elsewhere."""
-    if not model or "/" in model or "\\" in model or not model.strip("."):
-        raise BadRequest(
-            "missing or unsuitable `model`: this upstream's URL contains the model's name, so the request must name a "
-            "model without slashes"
-        )
-    return quote(model, safe="", errors="replace")
 
 
 # Parsing a URL costs as much as all other work on headers. A client's query may hold its key, and is not cached.
 _build_plain_url = lru_cache(maxsize=256)(_build_url)
 
 
-def _list_added_headers(settings: Upstream) -> CIMultiDict[str]:
-    added_headers = CIMultiDict({"Accept-Encoding": "identity"})
-    for name, value in settings.headers.items():
-        added_headers[name] = reveal(value)
-    if settings.key:
-        added_headers.update(_make_key_header(settings, settings.key))
-    return added_headers
-
-
 def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
     if settings.key_header == "authorization":
         return {"authorization": f"Bearer {key.value}"}
     return {settings.key_header: key.value}
-
-
-def _find_proxy(url: str) -> str | None:
-    """Return the HTTP proxy that the environment names. aiohttp's `trust_env` would also read `.netrc`."""
-    parts = urlsplit(url)
-    if proxy_bypass(parts.hostname or ""):
-        return None
-    return getproxies().get(parts.scheme)
 
 
 class IdleTimeout:
@@ -199,8 +178,9 @@ class Reply:
             yield self._peeked
         if self._fault is not None:
             raise self._fault
-        if self._is_last:
-            self._close_connection_after_stream()
+        connection, kind = self._response.connection, find_header(self.headers, "content-type") or ""
+        if self._is_last and kind.startswith("text/event-stream") and connection is not None and connection.protocol:
+            connection.protocol.force_close()  # with the stream; `Client` says why
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
         silent_since = self._idle_timeout.silent_since
         self._idle_timeout.watch(self._response)
@@ -222,13 +202,6 @@ class Reply:
         finally:
             silent_since.pop(content, None)
 
-    def _close_connection_after_stream(self) -> None:
-        """Close the connection with the stream instead of keeping it for the next request; `Client` says why."""
-        connection = self._response.connection
-        kind = find_header(self.headers, "content-type") or ""
-        if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
-            connection.protocol.force_close()
-
     def close(self) -> None:
         self._response.close()
 
@@ -243,8 +216,14 @@ class Client:
         self.settings = settings
         self._emit = emit
         self._query = urlencode(settings.query)
-        self._added_headers = _list_added_headers(settings)
-        self._proxy = _find_proxy(settings.base_url)
+        self._added_headers = CIMultiDict({"Accept-Encoding": "identity"})
+        for name, value in settings.headers.items():
+            self._added_headers[name] = reveal(value)
+        if settings.key:
+            self._added_headers.update(_make_key_header(settings, settings.key))
+        url = urlsplit(settings.base_url)
+        # aiohttp's `trust_env` would find the environment's proxy as well, but also read `.netrc`.
+        self._proxy = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
         self._idle_timeout = IdleTimeout(settings.silence_seconds)
         self._leases = Leases(self._begin_closing)
         self._closing: asyncio.Task[None] | None = None
@@ -252,15 +231,22 @@ class Client:
         # Some servers (llama.cpp's) close the connection after a stream without announcing it, and the next request
         # would fail. So a stream is the last reply on its connection over plain HTTP, or if this has happened once.
         self._closes_after_streams = settings.base_url.startswith("http:")
+        tls_context: ssl.SSLContext | bool = True
+        if settings.ca_file or settings.client_cert:
+            tls_context = context = ssl.create_default_context(cafile=settings.ca_file)
+            if settings.client_cert:
+                context.load_cert_chain(settings.client_cert)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # `listen.max_in_flight` bounds them
                 # A request on a connection that its server is just closing fails.
                 keepalive_timeout=15,
-                ssl=_tls_context(settings),
+                ssl=tls_context,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            # The client's are forwarded, or none.
+            skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
             timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
             read_bufsize=256 * 1024,
             max_line_size=LINE_LIMIT_BYTES,
@@ -283,11 +269,11 @@ class Client:
         await self._closed.wait()
 
     def _begin_closing(self) -> None:
-        self._closing = asyncio.get_running_loop().create_task(self._close())
+        async def close() -> None:
+            await self._session.close()
+            self._closed.set()
 
-    async def _close(self) -> None:
-        await self._session.close()
-        self._closed.set()
+        self._closing = asyncio.get_running_loop().create_task(close())
 
     @asynccontextmanager
     async def send(self, call: Call, model: str | None, *, at_server_root: bool = False) -> AsyncGenerator[Reply]:
@@ -311,7 +297,15 @@ class Client:
             url = _build_url(base, call.path, "&".join(filter(None, (call.query, self._query))), model)
         else:
             url = _build_plain_url(base, call.path, self._query, model)
-        return await self._send_with_retries(call.method, url, self._build_headers(call), call.body)
+        headers, body = self._build_headers(call), call.body
+        retries = self.settings.retries if body is None or isinstance(body, bytes) else 0  # a stream is read once
+        for attempt in range(1, 1 + retries):
+            try:
+                return await self._send(call.method, url, headers, body)
+            except UpstreamUnreachable as fault:
+                self._emit(events.UpstreamRetried(self.settings.name, fault.code, attempt))
+                await asyncio.sleep(0.1 * attempt)
+        return await self._send(call.method, url, headers, body)
 
     def _build_headers(self, call: Call) -> CIMultiDict[str]:
         has_own_key = self.settings.key is not None or call.credential is not None
@@ -329,24 +323,12 @@ class Client:
                 headers["Content-Length"] = length
         return headers
 
-    async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
-        retries = 0 if body is not None and not isinstance(body, bytes) else self.settings.retries
-        for attempt in range(1, 1 + retries):
-            try:
-                return await self._send_once(method, url, headers, body)
-            except UpstreamUnreachable as fault:
-                self._emit(events.UpstreamRetried(self.settings.name, fault.code, attempt))
-                await asyncio.sleep(0.1 * attempt)
-        return await self._send_once(method, url, headers, body)
-
-    async def _send_once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
+    async def _send(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
         try:
             response = await self._session.request(
                 method,
                 url,
                 headers=headers,
-                skip_auto_headers=[name for name in ("User-Agent", "Accept", "Content-Type") if name not in headers]
-                or None,
                 data=_BytesPayload(body) if isinstance(body, bytes) else body,
                 allow_redirects=False,
                 proxy=self._proxy,
@@ -378,12 +360,3 @@ class _BytesPayload(Payload):
         if len(self._value) > 16 * 1024:  # a smaller one is sent in one packet with its headers
             writer.send_headers()  # otherwise aiohttp copies a megabyte to put the headers in front of it
         await writer.write(self._value)
-
-
-def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
-    if not (settings.ca_file or settings.client_cert):
-        return True
-    context = ssl.create_default_context(cafile=settings.ca_file)
-    if settings.client_cert:
-        context.load_cert_chain(settings.client_cert)
-    return context

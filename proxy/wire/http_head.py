@@ -53,11 +53,6 @@ ACCOUNT_HEADERS = CREDENTIALS | {"openai-organization", "openai-project"}
 TOO_MANY_HEADERS = "Too many headers received"
 """aiohttp's error for them has no class."""
 
-# The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
-_NOT_FOR_UPSTREAM = HOP_BY_HOP | OWN_HEADERS | {"host", "content-length", "expect", "accept-encoding"}
-# An Alt-Svc (RFC 7838) would lead the client past the proxy.
-_NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
-
 
 def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     """Return the first value of a header, given by its name in lower case, or None."""
@@ -82,13 +77,14 @@ def read_own_headers(headers: Headers) -> dict[str, str]:
 
 def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     """Return the headers that are forwarded, less those whose names are in `without`."""
-    names = [name.lower() for name, _ in headers]
-    forwarded_headers = _drop(headers, names, _NOT_FOR_UPSTREAM | without)
-    if len(set(names)) == len(names):
-        return forwarded_headers
+    # The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
+    removed_names = HOP_BY_HOP | OWN_HEADERS | {"host", "content-length", "expect", "accept-encoding"} | without
     # aiohttp takes another spelling of a name that repeats for a correction.
     spellings: dict[str, str] = {}
-    return tuple([(spellings.setdefault(name.lower(), name), value) for name, value in forwarded_headers])
+    forwarded_headers: list[tuple[str, str]] = []
+    for spelling, value in _select(headers, removed_names):
+        forwarded_headers.append((spellings.setdefault(spelling.lower(), spelling), value))
+    return tuple(forwarded_headers)
 
 
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
@@ -98,19 +94,33 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
     """
     # Only the proxy itself may set these.
     prefixes = ("x-compaction",) if cross_origin else ("x-compaction", "access-control-")
-    names = [name.lower() for name, _ in headers]
-    forwarded_headers = _drop(headers, names, _NOT_FOR_CLIENT, prefixes)
-    if "transfer-encoding" in names:
-        # The body stays as it came: its reader must know its codings other than the chunks.
-        codings = find_encoding(headers, "transfer-encoding")
-        if codings:
-            forwarded_headers = (*forwarded_headers, ("Content-Encoding", codings.replace(",", ", ")))
-    if are_writable(forwarded_headers):
-        return forwarded_headers
-    return tuple(filter(_is_writable, forwarded_headers))
+    # An Alt-Svc (RFC 7838) would lead the client past the proxy.
+    forwarded_headers = _select(headers, HOP_BY_HOP | {"alt-svc"}, prefixes)
+    # The body stays as it came: its reader must know its codings other than the chunks.
+    codings = find_encoding(headers, "transfer-encoding")
+    if codings:
+        forwarded_headers.append(("Content-Encoding", codings.replace(",", ", ")))
+    if not are_writable(forwarded_headers):
+        forwarded_headers = [pair for pair in forwarded_headers if _is_writable(pair)]
+    return tuple(forwarded_headers)
 
 
-def are_writable(headers: Headers) -> bool:
+def _select(
+    headers: Headers, removed_names: frozenset[str], removed_prefixes: tuple[str, ...] = ()
+) -> list[tuple[str, str]]:
+    """Return the headers without these, and without those that `Connection` names."""
+    for spelling, value in headers:
+        if spelling.lower() == "connection":
+            removed_names = removed_names.union(list_codings(value))
+    selected_headers: list[tuple[str, str]] = []
+    for pair in headers:
+        name = pair[0].lower()
+        if name not in removed_names and not name.startswith(removed_prefixes):
+            selected_headers.append(pair)
+    return selected_headers
+
+
+def are_writable(headers: Iterable[tuple[str, str]]) -> bool:
     """Return False if aiohttp would refuse to write one; bytes that are not UTF-8 were read as lone surrogates."""
     text = "".join(chain.from_iterable(headers))
     return (text.isascii() and text.isprintable()) or all(map(_is_writable, headers))
@@ -119,19 +129,6 @@ def are_writable(headers: Headers) -> bool:
 def _is_writable(pair: tuple[str, str]) -> bool:
     # Control characters but tabs are forbidden (RFC 9110, section 5.5). aiohttp reads them, and refuses to write them.
     return re.search(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]", "".join(pair)) is None
-
-
-def _drop(
-    headers: Headers, names: list[str], removed_names: frozenset[str], removed_prefixes: tuple[str, ...] = ()
-) -> Headers:
-    for name, (_, value) in zip(names, headers, strict=True):
-        if name == "connection":
-            removed_names = removed_names.union(list_codings(value))
-    forwarded_headers: list[tuple[str, str]] = []
-    for name, pair in zip(names, headers, strict=True):
-        if name not in removed_names and not name.startswith(removed_prefixes):
-            forwarded_headers.append(pair)
-    return tuple(forwarded_headers)
 
 
 def find_encoding(headers: Iterable[tuple[str, str]], name: str = "content-encoding") -> str:
@@ -166,7 +163,7 @@ class ApiPath(StrEnum):
     INPUT_TOKENS = "/responses/input_tokens"
 
 
-_WITH_HISTORY = frozenset(ApiPath)
+PATHS_WITH_HISTORY = frozenset(ApiPath)
 COMPACTED_PATHS = frozenset(ApiPath) - {ApiPath.COMPACT}
 COUNTING_PATHS = frozenset({ApiPath.COUNT_TOKENS, ApiPath.INPUT_TOKENS})
 # Streams of these say when they are finished, in every dialect.
@@ -192,14 +189,8 @@ INFERENCE_PATHS = (
 )
 
 
-def remove_origin(target: str) -> str:
-    """Remove scheme and host, which some clients write before the path."""
-    if target.startswith("/"):
-        return target
-    return re.sub(r"\Ahttps?://[^/?#]*/?", "/", target, flags=re.IGNORECASE)
-
-
 def _undo_needless(escape: re.Match[str]) -> str:
+    """Return a letter, a digit or `-._~` unescaped: <https://www.rfc-editor.org/rfc/rfc3986#section-2.3>."""
     character = chr(int(escape[1], 16))
     is_needless = character.isascii() and (character.isalnum() or character in "-._~")
     return character if is_needless else escape[0].upper()
@@ -229,14 +220,9 @@ def below_v1(path: str) -> str | None:
     if not path.startswith("/v1/"):
         return None
     below = path[3:]
-    if below.endswith("/") and below[:-1] in _WITH_HISTORY:
+    if below.endswith("/") and below[:-1] in PATHS_WITH_HISTORY:
         return below[:-1]
     return below
-
-
-def has_v1_twice(below: str) -> bool:
-    """Return True if the client's base URL has one `/v1` too many."""
-    return below_v1(below) in _WITH_HISTORY
 
 
 def is_inference(method: str, path: str, allowed_paths: tuple[str, ...]) -> bool:
@@ -291,17 +277,16 @@ def find_credentials(headers: Headers, query: str = "") -> Headers:
     credentials: set[tuple[str, str]] = set()
     for name, value in headers:
         if is_credential(name):
-            credentials.add((name.lower(), _find_significant(name, value)))
+            lasting_value = _remove_passing_cookies(value) if name.lower() == "cookie" else value
+            credentials.add((name.lower(), lasting_value))
     if query:
         for name, value in parse_qsl(query, errors="surrogateescape"):
             if name.lower() in {"key", "sig", "signature", "code", "subscription-key"} or is_credential(name):
                 credentials.add((f"?{name.lower()}", value))
-    return tuple(sorted([pair for pair in credentials if pair[1]]))
+    return tuple(sorted(pair for pair in credentials if pair[1]))
 
 
-def _find_significant(name: str, value: str) -> str:
-    if name.lower() != "cookie":
-        return value
+def _remove_passing_cookies(value: str) -> str:
     cookies: list[str] = []
     for cookie in value.split(";"):
         name = cookie.partition("=")[0].strip()

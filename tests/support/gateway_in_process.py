@@ -32,10 +32,8 @@ class WithoutSocket:
 
     def __init__(self, call, chunks, hold=None):
         self.method, self.headers, self.peer = call.method, call.headers, "127.0.0.1"
+        self.path, self.query = call.path, call.query
         self._call, self._chunks, self._hold = call, chunks, hold
-
-    def split_target(self):
-        return self._call.path, self._call.query
 
     async def read_body(self, _limits, _record):
         return self._call.body
