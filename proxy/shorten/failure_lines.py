@@ -1,8 +1,9 @@
-"""Lines by which programs tell of a failure.
+"""Lines by which programs tell of a failure, or that all went well.
 
     checkout/pool.go:7:2: undefined: foo        case: a place, and what is wrong there
     2026-11-25 09:00:57 ERROR pool exhausted    sign: a level, after a time
     make: *** [all] Error 2                     aftermath: something above has failed
+    web-1  | 12 passed in 0.31s                 an end state, after a tag
 
 The forms of lines that many programs write stand here, those of one program in its entry of the table of programs. A
 form counts only at the head of a line, after white space, times and tags. Within a line its words are most often a
@@ -86,12 +87,14 @@ _TAGS = (
 )
 
 
-def _join_forms() -> re.Pattern[str]:
-    groups = [f"(?P<{weight}>{'|'.join(FAILURE_FORMS[weight])})" for weight in _GROUP_ORDER]
-    return re.compile(rf"[\s│┃]*+(?:{'|'.join(_TAGS)}){{0,4}}(?:{'|'.join(groups)})")
-
-
-_FAILURE = _join_forms()
+_HEAD = rf"[\s│┃]*+(?:{'|'.join(_TAGS)}){{0,4}}"
+_FAILURE = re.compile(
+    rf"{_HEAD}(?:{'|'.join(f'(?P<{weight}>' + '|'.join(FAILURE_FORMS[weight]) + ')' for weight in _GROUP_ORDER)})"
+)
+_END_STATE = re.compile(
+    rf"{_HEAD}[ \t]*+(?i:{'|'.join(form for program in PROGRAMS for form in program.worked)})"
+    r"(?![^\n]*[1-9]\d* (?i:fail|error))"
+)
 _GO_ASSERTION = re.compile(
     r"_test\.go:\d+: [^\n]*\b(?:want|got|expected|unexpected|should|must|not|no|fail\w*|error|err|cannot|missing)\b"
     r"|^\s+(?:Error|Messages): +\t\S"
@@ -108,6 +111,11 @@ def find_failure_lines(lines: Sequence[str]) -> dict[int, Weight]:
         if match is not None:
             weights[number] = cast("Weight", match.lastgroup)
     return weights
+
+
+def find_end_states(lines: Sequence[str]) -> list[int]:
+    """The numbers of the lines by which a program tells that it worked, or names its product."""
+    return [number for number, line in enumerate(lines) if _END_STATE.match(line[:LINE_HEAD_CHARACTERS])]
 
 
 def find_reason(lines: Sequence[str], number: int) -> int:

@@ -18,10 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import Message, find_first_line
-from proxy.shorten.failure_lines import SUMMARIES, WEIGHTS, find_failure_lines, find_reason
+from proxy.shorten.failure_lines import SUMMARIES, WEIGHTS, find_end_states, find_failure_lines, find_reason
 from proxy.shorten.output import Output, read_output
 from proxy.tools.effects import explains_exit, find_quoting_kind, list_own_beginnings, reads_log
-from proxy.tools.program_table import ENDED_WELL
 from proxy.tools.programs import Weight, name_program
 from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import find_kind, is_read_only
@@ -188,7 +187,7 @@ def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *
     """Complete the outcome of a program by the lines that it has printed."""
     lines = output.list_lines()
     weights = find_failure_lines(lines)
-    end_states = [number for number, line in enumerate(lines) if ENDED_WELL.match(line)][-8:]
+    end_states = find_end_states(lines)[-8:]
     if may_act:
         outcome = _judge(outcome, lines, weights, end_states, call)
     end_lines = list[int]()

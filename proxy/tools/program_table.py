@@ -1,7 +1,5 @@
 """The table of all programs. To add one, add an entry to one of its parts: the examples of the entry are its tests."""
 
-import re
-
 from proxy.tools.machine_programs import MACHINE_PROGRAMS
 from proxy.tools.programs import Program, name_program
 from proxy.tools.project_programs import PROJECT_PROGRAMS
@@ -9,9 +7,6 @@ from proxy.tools.service_programs import SERVICE_PROGRAMS
 
 PROGRAMS = (*MACHINE_PROGRAMS, *SERVICE_PROGRAMS, *PROJECT_PROGRAMS)
 _BY_NAME = {name: program for program in PROGRAMS for name in program.names.split()}
-_WORKED = "|".join(form for program in PROGRAMS for form in program.worked)
-ENDED_WELL = re.compile(rf"[ \t]*+(?:{_WORKED})(?![^\n]*[1-9]\d* (?:fail|error))", re.IGNORECASE)
-"""Lines by which a program tells that it worked, or names its product."""
 
 
 def find_program(word: str) -> Program | None:

@@ -76,7 +76,7 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     worked: Mapping[str, str] = {}
     """Regular expressions of lines by which it tells that it worked, or names its product, each with such a line.
 
-    Case does not count, and the lines of any command are compared: a script may run it.
+    Case does not count, and the lines of any command are compared, behind times and tags: a script may run it.
     """
     failed: Mapping[Weight, Mapping[str, str]] = {}
     """Regular expressions of lines by which it tells that it failed, behind times and tags, each with such a line."""

@@ -34,7 +34,7 @@ PROJECT_PROGRAMS = (
         {"mvn deploy": True, "gradle assembleRelease": False, "./gradlew :app:publish": True, "mvn -q test": False},
         valued="-p -f --project-dir",
         runs_tasks=True,
-        worked={r"(?:\[info\] )?build success(?:ful)?\b": "[INFO] BUILD SUCCESS"},
+        worked={r"build success(?:ful)?\b": "[INFO] BUILD SUCCESS"},
         failed={
             "aftermath": {r"(?:\[ERROR\] )?BUILD FAIL(?:ED|URE)\b": "[ERROR] BUILD FAILURE"},
             "case": {r"> Task \S+ FAILED\b": "> Task :app:test FAILED"},

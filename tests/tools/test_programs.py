@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from proxy.shorten.failure_lines import find_failure_lines
+from proxy.shorten.failure_lines import find_end_states, find_failure_lines
 from proxy.tools.effects import is_act
-from proxy.tools.program_table import ENDED_WELL, PROGRAMS
+from proxy.tools.program_table import PROGRAMS
 from proxy.tools.wrappers import list_commands
 
 EXAMPLES = [(line, acts) for program in PROGRAMS for line, acts in program.examples.items()]
@@ -20,15 +20,16 @@ def test_the_examples_of_an_entry_act_or_not_as_it_says(line, acts):
 
 
 @pytest.mark.parametrize("line", WORKED)
-def test_the_example_of_a_line_that_tells_of_success_is_recognised(line):
-    assert ENDED_WELL.match(line)
-    assert find_failure_lines([line]) == {}
+@pytest.mark.parametrize("tag", ["", "web-1  | ", "test\tRun suite\t2026-11-25T10:35:53Z "])
+def test_the_example_of_a_line_that_tells_of_success_is_recognised_behind_times_and_tags(tag, line):
+    assert find_end_states([tag + line]) == [0]
+    assert find_failure_lines([tag + line]) == {}
 
 
 @pytest.mark.parametrize(("line", "weight"), FAILED)
 def test_the_example_of_a_line_that_tells_of_a_failure_is_recognised(line, weight):
     assert find_failure_lines([line]) == {0: weight}
-    assert ENDED_WELL.match(line) is None
+    assert find_end_states([line]) == []
 
 
 def test_a_program_has_one_entry_and_a_verb_acts_or_does_not():
