@@ -17,7 +17,7 @@ the same bytes. Decision 0026 states the bound of the harm.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
 
@@ -36,10 +36,6 @@ CARRIED = "carry_results"
 FETCHES_BEFORE_CARRYING = 2
 CARRIED_MAX = 3
 """Carried results cost a write to the cache whether the model needs them or not: a few at a time."""
-CARRYING_FETCHES_MAX = 64
-"""Under one block. For each of them the history is gone through once."""
-IN_USE_SHARE, REACH_SHARE = 0.65, 0.8
-"""Of the size at which a fold is due: more would leave it nothing to free."""
 OPENING = (
     "[From the context proxy, no part of the result above: earlier results, whole again as they were; what has changed "
     "since then is not in them.]"
@@ -47,62 +43,12 @@ OPENING = (
 CLOSING = "[End of the earlier results.]"
 
 
-class TailMessage(Struct, frozen=True, gc=False):
-    message: Message
-    """As it is forwarded."""
-    uncarried: Message
-    """The same without the results that it carries."""
-    fetch: Fetch | None = None
-
-
-class Tail(Struct, frozen=True):
-    """The messages after a block as they are forwarded."""
-
-    messages: tuple[Message, ...]
-    fetches: tuple[Fetch, ...] = ()
-    """Also those among the messages that the block covers."""
-
-
 def _count_changes(results: Sequence[Result]) -> Counter[str]:
     """How often each file was changed."""
     return Counter(chain.from_iterable(map(attrgetter("changed_paths"), results)))
 
 
-def is_whole(message: Message) -> bool:
-    return message.made in ("", RESTORED, CARRIED)
-
-
-def extend_tail(
-    known: Known,
-    block: Block,
-    block_view: Sequence[Message],
-    tail: Sequence[TailMessage],
-    new_messages: Sequence[Message],
-) -> Iterator[TailMessage]:
-    """Find the fetches among the messages after a block, and write behind them what they carry.
-
-    *tail*: the messages between the block and the new ones.
-    """
-    stored_fetches = {fetch.place: fetch for fetch in block.fetches}
-    if not stored_fetches and all(known.results[message.start].earlier < 0 for message in new_messages):
-        yield from map(TailMessage, new_messages, new_messages)
-        return
-    earlier_messages = [*block_view, *(tail_message.message for tail_message in tail)]
-    fetches = [fetch for fetch in block.fetches if fetch.place < block.covers]
-    fetches += [tail_message.fetch for tail_message in tail if tail_message.fetch is not None]
-    reading = _Reading(known, block, earlier_messages, fetches)
-    for message in new_messages:
-        fetch = stored_fetches.get(message.start)
-        if message.start >= block.made_at:
-            fetch = reading.find_fetch(message)
-        new_message = message
-        if fetch is not None and fetch.carried:
-            new_message = show_behind(message, known, fetch.carried)
-        reading.add(new_message, fetch)
-        yield TailMessage(new_message, message, fetch)
-
-
-class _Reading:
+class Reading:
     """What a model can read of the results so far, while a tail is gone through once."""
 
     def __init__(self, known: Known, block: Block, messages: Sequence[Message], fetches: Sequence[Fetch]) -> None:
@@ -116,7 +62,7 @@ class _Reading:
 
     def add(self, message: Message, fetch: Fetch | None) -> None:
         self._size_bytes += len(message.raw)
-        if is_whole(message):
+        if message.made in ("", RESTORED, CARRIED):  # it stands whole
             self._standing.update(range(message.start, message.stop))
         if fetch is not None:
             self._add_fetch(fetch)
@@ -132,7 +78,8 @@ class _Reading:
         if earlier < 0 or earlier in self._standing:
             return None
         fetch = Fetch(message.start, earlier)
-        if message.attached or not FETCHES_BEFORE_CARRYING <= self._fetches_under_block < CARRYING_FETCHES_MAX:
+        carrying_max = 64  # for each of them the history is gone through once
+        if message.attached or not FETCHES_BEFORE_CARRYING <= self._fetches_under_block < carrying_max:
             return fetch
         return Fetch(message.start, earlier, self._choose_carried(fetch, len(message.raw)))
 
@@ -199,7 +146,7 @@ def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limi
     far, the agent needs these: what it fetched long ago is as old to it as any other result.
     """
     distances = sorted(sums[fetch.place] - sums[fetch.earlier] for fetch in fetches)
-    near_distances = [distance for distance in distances if distance <= limit * REACH_SHARE]
+    near_distances = [distance for distance in distances if distance <= limit * 0.8]  # more would leave nothing to free
     reach_tokens = 0
     if len(near_distances) > FETCHES_BEFORE_CARRYING:
         # One or two fetches from afar are no habit, and so much to leave whole is dear.
@@ -214,14 +161,14 @@ def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limi
         if fetch.place in superseded or not results[fetch.place].is_current(changes):
             continue
         tokens = sum(sums[place] - sums[place - 1] for place in (fetch.place, *fetch.carried) if place)
-        if in_use_tokens + tokens <= limit * IN_USE_SHARE:
+        if in_use_tokens + tokens <= limit * 0.65:
             in_use.add(fetch.place)
             in_use_tokens += tokens
     return Needs(frozenset(in_use), in_use_tokens, reach_tokens)
 
 
 class FetchedAgain(Struct, frozen=True):
-    """What the history would not hold if nothing had been shortened."""
+    """The part of a history that it would not hold if nothing had been shortened."""
 
     results: int = 0
     """Among those that the model has not answered yet."""

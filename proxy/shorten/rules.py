@@ -27,13 +27,6 @@ A window says what fits, not what pays: in a window of a million tokens a histor
 """
 DEAR_READ_SHARE, DEAR_TRIGGER_TOKENS = 0.5, 75_000
 """The same if cached tokens cost half of others, as with gpt-4o: there a long history is dear at each request."""
-KEPT_SHARE = 2 / 3
-"""`keep.tokens` is at most this share of the goal: the rest is for the task, the user's words and a ledger."""
-FORCED_KEPT_RATIO = 8
-"""A client that asks for a block, however short its history is, wants all gone but the very newest."""
-SHARED_SHARE = 0.32
-"""In a small window, where the goal is more than `target`, a summary and the newest messages have shares of this share
-of the limit: together with the user's words they would fill most of it, and the next block would soon be due."""
 ENOUGH_SHARE = 0.9
 """A view of this share of the limit will do if no block reaches the goal."""
 
@@ -152,7 +145,9 @@ class Rules(Struct, frozen=True):
 
     def find_shared(self, limit: int) -> int:
         """Return the tokens of which a summary and the newest messages take shares."""
-        return min(self.find_goal(limit), int(limit * max(self.target, SHARED_SHARE)))
+        # In a small window the goal is more than `target`. With that and the user's words, a summary and the newest
+        # messages would fill most of it, and the next block would soon be due.
+        return min(self.find_goal(limit), int(limit * max(self.target, 0.32)))
 
     def fit(self, facts: "Facts") -> "Rules":
         """Bound each amount: 20,000 tokens of the user's words would fill a small window.
@@ -170,12 +165,19 @@ class Rules(Struct, frozen=True):
             user_tokens=min(self.summary.user_tokens, words),
             max_tokens=min(self.summary.max_tokens, max(1, shared_tokens // 3)),
         )
-        newest_tokens = min(self.keep.tokens, int(shared_tokens * KEPT_SHARE))
+        # The rest is for the task, the user's words and a ledger.
+        newest_tokens = min(self.keep.tokens, int(shared_tokens * (2 / 3)))
         if facts.force:
-            newest_tokens //= FORCED_KEPT_RATIO
+            # A client that asks for a block, however short its history is, wants all gone but the very newest.
+            newest_tokens //= 8
         keep = replace(self.keep, tokens=newest_tokens)
-        fold = tuple(_bound_words(step, words) for step in self.fold)
-        return replace(self, summary=summary, keep=keep, fold=fold)
+        fold = list[Step]()
+        for step in self.fold:
+            if isinstance(step, DropMiddle) and step.user_tokens > words:
+                fold.append(replace(step, user_tokens=words))
+            else:
+                fold.append(step)
+        return replace(self, summary=summary, keep=keep, fold=tuple(fold))
 
     def for_overflow(self) -> "Rules":
         """For a request that was refused as too long: keep little and clip hard."""
@@ -189,12 +191,6 @@ class Rules(Struct, frozen=True):
             keep_documents=False,
             summary=replace(self.summary, enabled=False),
         )
-
-
-def _bound_words(step: Step, tokens: int) -> Step:
-    if isinstance(step, DropMiddle) and step.user_tokens > tokens:
-        return replace(step, user_tokens=tokens)
-    return step
 
 
 class Anchor(Struct, frozen=True, array_like=True):

@@ -16,12 +16,6 @@ from msgspec import Struct
 from proxy.shorten.reasons import BlockReason
 from proxy.shorten.rules import ENOUGH_SHARE, Facts, Rules
 
-LONG_LIVED_SECONDS = 3_600
-"""A cache of an hour hardly ever expires while a person works."""
-USER_SHARE = 0.6
-CLEARED_SHARE = 0.5
-"""Clearing is enough if it leaves this share of the view: a fold would lose the agent's own words and code."""
-
 
 class DueFold(Struct, frozen=True):
     limit: int
@@ -36,7 +30,8 @@ class DueFold(Struct, frozen=True):
         return self.freed_at_least > 0
 
     def is_enough_cleared(self, size: int, freed_tokens: int) -> bool:
-        target = max(self.goal, int(min(size, self.limit) * CLEARED_SHARE))
+        # If clearing halves the view, a fold is not worth the loss of the agent's own words and code.
+        target = max(self.goal, min(size, self.limit) // 2)
         return size - freed_tokens <= target and freed_tokens >= self.freed_at_least
 
     def is_enough_folded(self, size: int, freed_tokens: int) -> bool:
@@ -66,7 +61,8 @@ def find_due_fold(
         return None
     if facts.is_cold:
         return DueFold(limit, "cold", goal, least)
-    if user_writes and facts.cache_seconds >= LONG_LIVED_SECONDS and size > limit * USER_SHARE:
+    long_lived_seconds = 3_600  # a cache of an hour hardly ever expires while a person works
+    if user_writes and facts.cache_seconds >= long_lived_seconds and size > limit * 0.6:
         return DueFold(limit, "user", goal, least)
     return None
 

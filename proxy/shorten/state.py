@@ -28,7 +28,7 @@ from proxy.history.messages import JOINED, NOTE, Message, find_last_assistant, m
 from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
 from proxy.recall.tool import offer_tool
-from proxy.shorten.back_off import NOTHING_NEEDED, FetchedAgain, Needs, Tail, account_fetches, find_needs
+from proxy.shorten.back_off import NOTHING_NEEDED, FetchedAgain, Needs, account_fetches, find_needs
 from proxy.shorten.block import Block, Fetch, Part, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.documents import find_kept_documents
@@ -134,8 +134,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         block_view = None if self.is_marked else self.request.known.find_covered(block, block.covers)
         if block_view is None:
             block_view = join_words(block.apply(self.body))
-        whole_tail = self._write_tail(block, block_view)
-        tail = whole_tail.messages
+        tail, fetches = self._write_tail(block, block_view)
         # Under an opening block messages were forwarded unrepaired before it was stored.
         if has_block and self.rules.repair and block.reason != "opening":
             callers = block_view[-1:]
@@ -156,10 +155,12 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             covered=block_view,
             tail=tail,
             known_view=known_view,
-            fetches=whole_tail.fetches,
+            fetches=fetches,
         )
 
-    def _write_tail(self, block: Block, block_view: tuple[Message, ...]) -> Tail:
+    def _write_tail(
+        self, block: Block, block_view: tuple[Message, ...]
+    ) -> tuple[tuple[Message, ...], tuple[Fetch, ...]]:
         body, recalls = self.body, self.recalls
 
         def draft_from(start: int) -> Draft:

@@ -8,7 +8,6 @@ Its bytes follow from the block and from the messages up to it, so the upstream 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from operator import attrgetter
 
 from msgspec import Struct
@@ -17,13 +16,18 @@ from proxy.history.chain import remove_wrapping
 from proxy.history.known import Known, is_other
 from proxy.history.messages import Message
 from proxy.history.rereads import RESTORED, FileResult, correct_claims, leave_out_promise
-from proxy.shorten.back_off import Tail, TailMessage, extend_tail
-from proxy.shorten.block import Block
+from proxy.shorten.back_off import Reading, show_behind
+from proxy.shorten.block import Block, Fetch
 from proxy.shorten.fold import count_bytes
 from proxy.shorten.pipeline import Draft, is_spared, run
 
-CHECKED_MESSAGES_MAX = 16
-"""Up to this many new messages, check cheaply whether the always-steps would leave them as they are."""
+
+class TailMessage(Struct, frozen=True, gc=False):
+    message: Message
+    """As it is forwarded."""
+    uncarried: Message
+    """The same without the results that it carries."""
+    fetch: Fetch | None = None
 
 
 class TailWriter(Struct, frozen=True):
@@ -37,52 +41,51 @@ class TailWriter(Struct, frozen=True):
     draft_from: Callable[[int], Draft]
     """Make a draft whose middle begins with this message of the history."""
 
-    def write(self) -> Tail:
+    def write(self) -> tuple[tuple[Message, ...], tuple[Fetch, ...]]:
+        """Return the messages, and the fetches among them and among those that the block covers."""
         block = self.block
         shown = block.made_at, block.fetches, block.carry_tokens
         causes = block.digest, block.covers, block.always, block.window, self.recalls, self.is_marked, shown
         tail = self.known.column("tail", self._extend, *causes)[block.covers :]
         messages = tuple(map(attrgetter("message"), tail))
-        if self.is_marked:
-            return Tail(messages)
-        covered_fetches = [fetch for fetch in block.fetches if fetch.place < block.covers]
-        return Tail(messages, (*covered_fetches, *filter(None, map(attrgetter("fetch"), tail))))
+        return messages, () if self.is_marked else tuple(self._list_fetches(tail))
+
+    def _list_fetches(self, tail: Sequence[TailMessage]) -> list[Fetch]:
+        covered_fetches = [fetch for fetch in self.block.fetches if fetch.place < self.block.covers]
+        return [*covered_fetches, *filter(None, map(attrgetter("fetch"), tail))]
 
     def _extend(self, earlier: Sequence[TailMessage]) -> Iterator[TailMessage]:
-        covers = self.block.covers
+        known, covers = self.known, self.block.covers
         start = max(covers, len(earlier))
-        for message in self.known.messages[len(earlier) : start]:
-            yield TailMessage(message, message)
+        covered = known.messages[len(earlier) : start]
+        yield from map(TailMessage, covered, covered)
+        tail = earlier[covers:]
         new_messages = self._shorten_new(start)
-        if not self.is_marked:
-            tail = earlier[covers:]
-            if covers:
-                new_messages = self._correct_new(tail, new_messages)
-            view = (*self.block_view, *map(attrgetter("message"), tail), *new_messages)
-            if is_other(view, self.known.messages):
-                yield from extend_tail(self.known, self.block, self.block_view, tail, new_messages)
-                return
-        for message in new_messages:
-            yield TailMessage(message, message)
+        if covers and not self.is_marked:
+            new_messages = self._correct_new(tail, new_messages)
+        before = (*self.block_view, *map(attrgetter("message"), tail))
+        if self.is_marked or not is_other((*before, *new_messages), known.messages):
+            yield from map(TailMessage, new_messages, new_messages)
+        else:
+            yield from self._carry(tail, before, new_messages)
 
     def _shorten_new(self, start: int) -> Sequence[Message]:
-        new_messages = self.known.messages[start:]
+        """Let the always-steps shorten the messages from *start* on."""
+        covers, new_messages = self.block.covers, self.known.messages[start:]
         if self._are_spared(start):
             return new_messages
-        if start > self.block.covers:
+        if start > covers:
             # If the steps leave the new messages as they are, the others stay as they were.
-            new_tail = self._run_steps(start)
+            new_tail = run(self.block.always, self.draft_from(start))[0].middle
             if new_tail and not is_other(new_tail, new_messages):
                 return new_tail
-        return self._run_steps(self.block.covers)[start - self.block.covers :]
-
-    def _run_steps(self, start: int) -> tuple[Message, ...]:
-        return run(self.block.always, self.draft_from(start))[0].middle
+        return run(self.block.always, self.draft_from(covers))[0].middle[start - covers :]
 
     def _are_spared(self, start: int) -> bool:
-        body, block = self.known.messages, self.block
+        """Check cheaply whether the always-steps leave a few new messages as they are."""
+        body, block, checked_max = self.known.messages, self.block, 16
         hashes = self.known.map("content hashes", lambda message: hash(remove_wrapping(message.content)))
-        if len(body) - start > CHECKED_MESSAGES_MAX:
+        if len(body) - start > checked_max:
             return False
         for place in range(start, len(body)):
             for step in block.always:
@@ -91,15 +94,40 @@ class TailWriter(Struct, frozen=True):
         return True
 
     def _correct_new(self, tail: Sequence[TailMessage], new_messages: Sequence[Message]) -> Sequence[Message]:
+        """Bring the text of a result again if a new message says that it is in the context, and it is not any more."""
         body, uses = self.known.messages, self.known.file_uses
-        if not any(_relies_on_result(uses, message) for message in new_messages):
+        relies_on_result = False
+        for message in new_messages:
+            use = uses[message.start]
+            relies_on_result = relies_on_result or (use is not None and use.target is not None)
+        if not relies_on_result:
             return new_messages
         tail_messages = tuple(map(attrgetter("uncarried"), tail))
         before = self.block_view + tail_messages
         whole_starts = _find_whole_starts((*before, *new_messages), uses)
         saved_bytes = count_bytes(body[: self.block.covers + len(tail)]) - count_bytes(before)
-        messages = correct_claims((*tail_messages, *new_messages), body, uses, whole_starts, saved_bytes)
-        return tuple(islice(messages, len(tail), None))
+        messages = [*correct_claims((*tail_messages, *new_messages), body, uses, whole_starts, saved_bytes)]
+        return messages[len(tail) :]
+
+    def _carry(
+        self, tail: Sequence[TailMessage], before: Sequence[Message], new_messages: Sequence[Message]
+    ) -> Iterator[TailMessage]:
+        """Find the fetches among new messages, and write behind them the results that they carry."""
+        known, block, results = self.known, self.block, self.known.results
+        if not block.fetches and all(results[message.start].earlier < 0 for message in new_messages):
+            yield from map(TailMessage, new_messages, new_messages)
+            return
+        stored_fetches = {fetch.place: fetch for fetch in block.fetches}
+        reading = Reading(known, block, before, self._list_fetches(tail))
+        for message in new_messages:
+            fetch = stored_fetches.get(message.start)
+            if message.start >= block.made_at:
+                fetch = reading.find_fetch(message)
+            new_message = message
+            if fetch is not None and fetch.carried:
+                new_message = show_behind(message, known, fetch.carried)
+            reading.add(new_message, fetch)
+            yield TailMessage(new_message, message, fetch)
 
 
 def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Message, ...]:
@@ -114,11 +142,6 @@ def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Me
                 message = leave_out_promise(message)  # noqa: PLW2901
         corrected_parts.append(message)
     return tuple(corrected_parts)
-
-
-def _relies_on_result(uses: Sequence[FileResult | None], message: Message) -> bool:
-    use = uses[message.start]
-    return use is not None and use.target is not None
 
 
 def _find_whole_starts(view: Iterable[Message], uses: Sequence[FileResult | None]) -> set[int]:
