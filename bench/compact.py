@@ -1,7 +1,7 @@
 """What compaction costs: delay, processor time and stalls of the event loop, beside a bare relay, in one run.
 
     python bench/compact.py                                 # two minutes
-    python bench/compact.py --markdown docs/bench-compact.md
+    python bench/compact.py --markdown compact.md
 
 The history is our own make (longwork.py): 1 MB, about 250,000 tokens, more than 300 messages. *Warm*: an agent at
 work, each request one call longer than the last, strides included. *Cold*: conversations that were never seen before.
@@ -44,7 +44,7 @@ INTRO = """\
 A history of 1 MB in {messages} messages, about {tokens:,} tokens. For the warm figures the relay has one core
 for itself, clients and upstream share the other, and the contestants take turns; for the cold ones it has both, as
 counting goes on in two threads. `direct` is the upstream without a relay; `the same, bypass` is the way through the
-proxy without what it is for. `python bench/compact.py --markdown FILE` writes this page.
+proxy without what it is for.
 """
 
 

@@ -2,7 +2,7 @@
 
     python bench/relay.py                                 # some minutes
     python bench/relay.py --short                         # for CI: under a minute, coarse figures
-    python bench/relay.py --markdown docs/benchmarks.md
+    python bench/relay.py --markdown relay.md
     python bench/relay.py --earlier DIR                   # with the version in DIR, set up there
     python bench/relay.py --traces FILE...                # and a day of the conversations recorded in these files
 

@@ -39,8 +39,7 @@ neither gets those of 10 MB. Ratios carry from machine to machine, times do not.
 - **day**: the requests of whole conversations, first requests and rewrites included. `sample` conversations are
   simulated; `make bench TRACES=DIR` adds a day of those recorded in DIR.
 {absent}
-`make bench ARGS="--markdown docs/benchmarks.md"` writes this page; `make -C bench flames` draws flame graphs of
-the same work into `build/flames`.
+`make -C bench flames` draws flame graphs of the same work into `build/flames`.
 """
 
 

@@ -1,7 +1,7 @@
 """What the state costs a request: in memory, in a file, in a Redis; above `clear_at_least` tokens and below it.
 
     python bench/shared_state.py                                        # half a minute
-    python bench/shared_state.py --markdown docs/bench-shared-state.md
+    python bench/shared_state.py --markdown shared-state.md
 
 Three proxies before the same upstream, alike but for where they keep their state, take turns with an agent at work.
 What Redis *adds* is its median less that of the proxy that keeps its state in memory. Then the look-up by itself, as

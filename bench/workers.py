@@ -1,6 +1,6 @@
 """How throughput grows with `--workers`, and what a request costs in processor time: what sizing needs.
 
-    python bench/workers.py --markdown docs/bench-workers.md
+    python bench/workers.py --markdown workers.md
 
 Agents work at the same time, as fast as they are answered. Each request is the one before with one more call and its
 result, and the history before it was shortened by a stored block, as in nearly all requests of long work. Workers,
@@ -146,8 +146,6 @@ INTRO = """\
 {clients} agents at the same time, as fast as they are answered. Each request is the one before with a call and its
 result more (about {new_bytes} bytes); the history before was shortened by a stored block. Medians of {rounds} rounds,
 in which one worker and two take turns. Clients and upstream use the same cores, so two workers compete with them.
-
-`python bench/workers.py --markdown docs/bench-workers.md` writes this page.
 """
 
 
