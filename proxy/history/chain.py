@@ -160,13 +160,28 @@ def _strip_markers(element: bytes) -> bytes:
 
 
 def compute_chain(request: Request, tenant: str, secret: bytes, conversation: str = "") -> tuple[bytes, ...]:
-    """The links h(0) .. h(n) of a request with n messages after its head."""
+    """Compute the links h(0) .. h(n) of a request with n messages after its head.
+
+    Parsing costs more than hashing, and a client writes all its JSON in one way: the first message of each kind tells
+    whether that is canonical. Escapes are looked for in every message.
+    """
     origin, body = _compute_origin(request, tenant, secret, conversation), request.body
+
+    def compare_first(values: Sequence[CanonicalKinds]) -> Iterator[CanonicalKinds]:
+        is_canonical: CanonicalKinds = values[-1] if values else {}
+        for message in body[len(values) :]:
+            kind = message.role, bool(message.calls)
+            if kind not in is_canonical and message.role in _ROLES:
+                is_canonical = {**is_canonical, kind: canonicalize(message) == keep_as_written(message)}
+            yield is_canonical
 
     def continue_chain(links: Sequence[bytes]) -> Iterator[bytes]:
         link = links[-1] if links else origin
-        forms = _choose_forms(request, len(links))
-        for message, form in zip(body[len(links) :], forms, strict=True):
+        canonical_kinds = request.known.column("canonical kinds", compare_first)
+        for message, is_canonical in zip(body[len(links) :], canonical_kinds[len(links) :], strict=True):
+            form = canonicalize
+            if is_canonical.get((message.role, bool(message.calls))) and not has_ambiguous_escape(message.raw):
+                form = keep_as_written
             link = compute_link(link, message, secret, form=form)
             yield link
 
@@ -185,30 +200,6 @@ def compute_link(link: bytes, message: Message, secret: bytes, *, form: Canonica
     digest = blake2b(link, digest_size=LINK_BYTES, key=secret)
     digest.update(form(message))
     return digest.digest()
-
-
-def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
-    """The form of each message from *start* on.
-
-    Parsing costs more than hashing, and a client writes all its JSON in one way: the first message of each kind tells
-    whether that is canonical. Escapes are looked for in every message.
-    """
-    body = request.body
-
-    def compare_first(values: Sequence[CanonicalKinds]) -> Iterator[CanonicalKinds]:
-        is_canonical: CanonicalKinds = values[-1] if values else {}
-        for message in body[len(values) :]:
-            kind = message.role, bool(message.calls)
-            if kind not in is_canonical and message.role in _ROLES:
-                is_canonical = {**is_canonical, kind: canonicalize(message) == keep_as_written(message)}
-            yield is_canonical
-
-    usual_forms = request.known.column("canonical kinds", compare_first)
-    for message, is_canonical in zip(body[start:], usual_forms[start:], strict=True):
-        if is_canonical.get((message.role, bool(message.calls))) and not has_ambiguous_escape(message.raw):
-            yield keep_as_written
-        else:
-            yield canonicalize
 
 
 def _compute_origin(request: Request, tenant: str, secret: bytes, conversation: str) -> bytes:

@@ -20,7 +20,7 @@ from posixpath import normpath
 from msgspec import Struct
 
 from proxy.history.messages import Message, remove_reminders
-from proxy.history.rereads import FileResult
+from proxy.history.rereads import FileResult, Files
 from proxy.tools.file_uses import list_changed_paths
 from proxy.tools.read_range import Lines, ReadRange, find_read_range
 from proxy.tools.tool_call import ToolCall
@@ -32,8 +32,10 @@ COMPARED_READS_MAX = 32
 
 
 class Result(Struct, frozen=True):
-    """What a message brings, and which earlier result brought it before."""
+    """Facts about a message that is a result, of any other message nothing: what it brings, and brought before."""
 
+    use: FileResult | None = None
+    """The file that it is about, and the earlier result that it says is in the context."""
     changed_paths: tuple[str, ...] = ()
     text: bytes = b""
     """A digest of the call and of the text of its result; empty for messages that are no result, and short ones."""
@@ -57,16 +59,16 @@ NO_RESULT = Result()
 
 
 def find_results(
-    messages: Sequence[Message],
-    callers: Sequence[ToolCall | None],
-    uses: Sequence[FileResult | None],
-    known: Sequence[Result],
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[Result]
 ) -> Iterator[Result]:
-    results = _Results(known)
+    """Read each message after the *known* ones."""
+    results, files = _Results(known), Files([result.use for result in known])
     for place in range(len(known), len(messages)):
-        call, result = callers[place], NO_RESULT
+        call, use, result = callers[place], None, NO_RESULT
         if call is not None:
-            result = results.read(messages[place], call, uses[place])
+            use = files.read(messages[place], call)
+            result = results.read(messages[place], call, use)
+        files.add(use)
         results.add(result)
         yield result
 
@@ -91,7 +93,7 @@ class _Results:
         is_pointer = use is not None and use.act == "point"
         is_long = message.is_result and message.content_size >= REPEATED_MIN_BYTES
         if message.reports_error or not (is_pointer or is_long):
-            return Result(changed_paths) if changed_paths else NO_RESULT
+            return Result(use, changed_paths) if use is not None or changed_paths else NO_RESULT
         text = _digest(message, call)
         earlier = self._newest_texts.get(text, -1)
         read_range = None
@@ -100,13 +102,13 @@ class _Results:
         elif not changed_paths:
             read_range = ReadRange(use.path, use.lines)
         if read_range is None:
-            return Result(changed_paths, text, earlier=earlier)
+            return Result(use, changed_paths, text, earlier=earlier)
         path, lines = normpath(read_range.path), read_range.lines
         changes_before = self._changes[path]
         file = f"{changes_before} {path}"
         same_file = self._newest_files.get(file, -1)
         earlier = max(earlier, self._find_overlapping(lines, same_file))
-        return Result(changed_paths, text, path, changes_before, file, lines, earlier, same_file)
+        return Result(use, changed_paths, text, path, changes_before, file, lines, earlier, same_file)
 
     def _find_overlapping(self, lines: Lines, place: int) -> int:
         for _ in range(COMPARED_READS_MAX):

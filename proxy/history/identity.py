@@ -46,7 +46,7 @@ class Identity(Struct, frozen=True):
         links = compute_chain(request, tenant, secret, name)
         head = [message.raw for message in request.head]
         digest = request.known.memo(
-            "head digest", lambda: compute_head_digest(request.head, tenant, secret), tenant, secret, *head
+            "head digest", (tenant, secret, *head), lambda: compute_head_digest(request.head, tenant, secret)
         )
         return cls(tenant, links, counter, digest)
 

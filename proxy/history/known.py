@@ -11,12 +11,14 @@ starts, the link of the chain.
 2. `Request.known` is about the client's messages. The view that is forwarded in their place is another `Known`, which
    continues that of the last view up to the first difference.
 3. Only columns that a request used are kept for the next one: keys hold names that clients choose.
+4. Values that do not follow from the messages (of the head, of the stored block) stay while their cause is the same.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import compress, count, islice
 from operator import is_not
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
@@ -24,7 +26,6 @@ from proxy.foundation.work import check_work
 from proxy.history.fetches import Result, find_results
 from proxy.history.grouping import find_callers, find_group_starts
 from proxy.history.messages import Message
-from proxy.history.rereads import FileResult, find_file_uses
 from proxy.tools.tool_call import ToolCall
 
 V = TypeVar("V")
@@ -36,25 +37,27 @@ VALUES_PER_CHECK = 64
 class Known:
     """The columns of these messages."""
 
-    __slots__ = ("_block", "_earlier", "_shared", "_values", "_view", "messages")
+    __slots__ = ("_columns", "_earlier", "_memos", "_shared", "_view", "messages")
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
-        self._earlier: Mapping[tuple[object, ...], tuple[Any, ...]] = {}
+        self._columns: dict[tuple[object, ...], tuple[Any, ...]] = {}
+        self._earlier: dict[tuple[object, ...], tuple[Any, ...]] = {}
+        """Columns of the last request that this one has not continued yet."""
         self._shared = 0
-        self._values: dict[tuple[object, ...], tuple[Any, ...]] = {}
+        self._memos: dict[str, tuple[Any, Any]] = {}
+        """By name, the cause of a value, and the value."""
         self._view: View | None = None
-        self._block: tuple[bytes, Any] = b"", None
 
     def follow(self, earlier: "Known", shared_length: int) -> "Known":
         """Continue what is known of messages that begin with the same *shared_length* ones."""
-        self._earlier = earlier._values  # noqa: SLF001 (its own class)
+        self._earlier = dict(earlier._columns)  # noqa: SLF001 (its own class)
+        self._memos = dict(earlier._memos)  # noqa: SLF001
         self._shared = shared_length
         view = earlier._view  # noqa: SLF001
         if view is not None and view.body_length > shared_length:
             view = View(view.known, shared_length, view.block, view.covered_count)
         self._view = view
-        self._block = earlier._block  # noqa: SLF001
         return self
 
     def column(self, name: str, compute: Callable[[Sequence[V]], Iterable[V]], *causes: object) -> Sequence[V]:
@@ -63,9 +66,10 @@ class Known:
         *causes*: all that the values follow from besides the messages.
         """
         key = name, *causes
-        values = self._values.get(key)
+        values = self._columns.get(key)
         if values is None:
-            values = self._earlier.get(key, ())[: self._shared]
+            # Popped: a column that was continued would be kept twice.
+            values = self._earlier.pop(key, ())[: self._shared]
             if len(values) < len(self.messages):
                 computed, new_values = iter(compute(values)), list[V]()
                 while batch := tuple(islice(computed, VALUES_PER_CHECK)):
@@ -73,40 +77,35 @@ class Known:
                     if len(batch) == VALUES_PER_CHECK:
                         check_work()
                 values += tuple(new_values)
-            self._values[key] = values
+            self._columns[key] = values
         return values
 
     def map(self, name: str, function: Callable[[Message], V], *causes: object) -> Sequence[V]:
         """Return a column whose values follow from one message each."""
         return self.column(name, lambda values: map(function, self.messages[len(values) :]), *causes)
 
-    def memo(self, name: str, compute: Callable[[], V], *causes: object) -> V:
-        """Return a value that follows from *causes* alone."""
-        key = name, *causes
-        values = self._values.get(key) or self._earlier.get(key) or (compute(),)
-        self._values[key] = values
-        value: V = values[0]
-        return value
+    def memo(self, name: str, cause: object, compute: Callable[[], V]) -> V:
+        """Return a value that follows from *cause* alone. It is computed again only if that has changed."""
+        known_cause, value = self._memos.get(name, (None, None))
+        if known_cause != cause:
+            value = compute()
+            self._memos[name] = cause, value
+        return cast("V", value)
 
     @property
     def group_starts(self) -> Sequence[int]:
         """See `Groups.starts`."""
-        return self.column("group starts", lambda values: find_group_starts(self.messages, values))
+        return self.column("group starts", partial(find_group_starts, self.messages))
 
     @property
     def callers(self) -> Sequence[ToolCall | None]:
         """The call that each message answers."""
-        return self.column("callers", lambda values: find_callers(self.messages, values))
-
-    @property
-    def file_uses(self) -> Sequence[FileResult | None]:
-        """The file that each result is about, and the earlier result that it says is in the context."""
-        return self.column("file uses", lambda values: find_file_uses(self.messages, self.callers, values))
+        return self.column("callers", partial(find_callers, self.messages))
 
     @property
     def results(self) -> Sequence[Result]:
-        """What each result brings, and the earlier result that it brings again."""
-        return self.column("results", lambda values: find_results(self.messages, self.callers, self.file_uses, values))
+        """Facts about each message that is a result: the file that it is about, and earlier results that it repeats."""
+        return self.column("results", partial(find_results, self.messages, self.callers))
 
     @property
     def last_user(self) -> int | None:
@@ -140,7 +139,7 @@ class Known:
     def list_uncounted(self, estimate: CountTokens) -> Sequence[Message]:
         """The messages that are not in `token_sums` yet."""
         key = "token sums", estimate
-        if key in self._values:
+        if key in self._columns:
             return ()
         return self.messages[min(len(self._earlier.get(key, ())), self._shared) :]
 
@@ -149,14 +148,12 @@ class Known:
 
         That of a long conversation has a hundred kilobytes and comes back every turn.
         """
-        if self._block[0] != stored_bytes:
-            self._block = stored_bytes, read(stored_bytes)
-        block: V = self._block[1]
-        return block
+        return self.memo("block", stored_bytes, partial(read, stored_bytes))
 
     @property
     def block_bytes(self) -> int:
-        return len(self._block[0])
+        stored_bytes, _ = self._memos.get("block", (b"", None))
+        return len(stored_bytes)
 
     def continue_view(self, messages: tuple[Message, ...], block: object, covered_count: int) -> "Known":
         """Return what is known of these messages, which are forwarded.

@@ -22,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import Message, remove_reminders
+from proxy.tools.read_range import Lines
 from proxy.tools.tool_call import PATHS, ToolCall, find_requested_lines, find_value
 from proxy.tools.tool_kinds import find_kind, is_read, matches_any
 
@@ -57,8 +58,6 @@ _JSON_MEMBERS = {"status", "message", "path", "dedup", "content_returned"}
 PROMISE = " (file state is current in your context — no need to Read it back)"
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file, if any, are not in it.]\n"
 
-Lines = tuple[int, int] | None
-
 
 class FileResult(Struct, frozen=True):
     """A result of a call that reads or changes one file."""
@@ -72,20 +71,6 @@ class FileResult(Struct, frozen=True):
     was_edited: bool = False
 
 
-def find_file_uses(
-    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[FileResult | None] = ()
-) -> Iterator[FileResult | None]:
-    uses, files = [*known], _Files()
-    for place in range(len(known), len(messages)):
-        message, call = messages[place], callers[place]
-        use = _read_use(message, call) if call is not None else None
-        if use is not None and (use.act == "point" or (use.act == "edit" and holds_promise(message))):
-            files.catch_up(uses)
-            use = files.find_target(use)
-        uses.append(use)
-        yield use
-
-
 class _File(Struct):
     reads: dict[Lines, int]
     """The newest read of these lines."""
@@ -93,34 +78,44 @@ class _File(Struct):
     newest_edit: int = -1
 
 
-class _Files:
-    """The newest reads and edits of each file, so that no message is looked at twice."""
+class Files:
+    """The uses of files by the messages so far. The newest ones of each file are looked for once a message needs them.
 
-    def __init__(self) -> None:
+    Most histories hold neither a pointer nor a promise.
+    """
+
+    def __init__(self, uses: list[FileResult | None]) -> None:
+        self._uses = uses
         self._files: dict[str, _File] = {}
         self._seen_messages = 0
 
-    def catch_up(self, uses: Sequence[FileResult | None]) -> None:
-        for place in range(self._seen_messages, len(uses)):
-            use = uses[place]
-            if use is not None:
-                self._add(place, use)
-        self._seen_messages = len(uses)
+    def add(self, use: FileResult | None) -> None:
+        self._uses.append(use)
 
-    def _add(self, place: int, use: FileResult) -> None:
-        if use.act == "write":
-            self._files.pop(use.path, None)
-        elif use.act == "read":
-            file = self._files.setdefault(use.path, _File({}, place))
-            file.reads[use.lines] = file.newest_read = place
-        elif use.act == "edit" and use.path in self._files:
-            self._files[use.path].newest_edit = place
+    def read(self, message: Message, call: ToolCall) -> FileResult | None:
+        """Return the use of a file by the next message, which answers this call."""
+        use = _read_use(message, call)
+        if use is not None and (use.act == "point" or (use.act == "edit" and holds_promise(message))):
+            return self._find_target(use)
+        return use
 
-    def find_target(self, use: FileResult) -> FileResult:
-        file = self._files.get(use.path)
-        if file is None:
+    def _find_target(self, use: FileResult) -> FileResult:
+        for place in range(self._seen_messages, len(self._uses)):
+            earlier_use = self._uses[place]
+            if earlier_use is None:
+                continue
+            if earlier_use.act == "write":
+                self._files.pop(earlier_use.path, None)
+            elif earlier_use.act == "read":
+                file = self._files.setdefault(earlier_use.path, _File({}, place))
+                file.reads[earlier_use.lines] = file.newest_read = place
+            elif earlier_use.act == "edit" and earlier_use.path in self._files:
+                self._files[earlier_use.path].newest_edit = place
+        self._seen_messages = len(self._uses)
+        if use.path not in self._files:
             return use
-        target: int | None = file.reads.get(use.lines) if use.act == "point" else file.newest_read
+        file = self._files[use.path]
+        target = file.reads.get(use.lines) if use.act == "point" else file.newest_read
         if target is None:
             return use
         return replace(use, target=target, was_edited=file.newest_edit > target)

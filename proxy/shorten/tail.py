@@ -95,13 +95,14 @@ class TailWriter(Struct, frozen=True):
 
     def _correct_new(self, tail: Sequence[TailMessage], new_messages: Sequence[Message]) -> Sequence[Message]:
         """Bring the text of a result again if a new message says that it is in the context, and it is not any more."""
-        body, uses = self.known.messages, self.known.file_uses
+        body, results = self.known.messages, self.known.results
         relies_on_result = False
         for message in new_messages:
-            use = uses[message.start]
+            use = results[message.start].use
             relies_on_result = relies_on_result or (use is not None and use.target is not None)
         if not relies_on_result:
             return new_messages
+        uses = [result.use for result in results]
         tail_messages = tuple(map(attrgetter("uncarried"), tail))
         before = self.block_view + tail_messages
         whole_starts = _find_whole_starts((*before, *new_messages), uses)
@@ -132,7 +133,7 @@ class TailWriter(Struct, frozen=True):
 
 def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Message, ...]:
     """Drop promises that a file is in the context if the block shortens it."""
-    uses = known.file_uses
+    uses = [result.use for result in known.results]
     whole_starts = _find_whole_starts(parts, uses)
     corrected_parts = []
     for message in parts:

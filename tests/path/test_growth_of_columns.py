@@ -47,9 +47,13 @@ SHAPES = {
     "links": ["escapes in each message"],
     "canonical kinds": ["marks in each message"],
     "head digest": ["instructions at the head"],
+    "block": ["short messages"],
     "content hashes": ["long results again and again"],
     "last users": ["reminders of the harness"],
-    "file uses": [
+    "results": [
+        "files read twice",
+        "one file read and changed",
+        "reads of one file",
         "pointers at one file",
         "pointers at many files",
         "pointers at nothing",
@@ -57,7 +61,6 @@ SHAPES = {
         "promises about one file",
         "promises about many files",
     ],
-    "results": ["files read twice", "one file read and changed", "reads of one file"],
     "documents": ["documents", "reads of one document", "names that the user gives"],
     "pinned passages": ["messages with pins"],
     "compact requests": ["words about compaction"],
