@@ -112,7 +112,7 @@ def _optional_library(extra: str, setting: str, purpose: str) -> Iterator[None]:
 
 
 def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
-    limits = StoreLimits(block_bytes=config.state.mib * MEBIBYTE, block_seconds=config.state.days * 24 * 3600)
+    limits = _find_limits(config)
     in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
     if url := reveal(config.state.url):
         shared_store: Store = _import_redis_store().RedisStore(
@@ -123,6 +123,15 @@ def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
         return MemoryStore(limits)
     local = SqliteStore(Path(config.state.dir) / sqlite.FILE_NAME, limits, warn)
     return FallbackStore(local, in_memory, warn=warn)
+
+
+def open_memory(config: Config, store: Store) -> MemoryStore:
+    """Return the store of policies that store no text: the given one if it is this worker's memory already."""
+    return store if isinstance(store, MemoryStore) else MemoryStore(_find_limits(config))
+
+
+def _find_limits(config: Config) -> StoreLimits:
+    return StoreLimits(block_bytes=config.state.mib * MEBIBYTE, block_seconds=config.state.days * 24 * 3600)
 
 
 def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:

@@ -235,7 +235,7 @@ def _explain_no_messages(config: Config) -> str:
         return "no originals are kept (`transcripts.keep: off`), so there are no messages to show"
     return (
         "nothing of it is kept here: originals are kept once something is about to be folded away, may have grown too "
-        "old, or stand on another machine; a policy can keep none (`transcripts: false`)"
+        "old, or stand on another machine; a policy can keep none (`transcripts: false`, `store_text: false`)"
     )
 
 

@@ -54,6 +54,7 @@ def list_teams(context: AdminContext, _: AdminRequest) -> Json:
             {
                 "name": name,
                 "policy": team.policy,  # empty: the upstream's
+                "stores_text": any(config.policy(policy).store_text for policy in config.list_policies_of_team(name)),
                 "upstream": team.upstream,  # empty: the first that serves the model
                 "open_keys": valid_keys[name],
                 "switch": registry.find_state(name),

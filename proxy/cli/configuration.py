@@ -16,6 +16,7 @@ from proxy.config import (
     InvalidConfig,
     Loaded,
     Occasion,
+    Policy,
     RolloutChoice,
     Upstream,
     find_origins,
@@ -110,9 +111,22 @@ def _check(args: argparse.Namespace) -> int:
         return 0
     for path, message in warnings:
         print(f"warning: {path}: {message}")  # noqa: T201
+    for name in config.policies:
+        policy = config.policy(name)
+        if not policy.store_text:
+            teams = [team for team in config.teams if name in config.list_policies_of_team(team)]
+            users = f"teams: {', '.join(teams) or 'none'}"
+            print(f"policy {name} ({users}): no text is stored; {_describe_text_free(policy)}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
     print(f"OK ({file or 'defaults'}). Upstreams: {names}")  # noqa: T201
     return 0
+
+
+def _describe_text_free(policy: Policy) -> str:
+    sentence = "blocks and summaries are in the memory of each worker, until it ends"
+    if policy.summary.enabled and policy.summary.upstream:
+        sentence += f"; upstream {policy.summary.upstream!r} reads the conversations for summaries"
+    return sentence
 
 
 Row = tuple[str, object, str]
@@ -171,7 +185,7 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
     for name in policies:
         for path, value, origin in find_origins(loaded_config, name):
             yield f"policy {name}.{'.'.join(path)}", value, origin
-        yield _placement_row(config, name, upstream)
+        yield from _promise_rows(config, name, upstream)
     for group in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
         yield from _block_rows(loaded_config, getattr(config, group), (group,))
     if occasion.model:
@@ -185,11 +199,14 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
             yield from _schedule_rows(config, name, occasion.model, window, is_subscription=is_subscription)
 
 
-def _placement_row(config: Config, name: str, upstream: Upstream) -> Row:
-    """Placement is the one exception to bytes that leave as they came."""
-    added = list_options(config.policy(name), upstream.base_url)
+def _promise_rows(config: Config, name: str, upstream: Upstream) -> Iterator[Row]:
+    """Say what a policy adds to the bytes of a client, and if it stores none of their text."""
+    policy = config.policy(name)
+    added = list_options(policy, upstream.base_url)
     path = f"added to requests under {name}, if the client sets none"
-    return path, ", ".join(added) or "nothing", "all other bytes are the client's, but for shortened messages"
+    yield path, ", ".join(added) or "nothing", "all other bytes are the client's, but for shortened messages"
+    if not policy.store_text:
+        yield f"stored under {name}", "no text", _describe_text_free(policy)
 
 
 def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:

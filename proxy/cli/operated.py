@@ -179,7 +179,7 @@ class LocalProxy:
         store = assembly.open_store(self._config, ignore)
         activity_log = ActivityLog(self._folder)
         try:
-            yield Eraser(store, assembly.open_archive(self._config), activity_log)
+            yield Eraser([store], assembly.open_archive(self._config), activity_log)
         finally:
             activity_log.close()
             await store.close()

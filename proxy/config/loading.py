@@ -161,9 +161,11 @@ def _find_origin_below(origins: Mapping[Place, str], path: Place) -> str:
 
 
 def find_origins(loaded_config: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-    for field, value in loaded_config.config.policy(policy).model_dump(mode="json", exclude={"inherit"}).items():
+    values = loaded_config.config.policy(policy)
+    for field, value in values.model_dump(mode="json", exclude={"inherit"}).items():
         if not isinstance(value, dict):
-            yield (field,), value, _describe_setter(loaded_config, policy, (field,))
+            setting = "store_text" if field == "transcripts" and not values.store_text else field
+            yield (field,), value, _describe_setter(loaded_config, policy, (setting,))
             continue
         for part, part_value in value.items():
             yield (field, part), part_value, _describe_setter(loaded_config, policy, (field, part))

@@ -207,6 +207,9 @@ class RequestSettings(ConfigModel):
     """Let clients change the mode of a request by the header x-compaction."""
     recall: Literal["off", "on"] = "off"
     """`on` offers the model a tool that returns shortened messages word for word; `off` does not."""
+    store_text: bool = True
+    """`false` writes no text of a conversation to a disk, Redis, object store or log: there are no transcripts, and
+    blocks and summaries are in the memory of the worker that made them."""
     transcripts: bool = True
     """Save the original conversations under this policy."""
     without_originals: Literal["never", "to_fit", "always"] = "to_fit"
@@ -341,6 +344,8 @@ def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
         if child is not None:  # `default` need not be configured
             steps = _override_steps(policy.steps, child)
             policy = _override(policy, child).model_copy(update={"steps": steps}).change_steps()
+    if not policy.store_text:
+        return policy.model_copy(update={"transcripts": False})
     return policy
 
 

@@ -463,9 +463,23 @@ class Config(ConfigModel):
         for name, team in self.teams.items():
             if team.key and not team.upstream:
                 faults.append(f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream")
+        if not faults:
+            faults += self._check_policies_without_text()
         if faults:
             raise ValueError("\n".join(faults))
         return self
+
+    def _check_policies_without_text(self) -> Iterator[str]:
+        for name, own in self.policies.items():
+            policy = self.policy(name)
+            if policy.store_text:
+                continue
+            if own.transcripts and "transcripts" in own.model_fields_set:
+                advice = "leave it out, or write `store_text: true`"
+                yield f"policies.{name}.transcripts: true contradicts `store_text: false`: {advice}"
+            if policy.without_originals == "never":
+                why = "`never` waits for originals, and `store_text: false` saves none"
+                yield f"policies.{name}.without_originals: {why}: write `always`"
 
     def _check_inheritance(self) -> Iterator[str]:
         for name in self.policies:
@@ -536,6 +550,19 @@ class Config(ConfigModel):
             number = [upstream.name for upstream in self.upstreams].index(occasion.upstream)
             fallback = RolloutChoice(self.upstreams[number].policy, place=("upstreams", number, "policy"))
         return tuple(list_choices(self.attachments, occasion, fallback))
+
+    def list_policies_of_team(self, name: str) -> list[str]:
+        """Return the policies that may apply to requests of a team in `teams`."""
+        policies = []
+        for attachment in self.attachments:
+            if fnmatchcase(name, attachment.team):
+                policies.append(attachment.policy)
+            if attachment.covers(Attachment(team=name)):
+                return policies
+        team = self.teams[name]
+        if team.policy:
+            return [*policies, team.policy]
+        return policies + [upstream.policy for upstream in self.upstreams if team.upstream in ("", upstream.name)]
 
     def upstream_for(self, model: str | None, team: str = "") -> Upstream | None:
         own = self.teams[team].upstream if team in self.teams else ""

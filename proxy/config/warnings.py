@@ -72,6 +72,12 @@ def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Warni
         path = f"attachments.{number}"
         for name, message in _check_names(config, attachment, is_known):
             yield f"{path}.{name}", message
+        if not config.policy(attachment.policy).store_text:
+            continue
+        for name, team in config.teams.items():
+            if team.policy and fnmatchcase(name, attachment.team) and not config.policy(team.policy).store_text:
+                why = f"team {name!r} among them, whose own policy {team.policy!r} stores none"
+                yield f"{path}.policy", f"{attachment.policy!r} stores text of the requests that match: {why}"
 
 
 def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str], bool]) -> Warnings:
@@ -99,9 +105,11 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
         how = f"to use {own.inherit!r}, name it as `policy` of an upstream or a team"
         yield "inherit", f"has no effect: `default` is what every other policy begins with; {how}"
     if config.transcripts.required and not policy.transcripts:
-        yield "transcripts", "is false, so `transcripts.required` does not hold under this policy"
-    if config.transcripts.keep == "off" and own.without_originals == "never":
-        yield "without_originals", "has no effect: `transcripts.keep: off` saves no originals"
+        setting = "transcripts" if policy.store_text else "store_text"
+        yield setting, "is false, so `transcripts.required` does not hold under this policy"
+    if own.without_originals == "never" and not (policy.transcripts and config.transcripts.keep != "off"):
+        setting = "transcripts: false" if config.transcripts.keep != "off" else "transcripts.keep: off"
+        yield "without_originals", f"has no effect: `{setting}` saves no originals"
     for path, message in _check_tools(own.tools, policy.tools):
         yield f"tools.{path}", message
     for step in own.steps:

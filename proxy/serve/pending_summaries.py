@@ -34,6 +34,7 @@ SummaryScope = tuple[str, str]
 
 class SummaryOrder(Struct, frozen=True):
     call: SummaryCall
+    store: Store
     identity: Identity
     policy: str
     seconds: float
@@ -60,8 +61,7 @@ class PendingSummary(Struct):
 
 
 class Summarizer:
-    def __init__(self, store: Store, emit: events.Listener) -> None:
-        self._store = store
+    def __init__(self, emit: events.Listener) -> None:
         self._emit = emit
         self._pending: dict[str, PendingSummary] = {}
         self._calls = BackgroundTasks(limit=1_000)
@@ -93,13 +93,13 @@ class Summarizer:
         return await self._await(pending, seconds)
 
     async def await_pending(
-        self, identity: Identity, covers: int, seconds: float, call_seconds: float
+        self, store: Store, identity: Identity, covers: int, seconds: float, call_seconds: float
     ) -> Summary | None:
         """Wait for one under way, perhaps in another worker, where it may take `call_seconds`."""
         pending = self._pending.get(identity.summary_key(covers))
         if pending is not None:
             return await self._await(pending, seconds)
-        return await self._await_other_worker(identity.summary_key(covers), covers, seconds, call_seconds)
+        return await self._await_other_worker(store, identity.summary_key(covers), covers, seconds, call_seconds)
 
     async def _await(self, pending: PendingSummary, seconds: float) -> Summary | None:
         pending.waiting += 1
@@ -141,9 +141,8 @@ class Summarizer:
     async def _make(self, order: SummaryOrder) -> Summary | None:
         claim = SummaryCandidate.claim(token_hex(8))
         if not await self._claim(order, claim):
-            return await self._await_other_worker(
-                order.key, order.call.question.covers, order.seconds + CLAIM_MARGIN_SECONDS, order.seconds
-            )
+            covers, seconds = order.call.question.covers, order.seconds + CLAIM_MARGIN_SECONDS
+            return await self._await_other_worker(order.store, order.key, covers, seconds, order.seconds)
         candidate, seconds = claim, 0.0
         try:
             outcome = await self._run(order)
@@ -157,7 +156,7 @@ class Summarizer:
             return Summary(order.call.question.covers, text)
         finally:
             with suppress(StoreUnavailable):
-                await self._store.write_fact(order.key, candidate.to_bytes(), seconds, over=claim.to_bytes())
+                await order.store.write_fact(order.key, candidate.to_bytes(), seconds, over=claim.to_bytes())
 
     async def _run(self, order: SummaryOrder) -> SummaryOutcome:
         started_at, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
@@ -190,23 +189,25 @@ class Summarizer:
         """True if this worker may ask; without a store, each does."""
         try:
             # The claim outlives the work, or another worker would start it again.
-            return await self._store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
+            return await order.store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
             return True
 
-    async def _await_other_worker(self, key: str, covers: int, seconds: float, call_seconds: float) -> Summary | None:
+    async def _await_other_worker(
+        self, store: Store, key: str, covers: int, seconds: float, call_seconds: float
+    ) -> Summary | None:
         """A claim that outlived its call is removed."""
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
-                while (value := await self._store.read_fact(key)) is not None:
+                while (value := await store.read_fact(key)) is not None:
                     candidate = SummaryCandidate.from_bytes(value)
                     if candidate is None or candidate.state != "making":
                         if candidate is not None and candidate.text:
                             return Summary(covers, candidate.text)
                         return None
                     if self._has_outlived(key, value, call_seconds + CLAIM_MARGIN_SECONDS):
-                        await self._store.write_fact(key, value, 0.0, over=value)
+                        await store.write_fact(key, value, 0.0, over=value)
                         return None
                     await asyncio.sleep(0.2)
         return None

@@ -35,7 +35,7 @@ from proxy.serve.services import Services
 from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
 from proxy.shorten.summary import Summary
-from proxy.store.contract import StoreUnavailable
+from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
@@ -69,6 +69,8 @@ class ActionPerformer:
         """What was added to the refused request, and is not in the one that was sent in its place."""
         self.policy = policy
         self._services = services
+        self._store: Store = services.store if policy.settings.store_text else services.memory
+        """Where all that is remembered of the conversation is read and written."""
         self._call = call
         self._request = request
         self._options = options
@@ -148,7 +150,7 @@ class ActionPerformer:
         )
 
     async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
-        services, store = self._services, self._services.store
+        services, store = self._services, self._store
         try:
             match action:
                 case actions.CountTokens(pieces):
@@ -223,7 +225,9 @@ class ActionPerformer:
         summarizer, conversation = self._services.summarizer, action.conversation
         if action.question is None:
             call_seconds = self.policy.settings.summary.seconds
-            return await summarizer.await_pending(conversation.identified, action.covers, action.seconds, call_seconds)
+            return await summarizer.await_pending(
+                self._store, conversation.identified, action.covers, action.seconds, call_seconds
+            )
         return await summarizer.await_new(self._order(action.question, conversation), action.seconds)
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
@@ -251,6 +255,7 @@ class ActionPerformer:
         )
         return SummaryOrder(
             summary_call,
+            self._store,
             conversation.identified,
             self.policy.rules.policy,
             policy.summary.seconds,

@@ -29,6 +29,7 @@ from proxy.serve.request_context import (
     WindowProbe,
 )
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
+from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
 from proxy.wire.answer_assembly import Assembly
@@ -276,8 +277,17 @@ class FetchWatch:
 
 
 class Services:
-    def __init__(self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keeper: Keeper,
+        emit: events.Listener,
+        redaction: Redaction | None = None,
+        memory: MemoryStore | None = None,
+    ) -> None:
         self.store = store
+        self.memory = memory or MemoryStore(store.limits)
+        """In place of the store for policies that store no text."""
         self.keeper = keeper
         self.emit = emit
         self.redaction = redaction or Redaction()
@@ -285,7 +295,7 @@ class Services:
         self.accepted = AcceptedCallers()
         self.learned = LearnedWindows()
         self.window_probe = WindowProbe(self.learned)
-        self.summarizer = Summarizer(store, emit)
+        self.summarizer = Summarizer(emit)
         self.tokenizers = Tokenizers()
         self.profiles = ModelProfiles(self.tokenizers)
         self.known_requests = KnownRequests()

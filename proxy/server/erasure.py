@@ -18,7 +18,6 @@ from proxy.serve.services import Services
 from proxy.store import activity_log, sqlite
 from proxy.store.contract import StoreUnavailable
 from proxy.store.deletions import Eraser
-from proxy.store.memory_store import MemoryStore
 
 OBEYED_FILE = "deletions.json"
 LOOK_SECONDS = 0.25
@@ -92,5 +91,5 @@ async def obey_deletions(
 
 def _forget(services: Services, eraser: Eraser | None) -> None:
     services.forget()
-    if eraser is None and isinstance(services.store, MemoryStore):  # of this worker alone
-        services.store.clear()
+    if eraser is None:  # it erases in the memory of its own worker only
+        services.memory.clear()

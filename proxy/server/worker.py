@@ -132,7 +132,9 @@ class Worker:
         report_recovery = listeners.make_reporter(events.StoreRecovered)
         self._store = assembly.open_store(start_config, listeners.warn, report_recovery)
         keeper = assembly.build_keeper(start_config, slot, listeners.warn, report_recovery)
-        self._services = Services(self._store, keeper, self._emit, assembly.build_redaction(start_config))
+        memory = assembly.open_memory(start_config, self._store)
+        redaction = assembly.build_redaction(start_config)
+        self._services = Services(self._store, keeper, self._emit, redaction, memory)
         self._compactor = Compactor(self._services)
         self._replicas_store = self._store if start_config.state.url else None
         self._records = Records(Path(start_config.state.dir), last_valid.registry)
@@ -167,7 +169,7 @@ class Worker:
         self._start_config = start_config
         self._eraser = None
         if self._is_first:
-            self._eraser = Eraser(self._store, admin_context.archive, listeners.activity_log)
+            self._eraser = Eraser((self._store, memory), admin_context.archive, listeners.activity_log)
         self._source = source
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM

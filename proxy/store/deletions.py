@@ -98,7 +98,7 @@ class Traces(Struct):
 
 
 class Eraser(Struct, frozen=True):
-    store: Store
+    stores: Sequence[Store]
     archive: Archive
     activity_log: ActivityLog
 
@@ -168,7 +168,8 @@ class Eraser(Struct, frozen=True):
 
         tenants = links.keys() | whole_teams
         if tenants:
-            await self.store.remove(tenants, is_covered)
+            for store in self.stores:
+                await store.remove(tenants, is_covered)
 
 
 def _find_first_time(transcript: Transcript) -> float:

@@ -14,7 +14,7 @@ from proxy.admin.policy_pages import find_kind
 from proxy.config import load
 from proxy.store.activity_log import ActivityLog, Incident
 from tests.admin.conftest import WINDOW
-from tests.support.admin_client import TURN
+from tests.support.admin_client import TURN, AdminClient
 from tests.support.clocks import Clocks
 from tests.support.proxy_client import whole_log
 
@@ -199,6 +199,16 @@ async def test_a_key_is_for_a_team_that_there_is(admin):
     fault = await admin.read_error(422, "POST", "/keys", body={"team": "nobody"})
     assert fault["faults"][0]["path"] == "team"
     assert await admin.read_error(404, "DELETE", "/keys/0123456789")
+
+
+async def test_a_team_tells_whether_its_policies_store_text(serve, up):
+    policies = {"text-free": {"store_text": False}, "trial": {"inherit": "text-free", "mode": "observe"}}
+    teams = {"red": {"policy": "text-free"}, "blue": {}, "green": {"policy": "text-free"}}
+    attachments = [{"policy": "trial", "team": "red", "tag": "x"}, {"policy": "default", "team": "green", "tag": "x"}]
+    config = {"policies": policies, "teams": teams, "attachments": attachments}
+    async with serve(up.url, config=config) as proxy:
+        listed = (await AdminClient(proxy).read("/teams"))["teams"]
+    assert {team["name"]: team["stores_text"] for team in listed} == {"blue": True, "green": True, "red": False}
 
 
 async def test_a_switch_is_turned_for_a_team_and_for_all(admin):

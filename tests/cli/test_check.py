@@ -48,6 +48,14 @@ def test_a_setting_without_effect_is_a_warning_and_no_fault(check):
     assert "warning: transcripts.required: has no effect" in out
 
 
+def test_check_says_which_teams_have_no_text_stored_and_who_reads_it_nevertheless(check):
+    policy = "{store_text: false, summary: {upstream: default}}"
+    code, out, _ = check(f"policies: {{quiet: {policy}}}\nteams: {{red: {{policy: quiet}}, blue: {{}}}}\n")
+    assert code == 0
+    assert "policy quiet (teams: red): no text is stored; blocks and summaries are in the memory of each worker" in out
+    assert "upstream 'default' reads the conversations for summaries" in out
+
+
 @pytest.mark.parametrize("text", ["", "# upstreams: []\n", "teams:\n"])
 def test_a_file_without_settings_is_a_warning(check, text):
     code, out, _ = check(text)

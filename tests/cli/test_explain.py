@@ -91,6 +91,16 @@ def test_what_is_added_to_a_request_for_the_cache_has_its_line(explain, policy, 
     assert origin == "all other bytes are the client's, but for shortened messages"
 
 
+def test_a_policy_that_stores_no_text_says_so_and_saves_no_transcripts(explain):
+    _, rows = explain("--policy", "mine", text="policies: {mine: {store_text: false}}\n")
+    assert rows["stored under mine"] == (
+        "no text",
+        "blocks and summaries are in the memory of each worker, until it ends",
+    )
+    assert rows["policy mine.transcripts"] == ("false", "proxy.yaml:1 (policy mine)")
+    assert "stored under default" not in explain(text="policies: {mine: {store_text: false}}\n")[1]
+
+
 def test_what_a_policy_says_of_steps_and_tools_has_its_line(explain):
     text = "policies:\n  mine:\n    steps: {clear_results: {over: 9}}\n    tools:\n      git: {dedup: true}\n"
     _, rows = explain("--policy", "mine", "--changed", text=text)

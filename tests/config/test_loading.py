@@ -180,6 +180,16 @@ def test_one_pass_reports_every_setting_that_is_wrong_by_itself_in_the_order_of_
             "teams.a.transcripts",
             "there is no such setting here; there are policy, upstream, key; did you mean 'policies.NAME.transcripts'?",
         ),
+        (
+            "policies: {a: {store_text: false}, b: {inherit: a, transcripts: true}}",
+            "policies.b.transcripts",
+            "true contradicts `store_text: false`: leave it out, or write `store_text: true`",
+        ),
+        (
+            "policies: {a: {without_originals: never}, b: {inherit: a, store_text: false}}",
+            "policies.b.without_originals",
+            "`never` waits for originals, and `store_text: false` saves none: write `always`",
+        ),
         ("upstreams: {name: x}", "upstreams", "must be a list, such as `[one, two]`"),
         (
             "teams:\n  - {name: research}\n",

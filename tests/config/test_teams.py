@@ -56,6 +56,21 @@ def test_a_rollout_leaves_the_other_conversations_to_the_next_attachment():
     )
 
 
+@pytest.mark.parametrize(
+    ("attachments", "team", "policies"),
+    [
+        ([], "red", ["bold"]),
+        ([], "blue", ["gentle", "default"]),
+        ([{"policy": "trial", "tag": "night*"}], "red", ["trial", "bold"]),
+        ([{"policy": "trial", "team": "r*"}, {"policy": "gentle"}], "red", ["trial"]),
+        ([{"policy": "trial", "team": "blue"}], "red", ["bold"]),
+        ([{"policy": "trial", "rollout": 50}], "red", ["trial", "bold"]),
+    ],
+)
+def test_the_policies_that_may_apply_to_a_team_are_known(attachments, team, policies):
+    assert config(*attachments).list_policies_of_team(team) == policies
+
+
 def test_an_attachment_can_set_the_mode():
     loaded = config({"policy": "bold", "mode": "observe"})
     (choice,) = loaded.choices(Occasion("red", upstream="main"))

@@ -44,6 +44,21 @@ def warnings_of(text):
             "policies.x.without_originals",
             "has no effect: `transcripts.keep: off` saves no originals",
         ),
+        (
+            "policies: {x: {transcripts: false, without_originals: never}}",
+            "policies.x.without_originals",
+            "has no effect: `transcripts: false` saves no originals",
+        ),
+        (
+            "transcripts: {required: true}\npolicies: {x: {store_text: false}}",
+            "policies.x.store_text",
+            "`transcripts.required` does not hold",
+        ),
+        (
+            "policies: {x: {store_text: false}}\nteams: {red: {policy: x}}\nattachments: [{tag: night}]",
+            "attachments.0.policy",
+            "'default' stores text of the requests that match: team 'red' among them, whose own policy 'x' stores none",
+        ),
         ("transcripts: {keep: off, required: true}", "transcripts.required", "has no effect"),
         ("policies: {x: {trigger_tokens: 20000, keep: {tokens: 12000}}}", "policies.x.keep.tokens", "4,266 is used"),
         (

@@ -14,7 +14,7 @@ from proxy.server import erasure
 from proxy.server.erasure import Obeyed, note_first_start, obey_deletions, read_obeyed, write_obeyed
 from proxy.store import activity_log, sqlite
 from proxy.store.deletions import Deletion
-from proxy.store.memory_store import FallbackStore, MemoryStore
+from proxy.store.memory_store import MemoryStore
 from tests.support.proxy_client import until
 
 
@@ -37,8 +37,7 @@ class Machine:
 
     @asynccontextmanager
     async def worker(self, name, *, is_first):
-        store = FallbackStore(MemoryStore())
-        services = SimpleNamespace(forget=lambda: self.acts.append(("forget", name)), store=store)
+        services = SimpleNamespace(forget=lambda: self.acts.append(("forget", name)), memory=MemoryStore())
         eraser = self if is_first else None
         task = asyncio.create_task(obey_deletions(self.records, services, eraser, self.folder, self.emitted.append))
         try:

@@ -75,16 +75,16 @@ def test_an_order_names_no_user_and_no_conversation():
 @pytest.fixture
 async def eraser(tmp_path):
     log = ActivityLog(tmp_path)
-    yield Eraser(MemoryStore(), Archive(tmp_path / "originals"), log)
+    yield Eraser([MemoryStore()], Archive(tmp_path / "originals"), log)
     log.close()
 
 
 async def test_of_a_team_everything_is_erased_even_if_nothing_else_tells_of_it(eraser):
-    await eraser.store.put_block("team.red/block/aa", Block(0, ()).to_bytes())
-    await eraser.store.write_fact("team.red/scale/gpt", b"[1,1.0,1]", 60)
-    await eraser.store.put_block("team.blue/block/aa", Block(0, ()).to_bytes())
+    await eraser.stores[0].put_block("team.red/block/aa", Block(0, ()).to_bytes())
+    await eraser.stores[0].write_fact("team.red/scale/gpt", b"[1,1.0,1]", 60)
+    await eraser.stores[0].put_block("team.blue/block/aa", Block(0, ()).to_bytes())
     assert await eraser.erase([Deletion.order(team="red")]) == 0
-    found = await eraser.store.find_first(["team.red/block/aa", "team.blue/block/aa"], ["team.red/scale/gpt"])
+    found = await eraser.stores[0].find_first(["team.red/block/aa", "team.blue/block/aa"], ["team.red/scale/gpt"])
     assert [value and value.key for value in found] == ["team.blue/block/aa", None]
 
 
@@ -92,13 +92,13 @@ async def test_blocks_and_summaries_are_found_by_the_conversation_that_they_name
     """Without originals nothing tells the links of its messages."""
     name, other = "0123456789abcdef", "fedcba9876543210"
     for key, conversation in (("aa", name), ("bb", other)):
-        await eraser.store.put_block(f"team.red/block/{key}", Block(0, ()).to_bytes(conversation))
+        await eraser.stores[0].put_block(f"team.red/block/{key}", Block(0, ()).to_bytes(conversation))
         summary = SummaryCandidate.of_answer("Told.", 0, conversation).to_bytes()
-        await eraser.store.write_fact(f"team.red/summary/{key}.head", summary, 60)
+        await eraser.stores[0].write_fact(f"team.red/summary/{key}.head", summary, 60)
     await eraser._erase_values([Traces("team.red", name)], [])
     for kind in ("block", "summary"):
         keys = [f"team.red/{kind}/{key}{'.head' if kind == 'summary' else ''}" for key in ("aa", "bb")]
-        found = await eraser.store.find_first(keys, keys)
+        found = await eraser.stores[0].find_first(keys, keys)
         assert [value.key for value in found if value] == [keys[1]]
 
 
@@ -123,13 +123,13 @@ def a_week_old(order):
 
 
 async def test_what_was_written_after_a_late_order_stays(eraser, tmp_path):
-    await eraser.store.put_block("team.red/block/aa", Block(0, ()).to_bytes(NAME))
+    await eraser.stores[0].put_block("team.red/block/aa", Block(0, ()).to_bytes(NAME))
     eraser.activity_log.record(ANNS_TURN)
     eraser.activity_log._writer.flush(5.0)
     place = write_original(tmp_path, time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()))
     for order in (Deletion.order(team="red"), Deletion.order(user="ann")):
         assert await eraser.erase([a_week_old(order)]) == 0
-    assert (await eraser.store.find_first(["team.red/block/aa"]))[0] is not None
+    assert (await eraser.stores[0].find_first(["team.red/block/aa"]))[0] is not None
     assert place.exists()
     assert eraser.activity_log.query("select link from turns")
     assert await eraser.erase([replace(Deletion.order(user="ann"), at=time.time() + 1)]) == 2
@@ -138,12 +138,12 @@ async def test_what_was_written_after_a_late_order_stays(eraser, tmp_path):
 async def test_a_late_order_deletes_what_began_before_it(tmp_path):
     ago = time.time() - 10 * 24 * 3600.0
     log = ActivityLog(tmp_path, clock=SystemClock(lambda: ago))
-    eraser = Eraser(MemoryStore(), Archive(tmp_path / "originals"), log)
-    await eraser.store.put_block("team.red/block/aa", Block(0, ()).to_bytes(NAME))
+    eraser = Eraser([MemoryStore()], Archive(tmp_path / "originals"), log)
+    await eraser.stores[0].put_block("team.red/block/aa", Block(0, ()).to_bytes(NAME))
     log.record(ANNS_TURN)
     log._writer.flush(5.0)
     assert await eraser.erase([a_week_old(Deletion.order(team="red"))]) == 1
-    assert (await eraser.store.find_first(["team.red/block/aa"]))[0] is None
+    assert (await eraser.stores[0].find_first(["team.red/block/aa"]))[0] is None
     assert log.query("select link from turns") == []
     log.close()
 
@@ -156,7 +156,7 @@ class StoreThatIsAway(MemoryStore):
 async def test_originals_stay_while_the_store_is_away(eraser, tmp_path):
     """They tell which values to delete, and each further try would delete what was written since."""
     place = write_original(tmp_path)
-    away = replace(eraser, store=StoreThatIsAway())
+    away = replace(eraser, stores=[StoreThatIsAway()])
     with pytest.raises(StoreUnavailable):
         await away.erase([Deletion.order(user="ann")])
     assert place.exists()
@@ -190,7 +190,7 @@ async def test_ten_thousand_names_are_looked_for_in_one_pass(eraser):
     """Each by itself took a tenth of a second for a large block, in which no request moved."""
     value = Block(0, ()).to_bytes("fedcba9876543210") + b"x" * 20_000
     for number in range(100):
-        await eraser.store.put_block(f"team.red/block/{number:x}", value)
+        await eraser.stores[0].put_block(f"team.red/block/{number:x}", value)
     started_at = time.perf_counter()
     await eraser._erase_values([Traces("team.red", f"{number:016x}") for number in range(10_000)], [])
     assert time.perf_counter() - started_at < 1.0

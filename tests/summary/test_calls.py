@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from proxy.config import Upstream as Settings
 from proxy.decide.memory import SummaryCandidate
 from proxy.decide.question import Question
+from proxy.history.identity import Identity
 from proxy.serve import pending_summaries
 from proxy.serve.pending_summaries import Summarizer, SummaryOrder
 from proxy.serve.request_context import RefusedOptions
 from proxy.serve.summary_call import SummaryCall, SummaryCost, SummaryOutcome
-from proxy.shorten.block import Identity
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import Summary, SummaryRules, Verdict
 from proxy.store.contract import SystemClock
@@ -45,21 +45,21 @@ async def claim_ahead(path, seconds):
 async def test_a_claim_that_was_made_while_the_clock_was_ahead_ends_after_its_time(tmp_path, store, monkeypatch):
     monkeypatch.setattr(pending_summaries, "CLAIM_MARGIN_SECONDS", 0.1)
     await claim_ahead(tmp_path / "state.db", 60.0)
-    summarizer = Summarizer(store, lambda _: None)
-    assert await summarizer.await_pending(IDENTITY, 4, seconds=0.3, call_seconds=0.5) is None
+    summarizer = Summarizer(lambda _: None)
+    assert await summarizer.await_pending(store, IDENTITY, 4, seconds=0.3, call_seconds=0.5) is None
     assert await store.read_fact(KEY) is not None, "its worker may be alive"
-    assert await summarizer.await_pending(IDENTITY, 4, seconds=5.0, call_seconds=0.5) is None
+    assert await summarizer.await_pending(store, IDENTITY, 4, seconds=5.0, call_seconds=0.5) is None
     assert await store.claim_fact(KEY, SummaryCandidate.claim("own").to_bytes(), 60.0)
 
 
 @pytest.mark.seconds
 async def test_the_claim_of_another_worker_that_is_alive_is_left_alone(store, monkeypatch):
     monkeypatch.setattr(pending_summaries, "CLAIM_MARGIN_SECONDS", 0.1)
-    summarizer = Summarizer(store, lambda _: None)
+    summarizer = Summarizer(lambda _: None)
     for number in range(4):
         claim = SummaryCandidate.claim(f"worker {number}").to_bytes()
         await store.write_fact(KEY, claim, 60.0)
-        assert await summarizer.await_pending(IDENTITY, 4, seconds=0.3, call_seconds=0.5) is None
+        assert await summarizer.await_pending(store, IDENTITY, 4, seconds=0.3, call_seconds=0.5) is None
         assert await store.read_fact(KEY) == claim
 
 
@@ -83,57 +83,57 @@ async def held(store):
         question = Question(4, (), None, (), "", "", 100, SummaryRules(), "")
         call = Call("POST", "/chat/completions", "", (), b"{}")
         request = parse_request(body(user("Hello?")))
-        summarizer = Summarizer(store, lambda _: None)
+        summarizer = Summarizer(lambda _: None)
         yield HeldCall(question, request, call, client, estimate_tokens, Redaction(), RefusedOptions()), summarizer
         await summarizer.close()
 
 
-def order(call, covers=4, identity=IDENTITY):
-    return SummaryOrder(replace(call, question=replace(call.question, covers=covers)), identity, "p", 60.0)
+def order(call, store, covers=4, identity=IDENTITY):
+    return SummaryOrder(replace(call, question=replace(call.question, covers=covers)), store, identity, "p", 60.0)
 
 
-async def test_two_questions_about_one_history_are_not_asked_at_once(held):
+async def test_two_questions_about_one_history_are_not_asked_at_once(held, store):
     call, summarizer = held
-    summarizer.start(order(call, covers=4))
-    summarizer.start(order(call, covers=5))
-    summarizer.start(order(call, covers=4, identity=replace(IDENTITY, head="of another agent")))
+    summarizer.start(order(call, store, covers=4))
+    summarizer.start(order(call, store, covers=5))
+    summarizer.start(order(call, store, covers=4, identity=replace(IDENTITY, head="of another agent")))
     await until(lambda: len(call.begun) == 2)
     call.allowed.set()
-    assert await summarizer.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
+    assert await summarizer.await_pending(store, IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
     assert call.begun == [4, 4]
 
 
 async def test_a_summary_is_kept_for_other_workers(held, store):
     (call, _), emitted = held, []
     call.allowed.set()
-    assert await Summarizer(store, emitted.append).await_new(order(call), 20) == Summary(4, "All is well.")
+    assert await Summarizer(emitted.append).await_new(order(call, store), 20) == Summary(4, "All is well.")
     assert [(event.outcome, event.tries) for event in emitted] == [("made", 1)]
-    other = Summarizer(store, lambda _: None)
-    assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
-    assert await other.await_new(order(call), seconds=20) == Summary(4, "All is well.")
+    other = Summarizer(lambda _: None)
+    assert await other.await_pending(store, IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
+    assert await other.await_new(order(call, store), seconds=20) == Summary(4, "All is well.")
     assert call.begun == [4]
 
 
 @pytest.mark.parametrize(("why", "failures"), [("language", 2), ("auth", None)])
 async def test_a_failure_is_counted_and_one_of_the_upstream_only_gives_it_a_rest(held, store, why, failures):
     (call, _), emitted = held, []
-    summarizer = Summarizer(store, emitted.append)
+    summarizer = Summarizer(emitted.append)
     call.allowed.set()
-    asked = replace(order(replace(call, verdict=Verdict(why=why))), failures=1)
+    asked = replace(order(replace(call, verdict=Verdict(why=why)), store), failures=1)
     assert await summarizer.await_new(asked, seconds=20) is None
     value = await store.read_fact(KEY)
     assert (value and SummaryCandidate.from_bytes(value).failures) == failures
     assert summarizer.is_resting(asked.scope) is (failures is None)
     assert [event.outcome for event in emitted] == [why]
-    other = Summarizer(store, lambda _: None)
-    assert await other.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) is None
+    other = Summarizer(lambda _: None)
+    assert await other.await_pending(store, IDENTITY, 4, seconds=20, call_seconds=60) is None
 
 
 @pytest.mark.parametrize(("hours", "is_known"), [(23, True), (25, False)])
 async def test_a_failed_question_is_not_asked_again_that_day(held, store, tmp_path, hours, is_known):
     call, summarizer = held
     call.allowed.set()
-    failing = replace(order(replace(call, verdict=Verdict(why="language"))), failures=1)
+    failing = replace(order(replace(call, verdict=Verdict(why="language")), store), failures=1)
     assert await summarizer.await_new(failing, seconds=20) is None
     assert SummaryCandidate.from_bytes(await store.read_fact(KEY)).failures == failing.failures + 1
     later = SqliteStore(tmp_path / "state.db", clock=SystemClock(lambda: time.time() + hours * 3_600.0))
@@ -141,17 +141,17 @@ async def test_a_failed_question_is_not_asked_again_that_day(held, store, tmp_pa
     await later.close()
 
 
-async def test_a_call_goes_on_for_the_next_request_if_the_time_of_the_one_that_waits_is_up(held):
+async def test_a_call_goes_on_for_the_next_request_if_the_time_of_the_one_that_waits_is_up(held, store):
     call, summarizer = held
-    assert await summarizer.await_new(order(call), seconds=0.05) is None
+    assert await summarizer.await_new(order(call, store), seconds=0.05) is None
     call.allowed.set()
-    assert await summarizer.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
+    assert await summarizer.await_pending(store, IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
     assert len(call.begun) == 1
 
 
 async def test_a_call_that_nobody_waits_for_any_more_is_cancelled(held, store):
     call, summarizer = held
-    waiting = [asyncio.create_task(summarizer.await_new(order(call), seconds=60)) for _ in range(2)]
+    waiting = [asyncio.create_task(summarizer.await_new(order(call, store), seconds=60)) for _ in range(2)]
     await until(lambda: call.begun)
     for task in waiting:
         assert await store.read_fact(KEY) is not None, "one client is still there"
@@ -166,7 +166,7 @@ async def test_a_call_that_nobody_waits_for_any_more_is_cancelled(held, store):
 async def test_a_call_under_way_is_given_up_when_conversations_are_deleted(held, store):
     """Its summary would be written after all else of the conversation is gone. The request that waits goes on."""
     call, summarizer = held
-    waiting = asyncio.create_task(summarizer.await_new(order(call), seconds=60))
+    waiting = asyncio.create_task(summarizer.await_new(order(call, store), seconds=60))
     await until(lambda: call.begun)
     summarizer.forget()
     assert await waiting is None

@@ -59,7 +59,10 @@ const HEAD = ["Team", "Own policy", "Upstream", figure("Valid keys"), "Conversat
 
 const teamsTable = (all, states, again) => table(HEAD, all.map((each) => [
   turning(each.name, each.name, states, again, each.switch),
-  each.policy ? toPolicy(each.policy, each.policy) : h("span", { class: "dim" }, "the upstream's"),
+  [
+    each.policy ? toPolicy(each.policy, each.policy) : h("span", { class: "dim" }, "the upstream's"),
+    each.stores_text ? null : h("div", { class: "dim" }, "stores no text of conversations"),
+  ],
   each.upstream || h("span", { class: "dim" }, "by model"),
   figure(String(each.open_keys)),
   toTeam(each.name, "show"),
