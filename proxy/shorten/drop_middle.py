@@ -24,11 +24,11 @@ from proxy.history.messages import Message
 from proxy.history.observations import find_output_within
 from proxy.shorten.fold import (
     LOST_WORDS,
-    count_words,
     find_kept_words,
     find_lost_documents,
     find_unsummarized_start,
     fold_stretches,
+    is_of_user,
 )
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, cut_line, find_outcome, find_words_of_user
 from proxy.shorten.output import read_output
@@ -347,7 +347,7 @@ class DropMiddle(Struct, frozen=True):
             lost_documents=lost_documents,
             only_outcomes=draft.is_small,
         )
-        lines, lost_count = [conclusions, ledger], count_words(removed_messages)
+        lines, lost_count = [conclusions, ledger], sum(map(is_of_user, removed_messages))
         if lost_count:
             lines.append(" ".join(filter(None, (LOST_WORDS.format(lost_count), draft.pointer))))
         return fold_stretches(draft, kept_ids, "\n".join(filter(None, lines)))

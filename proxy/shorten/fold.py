@@ -40,8 +40,6 @@ CLOSING = (
 GO_ON = "[Separator from the context proxy: the conversation continues below.]"
 OTHER_SPEAKER = {"user": "assistant", "assistant": "user"}
 HEADING = "Summary of the conversation so far, written by a model:"
-LASTING_ANSWERS = 40
-"""A fold takes a summary that is older than this, before anything else: its facts may no longer be true."""
 LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 
 
@@ -120,10 +118,8 @@ def is_of_summary(message: Message) -> bool:
     return message.made == NOTE and message.text.partition("\n")[2].startswith(HEADING)
 
 
-def _is_outdated(summary: Message, draft: Draft) -> bool:
-    """Return whether the model has answered so often since that the summary tells of another time."""
-    newer_messages = draft.origin[summary.stop :]
-    return sum(message.role == "assistant" for message in newer_messages) > LASTING_ANSWERS
+def is_separator(message: Message) -> bool:
+    return message.made == NOTE and message.role == "assistant" and message.text == GO_ON
 
 
 def find_kept_words(
@@ -153,10 +149,6 @@ def is_of_user(message: Message) -> bool:
     return message.is_user and (message.attached or not is_harness_note(message.text))
 
 
-def count_words(messages: Iterable[Message]) -> int:
-    return sum(map(is_of_user, messages))
-
-
 def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
     newest_words = next((message.start for message in reversed(draft.origin) if is_of_user(message)), 0)
     words = []
@@ -182,9 +174,13 @@ def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
 def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
     """The ids of fixed messages; an instruction between a call and its result is fixed without its group."""
     fixed_ids = set[int]()
+    lasting_answers = 40  # after so many answers of the model, the facts of a summary may no longer be true
     for message in draft.middle:
-        stays = keeps_summaries and is_of_summary(message) and not _is_outdated(message, draft)
-        if stays or not draft.may_fold(message):
+        stays = not draft.may_fold(message)
+        if keeps_summaries and is_of_summary(message):
+            answers = sum(newer.role == "assistant" for newer in draft.origin[message.stop :])
+            stays = stays or answers <= lasting_answers
+        if stays:
             fixed_ids.add(id(message))
     if not fixed_ids:
         return fixed_ids
@@ -229,17 +225,14 @@ def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
     contents = {remove_wrapping(draft.origin[start].content) for start in whole_starts}
     present_lines = set[str]()
     for start in draft.documents & whole_starts:
-        present_lines.update(_list_lines(draft, start))
+        present_lines.update(draft.origin[start].text.split("\n"))
     absent_starts = set[int]()
     for start in lost_starts:
-        is_copied = remove_wrapping(draft.origin[start].content) in contents
-        if not is_copied and not present_lines.issuperset(_list_lines(draft, start)):
+        document = draft.origin[start]
+        is_copied = remove_wrapping(document.content) in contents
+        if not is_copied and not present_lines.issuperset(document.text.split("\n")):
             absent_starts.add(start)
     return frozenset(absent_starts)
-
-
-def _list_lines(draft: Draft, start: int) -> list[str]:
-    return draft.origin[start].text.split("\n")
 
 
 def is_whole(message: Message) -> bool:
@@ -312,6 +305,7 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
     last_stop = len(draft.middle)
     while last_stop and id(draft.middle[last_stop - 1]) in kept_ids:
         last_stop -= 1
+    text = remove_other_breaks(text)
     last_speaker = find_speaker(reversed(draft.before))
     next_speakers = _list_next_speakers(draft)
     for is_kept, messages in groupby(draft.middle, lambda message: id(message) in kept_ids):
@@ -321,7 +315,10 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
             speakers = last_speaker, next_speakers[place]
             span = min(map(attrgetter("start"), stretch)), max(map(attrgetter("stop"), stretch))
             if place == last_stop:
-                new_messages = make_notes(_end_text(draft, kept_ids, text, span[1]), *speakers, *span, answer=answer)
+                if draft.recalls:
+                    handle = render_handle(find_unsummarized_start(draft, kept_ids), span[1])
+                    text += f"\nFor the full text of these messages call {handle}."
+                new_messages = make_notes(text, *speakers, *span, answer=answer)
             else:
                 new_messages = make_separators(*speakers, *span)
                 # If the stretch parts a group, the rest of that goes, and it must go too.
@@ -330,18 +327,11 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
                     new_messages = stretch
         middle += new_messages
         last_speaker = find_speaker(reversed(new_messages)) or last_speaker
-    shorter = _with_middle(draft, middle)
-    if draft.measure_all(shorter.middle) >= draft.measure_all(draft.middle):
+    if not _needs_turns(draft):
+        middle = _drop_separators(middle, draft.before)
+    if draft.measure_all(middle) >= draft.measure_all(draft.middle):
         return draft
-    return shorter
-
-
-def _end_text(draft: Draft, kept_ids: set[int], text: str, stop: int) -> str:
-    text = remove_other_breaks(text)
-    if draft.recalls:
-        start = find_unsummarized_start(draft, kept_ids)
-        text += f"\nFor the full text of these messages call {render_handle(start, stop)}."
-    return text
+    return draft.with_middle(middle)
 
 
 def _list_next_speakers(draft: Draft) -> list[Message | None]:
@@ -354,12 +344,6 @@ def _list_next_speakers(draft: Draft) -> list[Message | None]:
         speakers.append(speaker)
     speakers.reverse()
     return speakers
-
-
-def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
-    if _needs_turns(draft):
-        return draft.with_middle(middle)
-    return draft.with_middle(_drop_separators(middle, draft.before))
 
 
 def _needs_turns(draft: Draft) -> bool:
@@ -375,13 +359,14 @@ def _needs_turns(draft: Draft) -> bool:
     return True
 
 
-def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:
+def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> list[Message]:
+    messages = list[Message]()
     previous = next(reversed(before), None)
     for message in middle:
-        is_separator = message.made == NOTE and message.role == "assistant" and message.text == GO_ON
-        if not is_separator or (previous is not None and previous.role in RESULTS):
-            yield message
+        if not is_separator(message) or (previous is not None and previous.role in RESULTS):
+            messages.append(message)
             previous = message
+    return messages
 
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:

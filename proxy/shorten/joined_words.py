@@ -10,10 +10,8 @@ import json
 from collections.abc import Sequence
 
 from proxy.history import splice
-from proxy.history.messages import JOINED, NOTE, Message, make_literal
-from proxy.shorten.fold import GO_ON
-
-_TEXT_TYPES = ("text", "input_text")
+from proxy.history.messages import JOINED, Message, make_literal
+from proxy.shorten.fold import is_separator
 
 
 def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:
@@ -21,7 +19,7 @@ def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:
 
     The last one stays apart: it may hold the newest words.
     """
-    if not any(map(_is_separator, covered)):
+    if not any(map(is_separator, covered)):
         return tuple(covered)
     last = None
     for message in covered:
@@ -31,7 +29,7 @@ def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:
     words: list[Message] = []
     separators: list[Message] = []
     for message in covered:
-        if words and _is_separator(message):
+        if words and is_separator(message):
             separators.append(message)
             continue
         may_join = message is not last and _may_join(message)
@@ -46,10 +44,6 @@ def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:
     return (*view, *_join(words), *separators)
 
 
-def _is_separator(message: Message) -> bool:
-    return message.made == NOTE and message.role == "assistant" and message.text == GO_ON
-
-
 def _may_join(message: Message) -> bool:
     """Text alone: a name or a picture may belong to one message only."""
     if not message.is_user:
@@ -59,7 +53,7 @@ def _may_join(message: Message) -> bool:
     if message.is_text:
         return True
     parts = json.loads(message.content)
-    return isinstance(parts, list) and all(part.get("type") in _TEXT_TYPES for part in parts)
+    return isinstance(parts, list) and all(part.get("type") in ("text", "input_text") for part in parts)
 
 
 def _join(words: Sequence[Message]) -> list[Message]:

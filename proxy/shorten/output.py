@@ -70,7 +70,6 @@ _GROUP_OF_ANY_PROGRAM = 1
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs", "text")
 _ERROR_FLAGS = ("isError", "is_error")
@@ -108,7 +107,9 @@ class Output(Struct):
 
     @property
     def exit_code(self) -> int | None:
-        return max(self.exit_codes, key=_measure_trust).number if self.exit_codes else None
+        if not self.exit_codes:
+            return None
+        return max(self.exit_codes, key=lambda code: (code.depth, code.is_harness, code.number != 0)).number
 
     @property
     def other_codes(self) -> list[str]:
@@ -164,29 +165,20 @@ def read_output(text: str) -> Output:
 
 
 def _read_text(text: str, output: Output, depth: int) -> list[str]:
-    lines = _remove_frames(remove_reminders(text), output, depth)
+    lines, frames_max = remove_reminders(text).split("\n"), 12
+    del lines[: _read_frames(lines[:frames_max], output, depth)]
+    del lines[len(lines) - _read_frames(reversed(lines[-frames_max:]), output, depth) :]
     value, rest = None, "\n".join(lines)
     if depth:
         value = parse_json(rest)
     if not isinstance(value, dict | list):
-        output.is_cut_json = output.is_cut_json or _is_cut_json(lines)
+        if lines and _JSON_START.match("\n".join(lines[:2])) and parse_json(lines[0]) is None:
+            output.is_cut_json = True  # a log with an object in each line is not cut
         return [line.rstrip() for line in show_as_terminal(rest).split("\n")]
     output.is_json = True
     if isinstance(value, dict):
         _read_flags(value, output, depth)
     return list(_read_value("", value, output, depth))
-
-
-def _measure_trust(code: ExitCode) -> tuple[int, bool, bool]:
-    return code.depth, code.is_harness, code.number != 0
-
-
-def _remove_frames(text: str, output: Output, depth: int) -> list[str]:
-    lines = text.split("\n")
-    frames_max = 12
-    start = _read_frames(lines[:frames_max], output, depth)
-    below = _read_frames(reversed(lines[start:][-frames_max:]), output, depth)
-    return lines[start : len(lines) - below]
 
 
 def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
@@ -207,11 +199,6 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
             codes.append((int(frame[frame.lastindex]), line))
     output.exit_codes += [ExitCode(depth, is_harness, code, line) for code, line in codes]
     return number
-
-
-def _is_cut_json(lines: list[str]) -> bool:
-    """Whether a text begins as JSON and does not end as such. A log with an object in each line is none."""
-    return bool(lines) and _JSON_START.match("\n".join(lines[:2])) is not None and parse_json(lines[0]) is None
 
 
 def _read_flags(value: dict[str, Any], output: Output, depth: int) -> None:
@@ -297,7 +284,7 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
 
 def show_as_terminal(text: str) -> str:
     """Return what a person sees: escapes and overwritten text are removed from each line."""
-    if not _CONTROL.search(text):
+    if re.search(r"[\x00-\x08\x0b-\x1f]", text) is None:
         return text
     lines = [_ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in text.split("\n")]
     return "\n".join(lines)

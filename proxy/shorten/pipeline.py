@@ -4,7 +4,7 @@ Steps need not be trusted: the work of one that touched anything outside the mid
 parted a call from its result, is thrown away, and its report says so.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import inf
 from operator import attrgetter
@@ -20,7 +20,6 @@ from proxy.history.messages import NOTE, Message
 from proxy.tools.tool_call import ToolCall
 
 BYTES_PER_TOKEN = 4
-SMALL_VIEW_TOKENS = 8_000
 Count = Callable[[bytes], int]
 
 
@@ -66,7 +65,7 @@ class Draft(Struct, frozen=True):
     """Tokens that the view should come down to: notes take only a share of them."""
     wire: str = ""
     forced_tool: str = ""
-    sacrifice: "Sacrifice" = Sacrifice.NOTHING
+    sacrifice: Sacrifice = Sacrifice.NOTHING
     """The view does not fit otherwise: this goes, and all that goes before it."""
     pointer: str = ""
     recalls: bool = False
@@ -96,14 +95,10 @@ class Draft(Struct, frozen=True):
     def measure_all(self, messages: Iterable[Message]) -> int:
         return sum(map(self.measure, messages))
 
-    def list_staying(self, kept_ids: Container[int]) -> Iterator[Message]:
+    def list_staying(self, kept_ids: Container[int]) -> list[Message]:
         """The messages between the head and the newest part, if a fold keeps these of the middle."""
-        for message in self.before:
-            if message.stop:  # the head has no places
-                yield message
-        for message in self.middle:
-            if id(message) in kept_ids:
-                yield message
+        before = [message for message in self.before if message.stop]  # the head has no places
+        return before + [message for message in self.middle if id(message) in kept_ids]
 
     def find_staying_starts(self, kept_ids: Container[int]) -> set[int]:
         """Without notes, which stand for other messages."""
@@ -117,7 +112,8 @@ class Draft(Struct, frozen=True):
     @property
     def is_small(self) -> bool:
         """The view has so little room that a note may only tell what matters most."""
-        return self.goal is not None and self.goal < SMALL_VIEW_TOKENS
+        small_view_tokens = 8_000
+        return self.goal is not None and self.goal < small_view_tokens
 
     def tokens_within(self, share: float, max_tokens: int) -> int:
         return self.bytes_within(share, max_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
@@ -213,14 +209,15 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
             reports.append(StepReport(step.name, 0, 0))
             continue
         removed, added = _compare(draft.middle, shorter.middle)
-        breach = _find_breach(draft, shorter, removed, added)
-        if not breach and getattr(step, "is_own", False):
-            breach = _find_breach_of_strangers(draft, shorter)
+        breach = _find_breach(draft, shorter, removed, added, is_strange=getattr(step, "is_own", False))
         if breach:
             reports.append(StepReport(step.name, 0, 0, breach))
-        else:
-            reports.append(_report(step.name, draft, shorter, removed, added))
-            draft = shorter
+            continue
+        saved_tokens = draft.count_all(removed) - draft.count_all(added)
+        if shorter.tools is not None and draft.tools is not None and shorter.tools != draft.tools:
+            saved_tokens += draft.count(draft.tools) - draft.count(shorter.tools)
+        reports.append(StepReport(step.name, len(removed), saved_tokens))
+        draft = shorter
     return draft, tuple(reports)
 
 
@@ -235,42 +232,27 @@ def _compare(before: Sequence[Message], after: Sequence[Message]) -> tuple[list[
     return [message for message in before if id(message) in removed_ids], added
 
 
-def _find_breach(before: Draft, after: Draft, removed: Sequence[Message], added: Sequence[Message]) -> str:
+def _find_breach(
+    before: Draft, after: Draft, removed: Sequence[Message], added: Sequence[Message], *, is_strange: bool
+) -> str:
+    """Return the rule that a step broke, or an empty text. *is_strange*: the step is not of this package."""
     if after.before is not before.before or after.after is not before.after:
         return "it touched what stands outside the middle"
-    if _is_longer(_count_bytes(added) + len(after.tools or b"") - len(before.tools or b""), removed):
+    added_bytes = _count_bytes(added) + len(after.tools or b"") - len(before.tools or b"")
+    for message in removed:
+        if added_bytes <= 0:
+            break  # a fold removes thousands of messages, and a few tell that it is shorter
+        added_bytes -= _count_bytes((message,))
+    if added_bytes > 0:
         return "it made the history longer"
     if not all(map(before.may_fold, removed)):
         return "it touched a fixed message"
-    if len(after.middle) != len(before.middle) and count_flaws(after.view).worse_than(count_flaws(before.view)):
-        return "it left a call without its result"
-    return ""
-
-
-def _find_breach_of_strangers(before: Draft, after: Draft) -> str:
-    """Check what the steps of this package keep by themselves."""
-    if count_flaws(after.view).worse_than(count_flaws(before.view)):
+    may_part_pairs = is_strange or len(after.middle) != len(before.middle)
+    if may_part_pairs and count_flaws(after.view).worse_than(count_flaws(before.view)):
         return "it left a call without its result"
     starts = [message.start for message in after.middle]
-    if starts != sorted(starts) or not {message.start for message in before.middle}.issuperset(starts):
-        return "it moved messages"
-    return ""
-
-
-def _is_longer(added_bytes: int, removed: Iterable[Message]) -> bool:
-    """Whether more was added than removed. A fold removes thousands of messages, and a few are enough to say no."""
-    for message in removed:
-        if added_bytes <= 0:
-            break
-        added_bytes -= _count_bytes((message,))
-    return added_bytes > 0
-
-
-def _report(name: str, before: Draft, after: Draft, removed: Sequence[Message], added: Sequence[Message]) -> StepReport:
-    saved_tokens = before.count_all(removed) - before.count_all(added)
-    if after.tools is not None and before.tools is not None and after.tools != before.tools:
-        saved_tokens += before.count(before.tools) - before.count(after.tools)
-    return StepReport(name, len(removed), saved_tokens)
+    is_moved = starts != sorted(starts) or not {message.start for message in before.middle}.issuperset(starts)
+    return "it moved messages" if is_strange and is_moved else ""
 
 
 def _count_bytes(messages: Iterable[Message]) -> int:

@@ -18,10 +18,10 @@ from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (
     HEADING,
     LOST_WORDS,
-    count_words,
     find_kept_words,
     find_lost_documents,
     fold_stretches,
+    is_of_user,
 )
 from proxy.shorten.output import show_as_terminal
 from proxy.shorten.pipeline import Count, Draft
@@ -278,7 +278,7 @@ class Summarize(Struct, frozen=True):
         """The ledger has the user's words if these go."""
         covered_messages = draft.origin[: draft.middle_stop]
         kept_starts = draft.find_staying_starts(kept_ids)
-        lost_count = count_words(message for message in covered_messages if message.start not in kept_starts)
+        lost_count = sum(is_of_user(message) for message in covered_messages if message.start not in kept_starts)
         ledger = write_ledger(
             covered_messages,
             draft.bytes_within(LEDGER_SHARE, self.rules.ledger),
