@@ -194,11 +194,9 @@ def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> 
 
 def _point_to(call: ToolCall | None, result: Message) -> str:
     outcome = find_outcome(result.text, call, failed=result.reports_error)
-    verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})" if outcome.has_failed else ""
+    verdict = f" ({outcome.render_in_line()})" if outcome.has_failed else ""
     return f"[Left out by the context proxy: word for word the same as {name_result(call)} above{verdict}.]"
 
-
-CLEARABLE = ("", ClipOutput.name, RESTORED)
 
 Answer = tuple[Message, ToolCall | None]
 
@@ -220,8 +218,7 @@ class ClearResults(Struct, frozen=True):
     """The policy on results by tool, before `exempt`; see `Hint`."""
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        is_whole = message.made in CLEARABLE and has_text_over(message, self.over)
-        if not is_whole or not self._is_selected(message) or self._is_exempt(call):
+        if not can_be_cleared(message, self.over) or not self._is_selected(message) or self._is_exempt(call):
             return 0.0
         return count(message.raw)  # a policy's template may be empty
 
@@ -321,7 +318,12 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
 
 
 def is_clearable(message: Message, draft: Draft, over: int) -> bool:
-    return message.made in CLEARABLE and has_text_over(message, over) and draft.free(message)
+    return can_be_cleared(message, over) and draft.free(message)
+
+
+def can_be_cleared(message: Message, over: int) -> bool:
+    """Whether it is the client's own text, or nearly, and longer than this."""
+    return message.made in ("", ClipOutput.name, RESTORED) and has_text_over(message, over)
 
 
 def count_old(total: int, newest: int) -> int:
@@ -352,7 +354,8 @@ class ClearObservations(ClearResults, frozen=True):
 
 
 _REASONING_MEMBERS = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
-_REASONING_MARKS = tuple([f'"{name}"'.encode() for name in (*_REASONING_MEMBERS, "thinking", "redacted_thinking")])
+_REASONING_PARTS = ("thinking", "redacted_thinking", "reasoning")
+_REASONING_MARKS = tuple([f'"{name}"'.encode() for name in (*_REASONING_MEMBERS, *_REASONING_PARTS)])
 
 
 class StripReasoning(Struct, frozen=True):
@@ -366,12 +369,7 @@ class StripReasoning(Struct, frozen=True):
     """Also if it is signed or encrypted; it goes whole."""
 
     def __call__(self, draft: Draft) -> Draft:
-        return draft.rewrite(self._strip_old)
-
-    def _strip_old(self, message: Message, _: ToolCall | None) -> Message:
-        if self._has_reasoning(message):
-            return self.strip(message)
-        return message
+        return draft.rewrite(lambda message, _: self.strip(message) if self._has_reasoning(message) else message)
 
     def worth(self, message: Message, _: ToolCall | None, count: Count) -> float:
         return count(message.raw) if self._has_reasoning(message) else 0.0
@@ -399,7 +397,7 @@ class StripReasoning(Struct, frozen=True):
 def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
     other_parts, has_reasoning = list[bytes](), False
     for start, stop in splice.iterate_elements(raw, content.start):
-        if find_part_type(raw[start:stop]) in ("thinking", "redacted_thinking", "reasoning"):
+        if find_part_type(raw[start:stop]) in _REASONING_PARTS:
             has_reasoning = True
         else:
             other_parts.append(raw[start:stop])

@@ -28,10 +28,8 @@ from proxy.tools.wrappers import list_commands_of
 
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
-LINES_MAX = 40
-MINOR_LINES_MAX = 10
-"""For failures in the output of a command that worked."""
-REPORT_LINES_MAX = 8
+LINES_MAX, MINOR_LINES_MAX = 40, 10
+"""At most so many lines of failures stay, and so many of a command that worked."""
 _HARNESS_REFUSAL = re.compile(
     r"\s*(?:error executing |no replacement was|your proposed edit has introduced"
     r"|[\w-]+ verification failed|command timed out)",
@@ -60,7 +58,6 @@ _REFUSAL_CHARACTERS = 1_000
 """A tool that reads and could not do so says it in fewer; a longer text is what it has read."""
 _QUOTED_BELOW = "the user said:"
 """Claude Code writes it before the words of the person."""
-_REJECTION = "the user doesn't want to proceed with this tool use. the tool use was rejected"
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
@@ -97,6 +94,9 @@ class ResultOutcome(Struct, frozen=True):
         if self.error:
             return f"{verdict}: {self.error}"
         return verdict
+
+    def render_in_line(self) -> str:
+        return " ".join(self.render().split()).rstrip(".")
 
 
 def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:
@@ -178,9 +178,7 @@ def _read_answer(output: Output, outcome: ResultOutcome, kind: str) -> ResultOut
         return replace(outcome, lines=tuple(output.lengths))
     *lines, last_line = [cut_line(line, LINE_CHARACTERS) for line in paragraphs[-1].strip("\n").split("\n")]
     beginning = cut_line(" ".join(lines), max(LINE_CHARACTERS - len(last_line), 1))
-    return replace(
-        outcome, last_line=f"{beginning} {last_line}".lstrip(), lines=(*lines[1 - REPORT_LINES_MAX :], last_line)
-    )
+    return replace(outcome, last_line=f"{beginning} {last_line}".lstrip(), lines=(*lines[-7:], last_line))
 
 
 def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *, may_act: bool) -> ResultOutcome:
@@ -204,8 +202,8 @@ def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *
             end_state = cut_line(" ".join(lines[end_states[-1]].strip(" =").split()))
     if outcome.exit_code == 0 or end_state:
         limit = MINOR_LINES_MAX
-    chosen, omitted_errors = _choose_lines(lines, [*end_states, *end_lines], failures, limit)
-    shown_lines = [*output.other_codes, *_cut_lines(lines, chosen)]
+    chosen_lines, omitted_errors = _choose_lines(lines, [*end_states, *end_lines], failures, limit)
+    shown_lines = [*output.other_codes, *chosen_lines]
     if may_act and output.members:
         last_line = output.join_members()
         shown_lines.insert(0, last_line)
@@ -236,7 +234,9 @@ def _judge(
             reports += cases
         is_reported = max(reports, default=-1) > max(end_states, default=-1)
         if outcome.exit_code is None and _runs_python(call):
-            is_reported = is_reported or _ends_with_traceback(lines, weights, printed)
+            tracebacks = [number for number in weights if lines[number].lstrip().startswith("Traceback (most")]
+            ends_with_traceback = bool(tracebacks) and find_reason(lines, tracebacks[-1]) == printed[-1]
+            is_reported = is_reported or ends_with_traceback
     if not has_failed and not is_reported:
         return outcome
     error = outcome.error or _find_error(lines, weights)
@@ -254,12 +254,7 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
 
 def _list_failures(output: Output) -> tuple[list[str], int]:
     lines = output.list_lines()
-    chosen, omitted_errors = _choose_lines(lines, [], find_failure_lines(lines), LINES_MAX)
-    return _cut_lines(lines, chosen), omitted_errors
-
-
-def _cut_lines(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
-    return [cut_end(lines[number], LINE_CHARACTERS) for number in numbers]
+    return _choose_lines(lines, [], find_failure_lines(lines), LINES_MAX)
 
 
 def _runs_python(call: ToolCall | None) -> bool:
@@ -269,11 +264,6 @@ def _runs_python(call: ToolCall | None) -> bool:
         return True
     programs = [name_program(command.words[0]) for command in list_commands_of(call)]
     return any(program in ("python", "pytest") or program.endswith(".py") for program in programs)
-
-
-def _ends_with_traceback(lines: Sequence[str], weights: Mapping[int, Weight], printed: Sequence[int]) -> bool:
-    tracebacks = [number for number in weights if lines[number].lstrip().startswith("Traceback (most")]
-    return bool(tracebacks) and find_reason(lines, tracebacks[-1]) == printed[-1]
 
 
 def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
@@ -301,8 +291,8 @@ def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
 
 def _choose_lines(
     lines: Sequence[str], first: Sequence[int], failures: Iterable[int], limit: int
-) -> tuple[list[int], int]:
-    """The numbers of *first* and of failures with their reasons, and how many of these have no room."""
+) -> tuple[list[str], int]:
+    """The lines of *first* and of failures with their reasons, and how many of these have no room."""
     chosen = set(first)
     texts = {lines[number].strip() for number in chosen}
     omitted_errors = 0
@@ -316,13 +306,14 @@ def _choose_lines(
             continue
         texts.add(text)
         chosen.add(number)
-    return sorted(chosen), omitted_errors
+    return [cut_end(lines[number], LINE_CHARACTERS) for number in sorted(chosen)], omitted_errors
 
 
 def find_words_of_user(result: str) -> str:
     beginning = result[:1_000].lower()
     start = beginning.find(_QUOTED_BELOW)
-    if start < 0 or not beginning.lstrip().startswith(_REJECTION):
+    rejection = "the user doesn't want to proceed with this tool use. the tool use was rejected"
+    if start < 0 or not beginning.lstrip().startswith(rejection):
         return ""
     return result[start + len(_QUOTED_BELOW) :].strip()
 

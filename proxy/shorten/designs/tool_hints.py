@@ -14,14 +14,7 @@ from msgspec import Struct
 from proxy.history.calls import change_arguments
 from proxy.history.chain import remove_wrapping
 from proxy.history.messages import Message
-from proxy.shorten.clear_results import (
-    CLEARABLE,
-    ClearResults,
-    clear_pointer,
-    count_old,
-    has_text_over,
-    is_clearable,
-)
+from proxy.shorten.clear_results import ClearResults, can_be_cleared, clear_pointer, count_old, is_clearable
 from proxy.shorten.designs.strategies import remove_pairs
 from proxy.shorten.outcome import cut_line
 from proxy.shorten.pipeline import Count, Draft
@@ -127,11 +120,9 @@ class ToolHints(Struct, frozen=True):
         modes = ("keep", "keep")
         if call is not None:
             modes = self._find_modes(call)
-        is_stripped = modes[1] == "strip" and message.made in CLEARABLE and has_text_over(message, self.over)
+        is_stripped = modes[1] == "strip" and can_be_cleared(message, self.over)
         is_shortened = not message.signed and any(map(self._may_shorten, message.calls))
-        if is_stripped or is_shortened or "remove" in modes:
-            return count(message.raw)
-        return 0.0
+        return count(message.raw) if is_stripped or is_shortened or "remove" in modes else 0.0
 
     def _may_shorten(self, call: ToolCall) -> bool:
         modes = self._find_modes(call)
