@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter, itemgetter
-from posixpath import commonprefix
 from typing import Any
 
 from proxy.history.calls import iterate_strings
@@ -154,7 +153,7 @@ def render_placeholder(
 ) -> str:
     """`handle` recalls the text; with `attachments` a text up to *over* stays."""
     outcome = outcome or find_outcome(text, call)
-    verdicts = [" ".join(outcome.render().split()).rstrip(".")]
+    verdicts = [outcome.render_in_line()]
     if is_outdated:
         verdicts.append("the file was changed or deleted since")
     printed_text, rows, size = _measure(text, call, attachments)
@@ -247,19 +246,9 @@ def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, 
 
 
 def join_lines(lines: Sequence[str], omitted_errors: int = 0) -> str:
-    """A beginning that a line has in common with one above it is written once."""
-    texts, first = list[str](), ""
-    for line in lines:
-        common = commonprefix((first, line))
-        beginning = common[: common.rfind(" ") + 1]
-        if 24 <= len(beginning) < len(line):  # noqa: PLR2004 (a shorter one is not worth a mark)
-            texts.append(f"{GAP} {line[len(beginning) :]}")
-        else:
-            texts.append(line)
-            first = line
-    if omitted_errors:
-        texts.append(f"{GAP} {omitted_errors:,} more lines tell of errors")
-    return "\n".join(texts)
+    if not omitted_errors:
+        return "\n".join(lines)
+    return "\n".join([*lines, f"{GAP} {omitted_errors:,} more lines tell of errors"])
 
 
 def _describe_left_out(text: str, lines: Sequence[str]) -> str:
@@ -275,7 +264,6 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
 
 
 NEW_RUN = "Only a new run shows it, as it is then."
-LIVE_TOOLS = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
 
 
 def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: bool) -> str:
@@ -287,7 +275,8 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: boo
     if kind in ("agent", "wait", "plan", "ask") or is_plan_mode(call):
         # A sub-agent starts its work again, and a process prints only new output.
         return "Calling the tool again may not return this text."
-    if matches_any(call.name, LIVE_TOOLS):
+    live_tools = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")
+    if matches_any(call.name, live_tools):
         return "A new call shows how it looks then, and not this."
     if acts_on_world(call):
         return "Do not make this call again to see it: that would do it again."

@@ -13,7 +13,7 @@ from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.outcome import ResultOutcome
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, join_lines, render_call, render_placeholder
+from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, render_call, render_placeholder
 from proxy.shorten.rules import Rules
 from proxy.tools.tool_call import ToolCall
 from tests.support import messages, recorded_traces
@@ -106,7 +106,7 @@ def test_of_a_failed_merge_every_conflict_stays():
         f"reports a failure: {CONFLICTS[-1]}. Left out: 15 other lines. "
         "Do not make this call again to see it: that would do it again.]"
     )
-    assert lines == [CONFLICTS[0], "… cmd/entire/cli/auto.go", "… cmd/entire/cli/types.go", LAST]
+    assert lines == [*CONFLICTS, LAST]
 
 
 def test_thousands_of_errors_are_counted():
@@ -147,12 +147,6 @@ def test_an_action_keeps_its_ids_and_its_last_lines():
     (text,) = clear_results(call("charge_card", order=1042, amount_cents=4999, out=json.dumps(answer)))
     assert "id: ch_3Qh, status: succeeded" in text
     assert text.endswith("step 89 of it")
-
-
-def test_a_beginning_that_lines_have_in_common_is_said_once():
-    assert join_lines(["one beginning of two lines: a", "one beginning of two lines: b", "other"], 3) == (
-        "one beginning of two lines: a\n… b\nother\n… 3 more lines tell of errors"
-    )
 
 
 def test_an_edit_is_not_to_be_called_again():
@@ -401,12 +395,6 @@ def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():
 def test_other_members_beside_an_empty_output_are_no_wrapping(out):
     (text,) = clear_results(call("execute_bash", command="ls", out=json.dumps(out)))
     assert "no output" not in text
-
-
-@pytest.mark.parametrize(("characters", "second"), [(23, f"{GAP} b"), (22, f"{'x' * 22} b")])
-def test_a_beginning_is_written_once_from_24_characters_on(characters, second):
-    beginning = "x" * characters
-    assert join_lines([f"{beginning} a", f"{beginning} b"]).split("\n")[1] == second
 
 
 @pytest.mark.parametrize(("lines", "left_out"), [(1, "Left out: 1 line. "), (2, "Left out: 2 other lines. ")])
