@@ -180,12 +180,21 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         return TailWriter(self.known, block, block_view, self.is_marked, recalls, draft_from).write()
 
     def _find_documents(self, view: Iterable[Message], window: int | None) -> frozenset[int]:
-        if not self.rules.keep_documents:
-            return frozenset()
-        return find_kept_documents(self.known, view, window)
+        return find_kept_documents(self.known, view, window) if self.rules.keep_documents else frozenset()
 
     def without_block(self) -> "ConversationState":
-        return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
+        body, rules = self.body, self.rules
+        covers = find_last_assistant(body) or 0
+        block = Block(
+            covers,
+            (Part(0, covers),) if covers else (),
+            always=rules.always if rules.new_blocks else (),
+            window=self.facts.usable_tokens,
+            reason="opening",
+            policy=rules.label,
+            text_style=is_text_style(body),
+        )
+        return self.with_block(block, has_block=False)
 
     def with_opening_block(self) -> "ConversationState":
         """Store the opening block: an always-step has acted for the first time."""
@@ -279,16 +288,16 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         return self.calibration.calibrate(self.known_view.count_tokens(self.estimate))
 
     def find_due_fold(self) -> DueFold | None:
-        user_writes = bool(self.body) and self.body[-1].is_user
-        needs, needed_tokens = self.needs, 0
+        body, needs, needed_tokens = self.body, self.needs, 0
         if needs.in_use or needs.reach_tokens:
             needed_tokens = needs.in_use_tokens + max(needs.reach_tokens, self.rules.keep.tokens)
+        user_writes = bool(body) and body[-1].is_user
         return find_due_fold(self.rules, self.facts, self.size, user_writes=user_writes, needed_tokens=needed_tokens)
 
     @cached_property
     def needs(self) -> Needs:
-        limits = self.rules.limits(self.facts)
-        if not self.fetches or not limits:
+        limits = self.rules.limits(self.facts) if self.fetches else ()
+        if not limits:
             return NOTHING_NEEDED
         return find_needs(self.fetches, self.known, self.known.token_sums(self.estimate), limits[0][0])
 
@@ -395,15 +404,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             stop = next(group.stop for group in groups.newest_first() if group.start <= last_answer)
             if stop < len(view):
                 latest = stop
-        cut = self._find_kept_start(groups, keep, latest)
-        if keep.turns:
-            turns = find_turns(view)
-            cut = min(cut, turns[-min(keep.turns, len(turns))].start)
-        return max(covered_count, min(latest, cut))
-
-    def _find_kept_start(self, groups: Groups, keep: Keep, latest: int) -> int:
         sums = self.known_view.token_sums(self.estimate)
-        cut, tokens = len(self.view), 0
+        cut, tokens = len(view), 0
         for number, group in enumerate(groups.newest_first()):
             group_tokens = sums[group.stop - 1]
             if group.start:
@@ -412,7 +414,10 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             if number >= keep.groups and tokens > keep.tokens and group.start < latest:
                 break
             cut = group.start
-        return cut
+        if keep.turns:
+            turns = find_turns(view)
+            cut = min(cut, turns[-min(keep.turns, len(turns))].start)
+        return max(covered_count, min(latest, cut))
 
     def with_draft(self, draft: Draft, reason: BlockReason, summary: Summary | None = None) -> "ConversationState":
         parts, covers = self._close_draft(draft)
@@ -453,7 +458,10 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         parts = draft.before[len(self.request.head) :] + draft.middle + passed_over
         if self.rules.repair:
             parts = repair(parts, self.request.wire)
-        parts += self._restore_lost_pins(parts, covers, after)
+        lost_passages = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
+        if lost_passages:
+            text = "\n".join(("Pinned, word for word:", *lost_passages))
+            parts += make_notes(text, find_speaker(reversed(parts)), find_speaker(after), covers, covers)
         if self.has_block and covers == self.block.covers and after:
             # The block before is stored under this link: cover a message more, so that both are there.
             parts, covers = (*parts, after[0]), after[0].stop
@@ -462,23 +470,12 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             parts = leave_out_false_promises(self.known, parts)
         return tuple(parts), covers
 
-    def _restore_lost_pins(
-        self, parts: Sequence[Message], covers: int, after: Sequence[Message]
-    ) -> tuple[Message, ...]:
-        lost_passages = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
-        if not lost_passages:
-            return ()
-        text = "\n".join(("Pinned, word for word:", *lost_passages))
-        return make_notes(text, find_speaker(reversed(parts)), find_speaker(after), covers, covers)
-
     def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:
         """Only rewritten messages are stored in a block; others are places."""
         for message in parts:
             raw = self.rules.redact(message.raw) if message.literal else message.raw
-            if raw == message.raw:
-                yield message
-            else:
-                yield make_literal(raw, message.start, message.stop, message.made)
+            is_same = raw == message.raw
+            yield message if is_same else make_literal(raw, message.start, message.stop, message.made)
 
     def _binds_reasoning(self, *, is_refused: bool) -> bool:
         if not any(message.has_claude_thinking for message in self.body):
@@ -506,27 +503,10 @@ def _find_newest_user_role(body: Sequence[Message]) -> frozenset[int]:
     return frozenset()
 
 
-def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:
-    covers = find_last_assistant(body) or 0
-    parts: tuple[Part, ...] = (Part(0, covers),) if covers else ()
-    always: tuple[Step, ...] = rules.always if rules.new_blocks else ()
-    return Block(
-        covers,
-        parts,
-        always=always,
-        window=facts.usable_tokens,
-        reason="opening",
-        policy=rules.label,
-        text_style=is_text_style(body),
-    )
-
-
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
     strip = StripReasoning(with_calls=True, signed=True).strip
     bare_messages = []
     for message in messages:
-        if message.start < until and message.role == "assistant":
-            bare_messages.append(strip(message))
-        else:
-            bare_messages.append(message)
+        is_bound = message.start < until and message.role == "assistant"
+        bare_messages.append(strip(message) if is_bound else message)
     return tuple(bare_messages)
