@@ -30,7 +30,7 @@ from proxy.tools.command_line import find_command_line, remove_folder_change
 from proxy.tools.effects import acts_on_world
 from proxy.tools.file_uses import PATCH, is_file_text, list_patched_files
 from proxy.tools.tool_call import COMMANDS, PATHS, ToolCall, find_requested_lines, find_value, render_value
-from proxy.tools.tool_kinds import Kind, find_kind, is_plan_mode, is_read, is_read_only, matches_any
+from proxy.tools.tool_kinds import Kind, find_kind, is_read, is_read_only, matches_any
 
 GAP = "…"
 LABEL_CHARACTERS = 100
@@ -272,7 +272,8 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: boo
     kind = find_kind(call.name, call.named)
     if kind in ("change", "patch"):
         return "Read the file for its current text."
-    if kind in ("agent", "wait", "plan", "ask") or is_plan_mode(call):
+    is_plan_mode = matches_any(call.name, ("*plan_mode", "*planmode", "plan_mode_respond"))
+    if kind in ("agent", "wait", "plan", "ask") or is_plan_mode:
         # A sub-agent starts its work again, and a process prints only new output.
         return "Calling the tool again may not return this text."
     live_tools = ("*browser*state*", "*browser*snapshot*", "*screenshot*", "*get_state", "computer", "*page_content*")

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 from proxy.tools.tool_call import COMMANDS, find_value, render_value
 
 HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
-SUBSTITUTED = "$()"
-"""Stands in a word for the output of an inner command."""
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _PLAIN = r"[^\s;&|<>()'\"\\$`]+"
 _CODE = re.compile(
     r"(?P<space>[ \t\r]+|\\\r?\n)"
@@ -39,13 +38,6 @@ _CODE = re.compile(
     re.DOTALL,
 )
 _QUOTED = re.compile(r"(?P<quote>\")|(?P<opening>\$\()|(?P<tick>`)|(?P<escape>\\.)|(?P<plain>[^\"\\$`]+|.)", re.DOTALL)
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
-_CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
-_SHELL_WORDS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac"))
-_NO_COMMANDS = frozenset(("for", "case", "select", "function"))
-"""The words that follow are names and values."""
-_TOKENS_MAX = 4_000
-"""The text of a here-document or of quotes is one token."""
 
 
 class Command(Struct, frozen=True):
@@ -82,7 +74,7 @@ def _quote(word: str) -> str:
 
 
 def remove_folder_change(command: str) -> str:
-    change = _CHANGE_OF_FOLDER.match(command)
+    change = re.match(r"\s*cd \S+ *(?:&&|;|\n)\s*", command)
     if change is None or change.end() == len(command):
         return command
     return command[change.end() :]
@@ -118,8 +110,9 @@ class _Reader(Struct):
         if frame.pieces is None:
             return
         word, frame.pieces = "".join(frame.pieces), None
-        stream, operator = _split_redirection(frame.redirection)
-        frame.redirection = ""
+        stream, operator, frame.redirection = "", frame.redirection, ""
+        if operator[:1].isdecimal() or operator.startswith("&"):  # as `2>>`
+            stream, operator = operator[0], operator[1:]
         if not operator:
             frame.words.append(word)
         elif operator == "<<<":
@@ -195,7 +188,8 @@ class _Reader(Struct):
         if kind == "opening":
             self._open(")", token)
         elif frame.closing == token:
-            self._close()
+            self.end_command(")")
+            self.frames.pop()
         elif kind == "tick":
             self._open(token, token)
         else:
@@ -211,21 +205,17 @@ class _Reader(Struct):
     def _open(self, closing: str, token: str) -> None:
         is_inner = not token.startswith("(")
         if is_inner:
-            self._add(SUBSTITUTED)
+            self._add("$()")  # it stands for the output of the inner command
         else:
             self.end_command(token)
         self.frames.append(_Frame(closing, is_inner=is_inner or self.frames[-1].is_inner))
-
-    def _close(self) -> None:
-        self.end_command(")")
-        self.frames.pop()
 
 
 def read_commands(line: str) -> list[Command]:
     """Return the simple commands of a command line in the order in which they stand there."""
     reader = _Reader()
-    start = 0
-    for _ in range(_TOKENS_MAX):
+    start, tokens_max = 0, 4_000  # the text of a here-document or of quotes is one token
+    for _ in range(tokens_max):
         if start >= len(line):
             break
         frame = reader.frames[-1]
@@ -249,17 +239,11 @@ def read_commands(line: str) -> list[Command]:
     return reader.commands
 
 
-def _split_redirection(token: str) -> tuple[str, str]:
-    """Return the stream and the operator of `2>>`."""
-    if token[:1].isdecimal() or token.startswith("&"):
-        return token[0], token[1:]
-    return "", token
-
-
 def _skip_words_before_command(words: Sequence[str]) -> list[str]:
+    shell_words = ("if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac")
     for place, word in enumerate(words):
-        if word in _NO_COMMANDS:
-            return []
-        if word not in _SHELL_WORDS and not _ASSIGNMENT.match(word):
+        if word in ("for", "case", "select", "function"):
+            return []  # names and values follow
+        if word not in shell_words and not ASSIGNMENT.match(word):
             return list(words[place:])
     return []

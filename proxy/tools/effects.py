@@ -21,12 +21,6 @@ from proxy.tools.tool_kinds import find_kind, is_acting_tool, matches_any
 from proxy.tools.verbs import is_acting_task, is_acting_verb
 from proxy.tools.wrappers import list_commands_of
 
-_HARMLESS_OPTIONS = frozenset(
-    ("--help", "--version", "--dry-run", "--dryrun", "--dry_run", "--what-if", "--whatif", "--noop", "-help")
-)
-_REMOTE = re.compile(r"[\w.@-]{2,}:")
-"""A file on another machine: `web1:/srv`, `s3://shop`."""
-
 
 def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call.name, call.named) != "run":
@@ -41,7 +35,9 @@ def is_act(command: Command) -> bool:
     if _is_harmless(command.words, operands):
         return False
     if program is None:
-        return _is_act_by_name(command.words[0], operands)
+        # One that nobody lists is judged by its name, and by the first two words behind it.
+        answers = [is_acting_task(posixpath.basename(command.words[0])), *map(is_acting_verb, operands[:2])]
+        return next((answer for answer in answers if answer is not None), False)
     verb = program.find_verb(operands)
     if has_option(command.words, program.harmless_with) or verb in program.harmless.split():
         return False
@@ -51,7 +47,8 @@ def is_act(command: Command) -> bool:
 def _is_act_by_words(program: Program, command: Command, operands: Sequence[str], verb: str) -> bool:
     """Judge a command whose verb is not said to act, by its other words."""
     if operands and (program.copies == "*" or verb in program.copies.split()):
-        return _REMOTE.match(operands[-1]) is not None
+        # A file on another machine: `web1:/srv`, `s3://shop`.
+        return re.match(r"[\w.@-]{2,}:", operands[-1]) is not None
     if program.language:
         return is_acting_request(program, command, operands)
     if program.runs_tasks and any(map(_is_acting_task, operands)):
@@ -67,21 +64,16 @@ def _list_operands(program: Program | None, words: Sequence[str]) -> list[str]:
 def _is_harmless(words: Sequence[str], operands: Sequence[str]) -> bool:
     if operands[:1] == ["help"] or words[1:] == ("-h",):
         return True
+    dry_runs = ("--dry-run", "--dryrun", "--dry_run", "--what-if", "--whatif", "--noop")
     for word in words:
         option, _, value = word.partition("=")
-        if option in _HARMLESS_OPTIONS and value not in ("none", "false"):
+        if option in ("--help", "-help", "--version", *dry_runs) and value not in ("none", "false"):
             return True
     return False
 
 
 def _is_acting_task(word: str) -> bool:
     return "=" not in word and is_acting_task(posixpath.basename(word)) is True
-
-
-def _is_act_by_name(program_name: str, operands: Sequence[str]) -> bool:
-    """Judge a program that nobody lists by its name, and by the first two words behind it."""
-    answers = [is_acting_task(posixpath.basename(program_name)), *map(is_acting_verb, operands[:2])]
-    return next((answer for answer in answers if answer is not None), False)
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:

@@ -17,19 +17,15 @@ from proxy.tools.programs import Program, has_option
 _CLUSTER = re.compile(r"-[sSfLkgivqNIOJ]*([XdFT])(.*)", re.DOTALL)
 """Short options of curl in one word: `-sXPOST`, `-sd`."""
 _MUTATION = re.compile(r"(?:\A|query=|\"query\"\s*:\s*\\?\"|')\s*mutation\b")
-_SEARCHES = ("_search", "_msearch", "_count", "_mget", "_analyze", "_explain", "search", "query", "query_range")
-_READING_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
-_METHODS = _READING_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
-_ITEM = re.compile(r"[\w.\[\]-]+(?::=|=(?!=)|@)")
-"""HTTPie sends such a word: `amount=5`, `amount:=5`, `file@a.txt`."""
+_READING_METHODS = ("GET", "HEAD", "OPTIONS")
 _COMMENT = re.compile(r"--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)")
 _ACTING_STATEMENT = re.compile(
     r"[\s(]*(?:INSERT|UPDATE|DELETE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|REPLACE|MERGE|UPSERT|RENAME|VACUUM|REINDEX"
-    r"|CALL|LOAD|OPTIMIZE|REFRESH|KILL)\b",
-    re.IGNORECASE,
+    r"|CALL|LOAD|OPTIMIZE|REFRESH|KILL)\b"
+    # A change may stand within another statement: `WITH t AS (...) DELETE FROM ...`.
+    r"|\s*(?=WITH\b|COPY\b).*?\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b",
+    re.IGNORECASE | re.DOTALL,
 )
-_STATEMENT_WITH_ANOTHER = re.compile(r"\s*(?:WITH|COPY)\b", re.IGNORECASE)
-_CHANGE_WITHIN = re.compile(r"\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b", re.IGNORECASE)
 _MONGO_CHANGE = re.compile(
     r"\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\("
 )
@@ -46,7 +42,10 @@ def is_acting_request(program: Program, command: Command, operands: Sequence[str
             return any(map(_MONGO_CHANGE.search, _list_statements(program, command, operands)))
     if command.input_files or has_option(command.words, program.acts_with):
         return True
-    return any(map(_acts_by_sql, _list_statements(program, command, operands)))
+    for statements in _list_statements(program, command, operands):
+        if any(map(_ACTING_STATEMENT.match, _COMMENT.sub(" ", statements).split(";"))):
+            return True
+    return False
 
 
 def _acts_by_http(program: Program, command: Command, operands: Sequence[str]) -> bool:
@@ -65,16 +64,17 @@ def _acts_by_http(program: Program, command: Command, operands: Sequence[str]) -
     addresses = [operand.partition("?")[0].rstrip("/") for operand in operands]
     if any(address.endswith("graphql") for address in addresses):
         return any(map(_MUTATION.search, (*words, command.text)))
-    return not any(address.rpartition("/")[2] in _SEARCHES for address in addresses if "/" in address)
+    searches = ("_search", "_msearch", "_count", "_mget", "_analyze", "_explain", "search", "query", "query_range")
+    return not any(address.endswith(tuple(f"/{search}" for search in searches)) for address in addresses)
 
 
 def _acts_by_words(operands: Sequence[str]) -> bool:
-    if not operands:
+    method = "".join(operands[:1]).upper()
+    if method in _READING_METHODS:
         return False
-    method = operands[0].upper()
-    if method in _METHODS:
-        return method not in _READING_METHODS
-    return any(map(_ITEM.match, operands[1:]))
+    # HTTPie sends such words: `amount=5`, `amount:=5`, `file@a.txt`.
+    sends_item = any(re.match(r"[\w.\[\]-]+(?::=|=(?!=)|@)", word) for word in operands[1:])
+    return sends_item or method in ("POST", "PUT", "PATCH", "DELETE")
 
 
 def _list_statements(program: Program, command: Command, operands: Sequence[str]) -> Iterator[str]:
@@ -87,12 +87,3 @@ def _list_statements(program: Program, command: Command, operands: Sequence[str]
             yield word[2:]
     yield from (operand for operand in operands if " " in operand.strip())
     yield command.text
-
-
-def _acts_by_sql(statements: str) -> bool:
-    for statement in _COMMENT.sub(" ", statements).split(";"):
-        if _ACTING_STATEMENT.match(statement):
-            return True
-        if _STATEMENT_WITH_ANOTHER.match(statement) and _CHANGE_WITHIN.search(statement):
-            return True
-    return False

@@ -11,7 +11,6 @@ PATHS = (
     *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),
     *("file", "paths", "files", "filepath", "source", "destination"),
 )
-REMEMBERED_CHARACTERS = 4_000
 V = TypeVar("V")
 COMMANDS = ("command", "cmd", "commands", "script")
 
@@ -47,8 +46,8 @@ class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments ar
         """
         answer: V | None = self._answers.get(question)
         if answer is None:
-            answer = read(self)
-            if len(self.arguments) <= REMEMBERED_CHARACTERS:
+            answer, remembered_characters = read(self), 4_000
+            if len(self.arguments) <= remembered_characters:
                 self._answers[question] = answer
         return answer
 

@@ -150,10 +150,6 @@ def is_acting_tool(call: ToolCall) -> bool:
     return acts_by_name(remove_server_name(call.name[:_NAME_CHARACTERS]))
 
 
-def is_plan_mode(call: ToolCall) -> bool:
-    return matches_any(call.name, ("*plan_mode", "*planmode", "plan_mode_respond"))
-
-
 def remove_server_name(tool: str) -> str:
     """`read_file` of `mcp__fs__read_file` and of `fs.read_file`."""
     return re.split(r"__|[./:]", tool)[-1]

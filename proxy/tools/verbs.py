@@ -9,67 +9,65 @@ make release-notes                      the second word tells that nothing is re
 import re
 from collections.abc import Mapping
 
-NAME_WORDS = {
-    "reads, if it is the first word": (
-        "get list read find search show view describe fetch validate verify preview wait"
-    ),
-    "reads": (
-        "ls cat look lookup grep glob query retrieve load browse inspect explain status count calculate compare diff "
-        "snapshot screenshot tree think resolve analyze history rg ripgrep lsp"
-    ),
-    "changes things": (
-        "create add insert write append save set put patch update edit modify replace rename move copy delete remove "
-        "close clear reset mark reply upload commit exchange"
-    ),
-    "changes things, or names what another word reads": (
-        "archive assign disable enable fork grant invite notify request restore schedule subscribe transition trigger"
-    ),
-    "runs programs or changes a page": (
-        "install run exec execute start stop restart kill click type fill press call invoke trigger"
-    ),
-    "acts on the world": (
-        "apply approve book buy cancel charge deploy merge order pay post publish push refund release send submit "
-        "transfer"
-    ),
-    "acts on the world, or names what another word reads": (
-        "destroy invoice migrate payout promote provision purge revoke rollback rollout terminate withdraw"
-    ),
-}
-(
-    _FIRST_READING_WORDS,
-    _READING_WORDS,
-    _CHANGING_WORDS,
-    _OTHER_CHANGING_WORDS,
-    _RUNNING_WORDS,
-    _ACTING_WORDS,
-    _OTHER_ACTING_WORDS,
-) = map(frozenset, map(str.split, NAME_WORDS.values()))
-COMMAND_WORDS: Mapping[str, str] = {
-    "a task or a script acts": (
-        "deploy publish migrate rollback rollout push promote provision destroy send ship upload charge refund notify "
-        "announce purge redeploy undeploy"
-    ),
-    "a task or a script acts, if it is the first word": (
-        "release apply cancel approve terminate revoke transfer pay submit withdraw payout"
-    ),
-    "a task or a script does not act, whatever the other words are": (
-        "test tests spec check lint build status list plan dry verify show validate dev mock local diff compare print "
-        "get describe fetch view find search analyze simulate watch serve generate help"
-    ),
-    "a task or a script does not act, unless the first word acts": (
-        "notes history log logs report docs doc stats dump example examples"
-    ),
-    "a program acts by such a verb": "create delete remove rm restart flush drop truncate update",
-    "a program does not act by such a verb": (
-        "help list ls show view get describe status diff log logs check validate search find info version print plan "
-        "test"
-    ),
-}
-_TASK_VERBS, _FIRST_TASK_VERBS, _NO_TASK_WORDS, _TASK_THINGS, _MORE_VERBS, _LOOKING_VERBS = map(
-    frozenset, map(str.split, COMMAND_WORDS.values())
+
+def _list_words(table: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    return {kind: frozenset(words.split()) for kind, words in table.items()}
+
+
+_NAMES = _list_words(
+    {
+        "looks first": "get list read find search show view describe fetch validate verify preview wait",
+        "looks": (
+            "ls cat look lookup grep glob query retrieve load browse inspect explain status count calculate compare "
+            "diff snapshot screenshot tree think resolve analyze history rg ripgrep lsp"
+        ),
+        "changes": (
+            "create add insert write append save set put patch update edit modify replace rename move copy delete "
+            "remove close clear reset mark reply upload commit exchange"
+        ),
+        # The other words of a name may tell that it only names what they read: `list_invites`.
+        "may change": (
+            "archive assign disable enable fork grant invite notify request restore schedule subscribe transition "
+            "trigger"
+        ),
+        "runs": "install run exec execute start stop restart kill click type fill press call invoke trigger",
+        "acts": (
+            "apply approve book buy cancel charge deploy merge order pay post publish push refund release send submit "
+            "transfer"
+        ),
+        "may act": (
+            "destroy invoice migrate payout promote provision purge revoke rollback rollout terminate withdraw"
+        ),
+    }
 )
-# Release is a noun as well: `decompile release`.
-_VERBS = (_TASK_VERBS | _FIRST_TASK_VERBS | _MORE_VERBS) - {"release"}
+"""Words in the names of tools by what they say. Those of "looks first" say it if they stand first."""
+_TASKS = _list_words(
+    {
+        "acts": (
+            "deploy publish migrate rollback rollout push promote provision destroy send ship upload charge refund "
+            "notify announce purge redeploy undeploy"
+        ),
+        "acts first": "release apply cancel approve terminate revoke transfer pay submit withdraw payout",
+        # Whatever the other words are.
+        "looks": (
+            "test tests spec check lint build status list plan dry verify show validate dev mock local diff compare "
+            "print get describe fetch view find search analyze simulate watch serve generate help"
+        ),
+        # Unless the first word acts.
+        "is a thing": "notes history log logs report docs doc stats dump example examples",
+    }
+)
+"""Words in the names of tasks and scripts. Those of "acts first" act if they stand first."""
+_VERBS = _list_words(
+    {
+        "acts": "create delete remove rm restart flush drop truncate update",
+        "looks": (
+            "help list ls show view get describe status diff log logs check validate search find info version print "
+            "plan test"
+        ),
+    }
+)
+"""Verbs of programs that nobody lists."""
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -80,24 +78,24 @@ def list_name_words(name: str) -> list[str]:
 
 def reads_by_name(tool: str) -> bool:
     words = list_name_words(tool)
-    if not (_CHANGING_WORDS | _RUNNING_WORDS | _ACTING_WORDS).isdisjoint(words):
+    if not (_NAMES["changes"] | _NAMES["runs"] | _NAMES["acts"]).isdisjoint(words):
         return False
-    return not (_FIRST_READING_WORDS | _READING_WORDS).isdisjoint(words)
+    return not (_NAMES["looks first"] | _NAMES["looks"]).isdisjoint(words)
 
 
 def acts_by_name(tool: str) -> bool:
     words = list_name_words(tool)
     # `get_order_details` names the thing that it reads, `check_and_deploy` does two things.
-    if not _FIRST_READING_WORDS.isdisjoint(words[:1]) and "and" not in words:
+    if not _NAMES["looks first"].isdisjoint(words[:1]) and "and" not in words:
         return False
-    if not _ACTING_WORDS.isdisjoint(words):
+    if not _NAMES["acts"].isdisjoint(words):
         return True
-    if not _OTHER_ACTING_WORDS.isdisjoint(words) and _READING_WORDS.isdisjoint(words):
+    if not _NAMES["may act"].isdisjoint(words) and _NAMES["looks"].isdisjoint(words):
         return True
     for word in words[:2]:
-        if word in _READING_WORDS:
+        if word in _NAMES["looks"]:
             return False
-        if word in _CHANGING_WORDS | _OTHER_CHANGING_WORDS:
+        if word in _NAMES["changes"] | _NAMES["may change"]:
             return True
     return False
 
@@ -108,10 +106,10 @@ def is_acting_task(name: str) -> bool | None:
     None if it does not tell.
     """
     words = list_name_words(name)
-    begins_with_verb = not _TASK_VERBS.isdisjoint(words[:1])
-    if not _NO_TASK_WORDS.isdisjoint(words) or not (begins_with_verb or _TASK_THINGS.isdisjoint(words)):
+    begins_with_verb = not _TASKS["acts"].isdisjoint(words[:1])
+    if not _TASKS["looks"].isdisjoint(words) or not (begins_with_verb or _TASKS["is a thing"].isdisjoint(words)):
         return False
-    if not _TASK_VERBS.isdisjoint(words) or not _FIRST_TASK_VERBS.isdisjoint(words[:1]):
+    if not _TASKS["acts"].isdisjoint(words) or not _TASKS["acts first"].isdisjoint(words[:1]):
         return True
     return None
 
@@ -119,8 +117,9 @@ def is_acting_task(name: str) -> bool | None:
 def is_acting_verb(word: str) -> bool | None:
     """None if the word is no verb that is known: `card` of `shopctl card charge`."""
     verb = word.rpartition(":")[2].partition("-")[0]
-    if verb in _LOOKING_VERBS:
+    if verb in _VERBS["looks"]:
         return False
-    if verb in _VERBS:
+    # Release is a noun as well: `decompile release`.
+    if verb in _TASKS["acts"] | _TASKS["acts first"] | _VERBS["acts"] and verb != "release":
         return True
     return None

@@ -10,16 +10,15 @@ A script in another language tells nothing: `python -c ...` stays what it is.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.tools.command_line import Command, find_command_line, read_commands
+from proxy.tools.command_line import ASSIGNMENT, Command, find_command_line, read_commands
 from proxy.tools.programs import list_operands, name_program
 from proxy.tools.tool_call import ToolCall
-
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 class Wrapper(Struct, frozen=True):
@@ -41,7 +40,6 @@ class Wrapper(Struct, frozen=True):
     is_elsewhere: bool = False
 
 
-_CONTAINER = "-e -u -w --env --user --workdir --env-file -f --file -p --project-name -c --container -n --namespace"
 WRAPPERS = (
     Wrapper("sudo, doas", "sudo -u app CC=gcc make", "make", "-u -g -h -p -C -U --user --group"),
     Wrapper("env", "env -u HOME CC=gcc make", "make", "-u -C --unset --chdir"),
@@ -70,7 +68,7 @@ WRAPPERS = (
         "run, docker-compose run, podman compose exec",
         "kubectl -n shop exec -it db-0 -- psql -c 'select 1'",
         "psql -c 'select 1'",
-        _CONTAINER,
+        "-e -u -w --env --user --workdir --env-file -f --file -p --project-name -c --container -n --namespace",
         operands=1,
         is_elsewhere=True,
     ),
@@ -94,7 +92,6 @@ WRAPPERS = (
         code="-e --eval -p --print -r",
     ),
 )
-_DEPTH_MAX = 6
 _FIRST_WORDS = frozenset(phrase.split()[0] for wrapper in WRAPPERS for phrase in wrapper.phrases.split(", "))
 
 
@@ -107,7 +104,7 @@ def list_commands(line: str) -> list[Command]:
     """Return the commands of a line, each without the programs that only run it."""
     commands = list[Command]()
     for command in read_commands(line):
-        commands += _unwrap(command, _DEPTH_MAX)
+        commands += _unwrap(command, depth=6)
     return commands
 
 
@@ -177,7 +174,7 @@ def _find_inner_words(words: Sequence[str], start: int, wrapper: Wrapper) -> tup
             is_value = word in wrapper.valued.split()
         elif operands:
             operands -= 1
-        elif not _ASSIGNMENT.match(word):
+        elif not ASSIGNMENT.match(word):
             return tuple(words[place:])
     return ()
 
@@ -187,13 +184,6 @@ def _find_words_behind(words: Sequence[str], start: int, wrapper: Wrapper) -> tu
     for place in range(start, len(words)):
         is_short = "-c" in options and re.fullmatch("-[a-z]*c", words[place])
         if words[place] in options or is_short:
-            return _cut_at_end_mark(words[place + 1 :])
+            # `find` marks the end of its command.
+            return tuple(takewhile(lambda word: word not in (";", "+"), words[place + 1 :]))
     return ()
-
-
-def _cut_at_end_mark(words: Sequence[str]) -> tuple[str, ...]:
-    """`find` marks the end of its command."""
-    for place, word in enumerate(words):
-        if word in (";", "+"):
-            return tuple(words[:place])
-    return tuple(words)
