@@ -1,6 +1,6 @@
 """Mutation test: how many small faults do the tests beside the code notice?
 
-    python bench/mutants.py                      # 200 mutants of decide, serve, access and shorten
+    python bench/mutants.py                      # 200 mutants of the rooms that decide and keep
     python bench/mutants.py --draw 20 --room access
 
 Each mutant changes one operator, constant, condition or return of one function in a copy of the project, and runs the
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("decide", "serve", "access", "shorten")
+ROOMS = ("decide", "serve", "access", "shorten", "store", "wire")
 TESTS_OF_REQUESTS = ("tests/path", "tests/summary", "tests/gateway")
 """Those of the rooms `decide` and `serve`."""
 MINUTES_PER_MUTANT = 10
@@ -157,7 +157,7 @@ def is_killed(mutant: Mutant, project: Path) -> bool:
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
-            [*command, "-m", "not seconds and not slow and not soak", "--timeout=60"],
+            [*command, "-m", "not seconds and not slow and not soak", "--timeout=300"],
             cwd=project,
             capture_output=True,
             timeout=60 * MINUTES_PER_MUTANT,
