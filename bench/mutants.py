@@ -148,10 +148,16 @@ def draw(rooms: list[str], count: int, seed: int) -> list[Mutant]:
 def is_killed(mutant: Mutant, project: Path) -> bool:
     """Run the fast tests of the mutant's room in *project*, a copy, until the first fails."""
     relative = mutant.path.relative_to(ROOT)
-    room = relative.parts[1]
     path = project / relative
     whole = path.read_text(encoding="utf-8")
     path.write_text(mutant.source, encoding="utf-8")
+    try:
+        return not do_tests_pass(relative.parts[1], project)
+    finally:
+        path.write_text(whole, encoding="utf-8")
+
+
+def do_tests_pass(room: str, project: Path) -> bool:
     tests = TESTS_OF_REQUESTS if room in ("decide", "serve") else (f"tests/{room}",)
     # The folder it runs in comes first on the path: the tests import the copy, and not the installed project.
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", *tests]
@@ -164,13 +170,11 @@ def is_killed(mutant: Mutant, project: Path) -> bool:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return True
-    finally:
-        path.write_text(whole, encoding="utf-8")
+        return False
     # A failed run ends with 1, one that was stopped at its first failure on two processes with 2.
     if done.returncode not in (0, 1, 2):
         raise RuntimeError(f"the tests did not run: {done.stdout.decode(errors='replace')[-2000:]}")
-    return done.returncode != 0
+    return done.returncode == 0
 
 
 def show(mutant: Mutant) -> str:
@@ -192,6 +196,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder) / "project"
         shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".git", ".venv", "node_modules", ".*_cache"))
+        for room in tried:
+            if not do_tests_pass(room, project):
+                raise SystemExit(f"the tests of {room} fail without a mutant, so nothing can be said")
         for number, mutant in enumerate(mutants, 1):
             room = mutant.path.relative_to(ROOT).parts[1]
             tried[room] += 1
