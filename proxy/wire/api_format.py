@@ -66,26 +66,16 @@ class RequestFormat(ABC):
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
         """Return a request, or None if it cannot be understood. Messages of a known prefix are not read again."""
         try:
-            if prefix is not None:
-                request = self._read_after(prefix, source)
+            places = prefix.find_values(source, self.LIST) if prefix is not None else None
+            if prefix is not None and places is not None:
+                request = self._read(source, places, prefix)
                 if request is not None:
+                    request.known.follow(prefix.request.known, prefix.count - prefix.request.head_size)
                     return request
             source.decode()
             return self._read(source, find_values(source), None)
         except UNREADABLE:
             return None
-
-    def _read_after(self, prefix: Prefix, source: bytes) -> Request | None:
-        """Return a request that begins with that prefix, or None."""
-        rest = source[: prefix.start] + source[prefix.stop :]
-        rest.decode()
-        places = find_values(rest)
-        if not prefix.is_followed(source, rest, places.get(self.LIST)):
-            return None
-        request = self._read(source, prefix.restore_places(places), prefix)
-        if request is not None:
-            request.known.follow(prefix.request.known, prefix.count - prefix.request.head_size)
-        return request
 
     @abstractmethod
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:

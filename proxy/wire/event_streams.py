@@ -124,10 +124,6 @@ def write_named_events(values: Iterable[Mapping[str, Any]]) -> bytes:
 
 OPENING_MAX_BYTES = 2 * 1024 * 1024
 """OpenAI repeats the instructions and the tools of a request in its first events."""
-_OUTPUT_KINDS = (
-    *("content_block_", "message_delta", "message_stop", "response.output", "response.content", "response.reasoning"),
-    *("response.function_call", "response.completed", "response.incomplete", "response.cancelled"),
-)
 
 
 class StreamOpening:
@@ -160,26 +156,19 @@ class StreamOpening:
             if self._is_decided:
                 return
             data = find_data(line)
-            if data is not None:
-                self._judge_data(data.strip())
-            elif line.startswith(b"{"):  # an error that a server wrote without `data:`
-                self._judge_data(line)
-
-    def _judge_data(self, data: bytes) -> None:
-        if not data:
-            return
-        # A refusal may still follow these. They repeat the request, so they are not parsed.
-        if not self._first_decides and re.match(rb'\{"type": ?"response\.(?:created|in_progress|queued)"', data):
-            return
-        event = read_object(data)
-        if event is None:
-            self._is_decided = True
-            return
-        self._refusal = _find_event_error(event)
-        kind = as_text(event.get("type"))
-        is_of_item = kind.startswith("response.") and kind.count(".") > 1
-        is_output = not kind or "choices" in event or is_of_item or kind.startswith(_OUTPUT_KINDS)
-        self._is_decided = is_output or self._first_decides or self._refusal is not None
+            if data is None and line.startswith(b"{"):  # an error that a server wrote without `data:`
+                data = line
+            data = (data or b"").strip()
+            # A refusal may still follow these. They repeat the request, so they are not parsed.
+            has_begun = re.match(rb'\{"type": ?"response\.(?:created|in_progress|queued)"', data) is not None
+            if not data or (has_begun and not self._first_decides):
+                continue
+            event = read_object(data) or {}
+            self._refusal = _find_event_error(event)
+            kind = as_text(event.get("type"))
+            outputs = r"content_block_|message_(?:delta|stop)|response\.(?:\w+\.|completed|incomplete|cancelled)"
+            is_output = not kind or "choices" in event or re.match(outputs, kind) is not None
+            self._is_decided = is_output or self._first_decides or self._refusal is not None
 
 
 def _find_event_error(event: Mapping[str, Any]) -> bytes | None:

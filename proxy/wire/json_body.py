@@ -230,24 +230,25 @@ class Prefix(Struct, frozen=True):
     stop: int
     """Behind the last of them and the comma after it."""
 
-    def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
-        """Return True if the list, at `place` of the rest, begins with these messages."""
-        start, stop = place or (self.start, self.start)
-        if rest[start : self.start].strip() != b"[":
-            return False
-        return source[self.stop - 1 : self.stop] != b"," or rest[self.start : stop].strip() != b"]"
+    def find_values(self, source: bytes, list_name: str) -> Places | None:
+        """Return the place of each value of a body in which these messages stand, without reading them.
 
-    def restore_places(self, places: Places) -> Places:
-        """Return the places in the body of what was found in it without these messages."""
+        Return None if they are not the beginning of the list. Raise one of `UNREADABLE` if the rest is no object.
+        """
+        rest = source[: self.start] + source[self.stop :]
+        rest.decode()
+        places = find_values(rest)
+        start, stop = places.get(list_name, (self.start, self.start))
+        ends_in_comma = source[self.stop - 1 : self.stop] == b"," and rest[self.start : stop].strip() == b"]"
+        if rest[start : self.start].strip() != b"[" or ends_in_comma:
+            return None
         removed_bytes = self.stop - self.start
-        moved_places = {}
         for key, (start, stop) in places.items():
             if start > self.start:
-                start += removed_bytes  # noqa: PLW2901
-            if stop > self.start:
-                stop += removed_bytes  # noqa: PLW2901
-            moved_places[key] = start, stop
-        return moved_places
+                places[key] = start + removed_bytes, stop + removed_bytes
+            elif stop > self.start:  # the list itself
+                places[key] = start, stop + removed_bytes
+        return places
 
     def move_offsets(self, offsets: Sequence[int]) -> list[int]:
         """Return places in the other request as places in this body."""

@@ -18,9 +18,6 @@ from proxy.wire.event_streams import LineReader, find_data
 from proxy.wire.json_body import as_object
 
 TAIL_BYTES = 64 * 1024
-FIRST_BYTES = 4 * 1024
-# `null`, which a stream may repeat in each event, does not match.
-_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 
 
 class AnswerEnds:
@@ -37,8 +34,8 @@ class AnswerEnds:
         self._size = 0
 
     def feed(self, chunk: bytes) -> None:
-        if len(self._first) < FIRST_BYTES:
-            self._first += chunk[:FIRST_BYTES]
+        if len(self._first) < 4_096:  # noqa: PLR2004 (the usage stands in the first event)
+            self._first += chunk[:4_096]
         self._pieces.append(chunk)
         self._size += len(chunk)
         while self._size - len(self._pieces[0]) >= TAIL_BYTES:
@@ -60,7 +57,8 @@ class AnswerEnds:
 
 
 def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
-    names = list(_USAGE.finditer(text))
+    # `null`, which a stream may repeat in each event, does not match.
+    names = list(re.finditer(rb'"usage"\s*:\s*(?=\{)', text))
     if last:
         names.reverse()
     for name in names[:16]:  # each costs up to 16 KiB of parsing, in the event loop
@@ -77,20 +75,18 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
     """Read the usage of an answer. A count that is missing, zero or absurd was not reported."""
     if usage is None:
         return Usage(0, None, 0)
-    prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    details = usage.get("prompt_tokens_details")
-    if "input_tokens" in usage:
-        prompt, answer = usage["input_tokens"], usage.get("output_tokens")
-        details = usage.get("input_tokens_details")
-    if "input_tokens" not in usage or isinstance(details, Mapping):
-        cached_tokens = read_count(as_object(details).get("cached_tokens"))
-        return Usage(read_count(prompt) or 0, cached_tokens, read_count(answer) or 0)
+    prompt_name, answer_name = "prompt_tokens", "completion_tokens"
+    if "input_tokens" in usage:  # in Messages and Responses
+        prompt_name, answer_name = "input_tokens", "output_tokens"
+    prompt_tokens, answer_tokens = read_count(usage.get(prompt_name)) or 0, read_count(usage.get(answer_name)) or 0
+    details = usage.get(f"{prompt_name}_details")
+    if prompt_name == "prompt_tokens" or isinstance(details, Mapping):
+        return Usage(prompt_tokens, read_count(as_object(details).get("cached_tokens")), answer_tokens)
     # Messages counts the tokens that came from its cache, or went there, apart:
     # <https://platform.claude.com/docs/en/build-with-claude/prompt-caching#tracking-cache-performance>.
     cached_tokens = read_count(usage.get("cache_read_input_tokens"))
-    written_tokens = read_count(usage.get("cache_creation_input_tokens"))
-    prompt_tokens = (read_count(prompt) or 0) + (cached_tokens or 0) + (written_tokens or 0)
-    return Usage(prompt_tokens, cached_tokens, read_count(answer) or 0)
+    written_tokens = read_count(usage.get("cache_creation_input_tokens")) or 0
+    return Usage(prompt_tokens + (cached_tokens or 0) + written_tokens, cached_tokens, answer_tokens)
 
 
 def read_count(value: object) -> int | None:
@@ -188,7 +184,12 @@ def rewrite_usage(raw: bytes, view: UsageView) -> bytes | None:
 
 
 def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
-    answer, start = _find_answer(value, raw)
+    answer, start = as_object(value), 0
+    for name in ("message", "response"):  # the first event of Messages and the last of Responses hold it in a member
+        member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None
+        if member is not None:
+            answer, start = answer[name], member.start
+            break
     usage = answer.get("usage")
     if view.hides_usage and "usage" in answer and usage is None:
         return splice.remove_members(raw, frozenset({"usage"}))
@@ -206,16 +207,6 @@ def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
     return splice.replace_bytes(raw, member.start, member.stop, _add_tokens(shown_usage, view.extra_tokens))
 
 
-def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
-    """Return the answer and its place: the first event of Messages and the last of Responses hold it in a member."""
-    answer = as_object(value)
-    for name in ("message", "response"):
-        member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None
-        if member is not None:
-            return answer[name], member.start
-    return answer, 0
-
-
 def _write_with_first_prompt(usage: Mapping[str, Any], first_usage: Mapping[str, Any]) -> bytes:
     later_tokens = 0
     for name in ("prompt_tokens", "input_tokens"):
@@ -229,11 +220,10 @@ def _write_with_first_prompt(usage: Mapping[str, Any], first_usage: Mapping[str,
 
 
 def _add_tokens(usage: bytes, extra_tokens: int) -> bytes:
-    for name in ("prompt_tokens", "total_tokens", "input_tokens"):
-        member = splice.find_member(usage, name)
-        if member is None:
-            continue
-        count: object = json.loads(usage[member.start : member.stop])
-        if isinstance(count, int):
-            usage = splice.replace_bytes(usage, member.start, member.stop, b"%d" % (count + extra_tokens))
-    return usage
+    changes: list[tuple[int, int, bytes]] = []
+    for member in splice.iterate_members(usage):
+        if member.key in ("prompt_tokens", "total_tokens", "input_tokens"):
+            count: object = json.loads(usage[member.start : member.stop])
+            if isinstance(count, int):
+                changes.append((member.start, member.stop, b"%d" % (count + extra_tokens)))
+    return splice.replace_spans(usage, changes)
