@@ -237,25 +237,6 @@ def is_inference(method: str, path: str, allowed_paths: tuple[str, ...]) -> bool
     return any(fnmatchcase(unescaped_path, pattern) for pattern in allowed_paths)
 
 
-# The names that upstreams and gateways read, other than `CREDENTIALS`, end in one of these words.
-_CREDENTIAL_ENDS = tuple(
-    separator + word
-    for separator in "-."
-    for word in (
-        *("api-key", "apikey", "authorization", "auth", "bearer", "token", "secret", "password", "credential"),
-        *("credentials", "jwt", "jwt-assertion", "access-key", "client-key", "subscription-key", "virtual-key"),
-        *("functions-key", "rapidapi-key", "private-key", "service-key", "user-key", "team-key", "project-key"),
-    )
-)
-# Set by balancers, bot checks and statistics, some with every answer: a client must stay the same tenant.
-_INFRASTRUCTURE_COOKIE = re.compile(
-    r"__cf_bm|_cfuvid|cf_clearance|__cflb|awsalb\w*|awselb\w*|arraffinity\w*|applicationgatewayaffinity\w*"
-    r"|bigipserver.*|serverid|route|incap_ses_\w+|visid_incap_\w+|nlbi_\w+|ts[0-9a-f]{6,}|ak_bmsc|bm_\w+|_abck"
-    r"|datadome|_ga\w*|_gid|_gat\w*|(?:csrf|xsrf)[-_]?token",
-    re.IGNORECASE,
-)
-
-
 @lru_cache(maxsize=512)
 def is_credential(name: str) -> bool:
     name = name.lower()
@@ -264,12 +245,13 @@ def is_credential(name: str) -> bool:
     if len(name) > 64:  # noqa: PLR2004 (no name in use is longer)
         return False
     name = "-" + name.replace("_", "-")
-    # They protect a form, and change with every page or request.
-    if name.endswith(
-        ("-csrf-token", "-xsrf-token", "-continuation-token", "-next-token", "-page-token", "-sync-token")
-    ):
+    # These protect a form, or change with every page or request.
+    if re.search(r"-(?:csrf|xsrf|continuation|next|page|sync)-token\Z", name):
         return False
-    return name.endswith(_CREDENTIAL_ENDS)
+    # The other names that upstreams and gateways read end in one of these words.
+    words = r"api-?key|auth|authorization|bearer|token|secret|password|credentials?|jwt|jwt-assertion"
+    owners = r"access|client|subscription|virtual|functions|rapidapi|private|service|user|team|project"
+    return re.search(rf"[-.](?:{words}|(?:{owners})-key)\Z", name) is not None
 
 
 def find_credentials(headers: Headers, query: str = "") -> Headers:
@@ -287,11 +269,17 @@ def find_credentials(headers: Headers, query: str = "") -> Headers:
 
 
 def _remove_passing_cookies(value: str) -> str:
+    # Set by balancers, bot checks and statistics, some with every answer: a client must stay the same tenant.
+    passing_names = (
+        r"(?i)__cf_bm|_cfuvid|cf_clearance|__cflb|awsalb\w*|awselb\w*|arraffinity\w*|applicationgatewayaffinity\w*"
+        r"|bigipserver.*|serverid|route|incap_ses_\w+|visid_incap_\w+|nlbi_\w+|ts[0-9a-f]{6,}|ak_bmsc|bm_\w+|_abck"
+        r"|datadome|_ga\w*|_gid|_gat\w*|(?:csrf|xsrf)[-_]?token"
+    )
     cookies: list[str] = []
-    for cookie in value.split(";"):
+    for cookie in map(str.strip, value.split(";")):
         name = cookie.partition("=")[0].strip()
-        if cookie.strip() and _INFRASTRUCTURE_COOKIE.fullmatch(name) is None:
-            cookies.append(cookie.strip())
+        if cookie and re.fullmatch(passing_names, name) is None:
+            cookies.append(cookie)
     return "; ".join(sorted(cookies))
 
 

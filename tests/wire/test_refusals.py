@@ -2,11 +2,20 @@
 
 import gzip
 import json
+import re
 
 import pytest
 
 from proxy.wire.event_streams import find_line_error
-from proxy.wire.refusals import BODY_MAX_BYTES, Refusal, begins_as_error, classify, may_begin_as_error
+from proxy.wire.refusals import (
+    BODY_MAX_BYTES,
+    ROLES,
+    WEIGHTS,
+    Refusal,
+    begins_as_error,
+    classify,
+    may_begin_as_error,
+)
 from proxy.wire.token_counts import says_truncated
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
@@ -34,6 +43,12 @@ def test_every_known_refusal_is_classified_with_its_figures(name):
     assert kind(fault) == KINDS.get(known.kind, known.kind)
     if fault:
         assert (fault.limit, fault.size, fault.covers, fault.answer_room) == FIGURES.get(name, UNTOLD)
+
+
+@pytest.mark.parametrize("row", [*ROLES, *WEIGHTS], ids=lambda row: row[2])
+def test_each_row_of_a_table_reads_its_example(row):
+    _, words, example = row
+    assert re.search(words, example)
 
 
 def test_a_figure_may_begin_a_line():
