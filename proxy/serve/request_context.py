@@ -34,7 +34,7 @@ from proxy.models.windows import PROBES, find_prior_calibration, is_known_model,
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
-from proxy.wire.http_head import Caller, Headers, find_header, is_credential, read_own_headers
+from proxy.wire.http_head import Caller, Headers, find_header, is_credential
 from proxy.wire.refusals import AddedOption
 
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
@@ -50,12 +50,12 @@ class RequestOptions(Struct, frozen=True):
 
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":
-        words = read_own_headers(headers)
-        mode_text = words.get("x-compaction", "").strip().lower() or "auto"
+        mode_text = (find_header(headers, "x-compaction") or "").strip().lower() or "auto"
         mode = MODES.get(mode_text)
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
-        return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))
+        focus = find_header(headers, "x-compaction-focus") or ""
+        return cls(mode, focus, find_header(headers, "x-conversation-id") or "")
 
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:

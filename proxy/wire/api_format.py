@@ -82,9 +82,6 @@ class RequestFormat(ABC):
         """Read a request; after a prefix, only the elements that follow it."""
 
     def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
-        tools, tools_at = None, 0
-        if "tools" in places:
-            tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
         choice = members.get("tool_choice") or members.get("function_call") or {}
         tool = as_object(choice.get(as_text(choice.get("type")), choice))
         max_output = None
@@ -92,8 +89,8 @@ class RequestFormat(ABC):
             max_output = max_output or members.get(name)
         return {
             "model": members.get("model", ""),
-            "tools": tools,
-            "tools_at": tools_at,
+            "tools": find_raw(source, places, "tools") or None,
+            "tools_at": places.get("tools", (0, 0))[0],
             "forced_tool": as_text(tool.get("name")),
             "user": members.get("safety_identifier") or members.get("user", ""),
             "session": members.get("prompt_cache_key", ""),
@@ -134,9 +131,7 @@ class RequestFormat(ABC):
     def find_first_message(self, source: bytes) -> int:
         """Return the probable place, or -1; another list may have this name as well."""
         match = re.search(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % self.LIST.encode(), source)
-        if match is None:
-            return -1
-        return match.end()
+        return -1 if match is None else match.end()
 
     def why_relayed(self, _source: bytes, /) -> Reason:
         """Return a code for `x-compaction-reason` if the history cannot be shortened here, else an empty text."""
@@ -357,17 +352,13 @@ def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | 
     total = dict(usage)
     for name, value in other_usage.items():
         before = usage.get(name)
-        if _is_figure(value) and _is_figure(before):
+        if type(value) in (int, float) and type(before) in (int, float):
             total[name] = before + value
         elif isinstance(value, dict) and isinstance(before, dict):
             total[name] = add_usage(before, value)
         elif value is not None:
             total[name] = value
     return total
-
-
-def _is_figure(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> bytes:

@@ -14,7 +14,6 @@ from typing import Any
 import brotli
 
 from proxy.foundation.work import check_work
-from proxy.wire.http_head import list_codings
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -57,7 +56,7 @@ def can_decode(encoding: str) -> bool:
 
 
 def _list_applied(encoding: str) -> list[str]:
-    return [name for name in list_codings(encoding) if name not in ("", "identity")]
+    return [name for name in map(str.strip, encoding.lower().split(",")) if name not in ("", "identity")]
 
 
 def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:

@@ -31,7 +31,6 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-OWN_HEADERS = frozenset({"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"})
 CREDENTIALS = frozenset(
     {
         "authorization",
@@ -66,19 +65,11 @@ def remove_headers(headers: Headers, *names: str) -> Headers:
     return tuple([pair for pair in headers if pair[0].lower() not in names])
 
 
-def read_own_headers(headers: Headers) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for spelling, value in headers:
-        name = spelling.lower()
-        if name in OWN_HEADERS:
-            values.setdefault(name, value)
-    return values
-
-
 def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     """Return the headers that are forwarded, less those whose names are in `without`."""
+    own_names = {"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"}
     # The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
-    removed_names = HOP_BY_HOP | OWN_HEADERS | {"host", "content-length", "expect", "accept-encoding"} | without
+    removed_names = HOP_BY_HOP | own_names | {"host", "content-length", "expect", "accept-encoding"} | without
     # aiohttp takes another spelling of a name that repeats for a correction.
     spellings: dict[str, str] = {}
     forwarded_headers: list[tuple[str, str]] = []
@@ -111,7 +102,7 @@ def _select(
     """Return the headers without these, and without those that `Connection` names."""
     for spelling, value in headers:
         if spelling.lower() == "connection":
-            removed_names = removed_names.union(list_codings(value))
+            removed_names = removed_names.union(map(str.strip, value.lower().split(",")))
     selected_headers: list[tuple[str, str]] = []
     for pair in headers:
         name = pair[0].lower()
@@ -136,12 +127,9 @@ def find_encoding(headers: Iterable[tuple[str, str]], name: str = "content-encod
     codings: list[str] = []
     for spelling, value in headers:
         if spelling.lower() == name:
-            codings += [coding for coding in list_codings(value) if coding not in ("", "chunked", "identity")]
+            new_codings = map(str.strip, value.lower().split(","))
+            codings += [coding for coding in new_codings if coding not in ("", "chunked", "identity")]
     return ",".join(codings)
-
-
-def list_codings(value: str) -> list[str]:
-    return [coding.strip().lower() for coding in value.split(",")]
 
 
 def is_event_stream(headers: Headers) -> bool:
@@ -260,12 +248,13 @@ def find_credentials(headers: Headers, query: str = "") -> Headers:
     for name, value in headers:
         if is_credential(name):
             lasting_value = _remove_passing_cookies(value) if name.lower() == "cookie" else value
-            credentials.add((name.lower(), lasting_value))
+            if lasting_value:
+                credentials.add((name.lower(), lasting_value))
     if query:
-        for name, value in parse_qsl(query, errors="surrogateescape"):
+        for name, value in parse_qsl(query, errors="surrogateescape"):  # without empty ones
             if name.lower() in {"key", "sig", "signature", "code", "subscription-key"} or is_credential(name):
                 credentials.add((f"?{name.lower()}", value))
-    return tuple(sorted(pair for pair in credentials if pair[1]))
+    return tuple(sorted(credentials))
 
 
 def _remove_passing_cookies(value: str) -> str:

@@ -131,22 +131,20 @@ class StreamRewriter:
         rewritten: list[bytes] = []
         if self._lines.continues_line and lines:
             rewritten.append(lines.pop(0))
-        rewritten += map(self._rewrite_line, lines)
+        for line in lines:
+            data = find_data(line) if b'"usage"' in line else None
+            if self._hides_event and not line.strip():
+                self._hides_event = False  # with the line that ends the event
+            elif data is None:
+                rewritten.append(line)
+            else:
+                event = data.rstrip(b"\r\n")
+                shown_event = rewrite_usage(event, self._view)
+                if shown_event is None:
+                    self._hides_event = True
+                else:
+                    rewritten += [line.removesuffix(data), shown_event, data.removeprefix(event)]
         return b"".join(rewritten)
-
-    def _rewrite_line(self, line: bytes) -> bytes:
-        if self._hides_event and not line.strip():
-            self._hides_event = False
-            return b""
-        data = find_data(line) if b'"usage"' in line else None
-        if data is None:
-            return line
-        event = data.rstrip(b"\r\n")
-        rewritten = rewrite_usage(event, self._view)
-        if rewritten is None:
-            self._hides_event = True
-            return b""
-        return line.removesuffix(data) + rewritten + data.removeprefix(event)
 
 
 class BodyRewriter:

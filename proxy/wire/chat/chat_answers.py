@@ -69,14 +69,17 @@ class ChatRounds(Rounds):
     def _show(self, event: bytes) -> bytes:
         chunk = read_event(event)
         if chunk is None or chunk.get("error"):
-            if self._waits and b"[DONE]" in event:
-                return b""
-            return event
+            return b"" if self._waits and b"[DONE]" in event else event
         if self._is_first and not self._identity:
             self._identity = {key: chunk[key] for key in ("id", "created") if key in chunk}
         choices = chunk.get("choices")
         choice = as_object(choices[0]) if isinstance(choices, list) and choices else {}
-        self._change_choice(choice)
+        finish, delta = choice.get("finish_reason"), choice.get("delta")
+        if isinstance(delta, dict):
+            self._change_delta(delta, is_end=bool(finish))
+        if isinstance(finish, str):
+            self._finish = finish
+            choice["finish_reason"] = None if self._waits else self._name_finish(finish)
         usage = chunk.get("usage")
         if isinstance(usage, dict):
             self._round_usage = usage
@@ -90,23 +93,21 @@ class ChatRounds(Rounds):
             return write_event(chunk | self._identity)
         return b""
 
-    def _change_choice(self, choice: dict[str, Any]) -> None:
-        finish = choice.get("finish_reason")
-        delta = choice.get("delta")
-        if isinstance(delta, dict):
-            self._change_calls(delta, is_end=bool(finish))
-            if not self._is_first:
-                delta.pop("role", None)
-                delta.pop(SIGNED_MEMBER, None)
-            self._separate_texts(delta)
-        if isinstance(finish, str):
-            self._finish = finish
-            choice["finish_reason"] = None if self._waits else self._name_finish(finish)
-
-    def _change_calls(self, delta: dict[str, Any], *, is_end: bool) -> None:
+    def _change_delta(self, delta: dict[str, Any], *, is_end: bool) -> None:
         pieces = delta.get("tool_calls", [] if is_end and self._nameless else None)
-        if not isinstance(pieces, list):
-            return
+        if isinstance(pieces, list):
+            self._change_calls(delta, pieces, is_end=is_end)
+        if not self._is_first:
+            delta.pop("role", None)
+            delta.pop(SIGNED_MEMBER, None)
+        for member in _TEXT_MEMBERS:
+            text = delta.get(member)
+            if isinstance(text, str) and text:
+                if member not in self._endings:
+                    delta[member] = _find_separator(self._earlier_endings.get(member, ""), text) + text
+                self._endings[member] = text[-1:]
+
+    def _change_calls(self, delta: dict[str, Any], pieces: list[Any], *, is_end: bool) -> None:
         shown_pieces: list[dict[str, Any]] = []
         for piece in pieces:
             if isinstance(piece, dict):
@@ -130,8 +131,13 @@ class ChatRounds(Rounds):
             return []
         pieces = [*self._nameless.pop(index, ()), piece]
         if name and (call is None or (call_id and call_id != call.id)):  # some servers give all calls the same index
-            call = self._open_call(name, pieces)
+            call = _OpenCall(next(filter(None, (piece.get("id") for piece in pieces)), None))
             self._calls[index] = call
+            if name == RECALL.name:
+                self._calls_own = True
+            else:
+                call.client_index = self._client_calls
+                self._client_calls += 1
         self._newest_index = index
         if call is None:
             return pieces
@@ -142,25 +148,6 @@ class ChatRounds(Rounds):
                 if "index" in shown_piece:
                     shown_piece["index"] = call.client_index
         return pieces
-
-    def _open_call(self, name: str, pieces: list[dict[str, Any]]) -> _OpenCall:
-        call = _OpenCall()
-        for piece in pieces:
-            call.id = call.id or piece.get("id")
-        if name == RECALL.name:
-            self._calls_own = True
-        else:
-            call.client_index = self._client_calls
-            self._client_calls += 1
-        return call
-
-    def _separate_texts(self, delta: dict[str, Any]) -> None:
-        for member in _TEXT_MEMBERS:
-            text = delta.get(member)
-            if isinstance(text, str) and text:
-                if member not in self._endings:
-                    delta[member] = _find_separator(self._earlier_endings.get(member, ""), text) + text
-                self._endings[member] = text[-1:]
 
     def _read_body(self) -> None:
         answer = self._assembly.answer(ended=True)

@@ -158,21 +158,17 @@ def _read_history(
         offsets += prefix.move_offsets(prefix.request.offsets[: prefix.count])
         is_head, body_size = False, messages[-1].stop
     elements, spans = read_list(source, start, stop, prefix)
-    for raw in elements:
-        message = _read_message(raw)
+    for raw, span in zip(elements, spans, strict=True):
+        offsets.append(span[0])
+        try:
+            fields = _message_decoder.decode(raw)
+            message = read_message(msgspec.structs.asdict(fields), raw, bytes(fields.content))
+        except msgspec.MsgspecError:
+            message = read_message(json.loads(raw), raw)
         is_head = is_head and message.role in ("system", "developer")
         if is_head:
             messages.append(message)
         else:
             messages.append(replace(message, start=body_size, stop=body_size + 1))
             body_size += 1
-    offsets += [start for start, _ in spans]
     return tuple(messages), tuple(offsets)
-
-
-def _read_message(raw: bytes) -> Message:
-    try:
-        fields = _message_decoder.decode(raw)
-    except msgspec.MsgspecError:
-        return read_message(json.loads(raw), raw)
-    return read_message(msgspec.structs.asdict(fields), raw, bytes(fields.content))
