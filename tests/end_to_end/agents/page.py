@@ -31,10 +31,7 @@ NAMES = {BRIEF: '"$TASK"', BASE_URL: '"$OPENAI_BASE_URL"', KEY: '"$OPENAI_API_KE
 IN_FULL = (
     "agent",
     "version",
-    "streams",
-    "tools",
     "without the proxy",
-    "through it",
     "largest request: sent, forwarded",
     "tokens in all: sent, forwarded",
     "rewrites",
@@ -60,9 +57,9 @@ def keep_errands(agent: Agent, requests: int, tokens: tuple[int, int], blocks: i
 
 def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
     return [
-        *_manner(agent, forwarded),
+        agent.name,
+        agent.version,
         "done, by summaries of its own" if refused.done else "overflows",
-        "done" if forwarded.done else "not done",
         f"{sent.peak:,}, {forwarded.peak:,}",
         f"{sent.total:,}, {forwarded.total:,}",
         str(forwarded.rewrites),
@@ -123,15 +120,6 @@ def _word(word: str) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _manner(agent: Agent, run: Run) -> list[str]:
-    streams, tools = run.manner
-    return [agent.name, agent.version, _yes(streams), _yes(tools)]
-
-
-def _yes(whether: bool) -> str:  # noqa: FBT001 - it is what this is about
-    return "yes" if whether else "no"
 
 
 def _markers(name: str) -> str:

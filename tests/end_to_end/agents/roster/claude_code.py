@@ -24,7 +24,7 @@ def _act(action: Action) -> Turn:
 AGENT = Agent(
     "claude-code",
     "@anthropic-ai/claude-code",
-    "Its own compaction depends on the reported usage, which is that of the shortened history.",
+    "As in [Using Claude Code](#using-claude-code), with a key and without questions.",
     _start,
     Habits(step_after_the_last, _act, text_turn),
 )
