@@ -40,10 +40,8 @@ def find_best_attempt(state: ConversationState, due: DueFold) -> Attempt:
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, goal, reason, attempts):
         attempts.append(attempt)
-        is_enough = due.is_enough_folded(state.size, attempt.freed)
-        if attempt.way == "cleared":
-            is_enough = due.is_enough_cleared(state.size, attempt.freed)
-        if is_enough:
+        is_enough = due.is_enough_cleared if attempt.way == "cleared" else due.is_enough_folded
+        if is_enough(state.size, attempt.freed):
             break
     best = max(attempts, key=attrgetter("freed"))
     for sacrifice in tuple(Sacrifice)[1:]:
@@ -74,9 +72,13 @@ def _make_attempts(
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:
-            for attempt in _use_summary(state, reason, goal):
-                yield attempt
-                yield _fold_behind_summary(state, attempt, reason, goal)
+            for summarized in _use_summary(state, reason, goal):
+                yield summarized
+                # What is paid for is used: if a summary alone does not free enough, fold more behind it.
+                excess = state.size - summarized.freed - goal
+                folded = _fold_oldest(summarized.state, summarized.state.draft(policy_keep), reason, excess, goal)
+                reports = summarized.reports + folded.reports
+                yield replace(folded, freed=summarized.freed + folded.freed, reports=reports)
         yield _fold_oldest(state, draft, reason, state.size - goal, goal)
 
 
@@ -107,14 +109,6 @@ def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> It
     if bare_draft.middle != after_summary.middle:
         new_state = new_state.with_draft(bare_draft, reason)
     yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
-
-
-def _fold_behind_summary(state: ConversationState, summarized: Attempt, reason: BlockReason, goal: int) -> Attempt:
-    """Fold more, if a summary alone does not free enough: what is paid for is used."""
-    excess = state.size - summarized.freed - goal
-    draft = summarized.state.draft(state.rules.keep)
-    folded = _fold_oldest(summarized.state, draft, reason, excess, goal)
-    return replace(folded, freed=summarized.freed + folded.freed, reports=summarized.reports + folded.reports)
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: BlockReason, excess: int, goal: int) -> Attempt:

@@ -23,7 +23,7 @@ from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import name_result
 from proxy.tools.file_uses import is_file_text, list_changed_paths, list_read_paths
 from proxy.tools.tool_call import ToolCall
-from proxy.tools.tool_kinds import EXEMPT, Hint, find_modes, matches_any
+from proxy.tools.tool_kinds import EXEMPT, Hint, find_modes, keeps_result, matches_any
 
 TAIL_SHARE = 0.3
 ERRORS_SHARE = 0.2
@@ -61,9 +61,7 @@ class ClipOutput(Struct, frozen=True):
         return message.is_bulk and not message.literal and is_content_over(message, limit)
 
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
-        if not self._is_huge(message, draft.window):
-            return message
-        if call is not None and find_modes(call.name, self.hints)[1] == "keep":
+        if not self._is_huge(message, draft.window) or keeps_result(call, self.hints):
             return message
         limit, text = self._find_limit(draft.window), message.text
         if not text or message.list_attachments():  # the model has not seen them yet
@@ -82,7 +80,7 @@ class ClipOutput(Struct, frozen=True):
         return message.with_text(shorter, self.name)
 
     def _cut(self, text: str, limit: int, call: ToolCall | None, way_back: str) -> str:
-        head, tail = _find_ends_by_lines(text, self.lines) or _find_ends_by_bytes(text, limit)
+        head, tail = _find_ends_by_lines(text, self.lines) if self.lines else _find_ends_by_bytes(text, limit)
         middle = text[len(head) : len(text) - len(tail)]
         if not middle:
             return text
@@ -96,9 +94,7 @@ class ClipOutput(Struct, frozen=True):
         return head + note + tail
 
 
-def _find_ends_by_lines(text: str, number: int) -> tuple[str, str] | None:
-    if not number:
-        return None
+def _find_ends_by_lines(text: str, number: int) -> tuple[str, str]:
     lines = text.split("\n")
     if len(lines) <= number:
         return text, ""
@@ -225,10 +221,11 @@ class ClearResults(Struct, frozen=True):
     def __call__(self, draft: Draft) -> Draft:
         answers = [answer for answer in draft.pair_with_calls() if self._is_selected(answer[0])]
         newest = sum(map(self._is_selected, draft.after))
-        old_answers = list[Answer]()
-        for message, call in answers[: count_old(len(answers), self.keep_recent - newest)]:
-            if is_clearable(message, draft, self.over) and not self._is_exempt(call):
-                old_answers.append((message, call))
+        old_answers = [
+            (message, call)
+            for message, call in answers[: count_old(len(answers), self.keep_recent - newest)]
+            if is_clearable(message, draft, self.over) and not self._is_exempt(call)
+        ]
         return self.clear(old_answers, draft, self.name)
 
     def clear(self, answers: Sequence[Answer], draft: Draft, made: str) -> Draft:
@@ -249,12 +246,9 @@ class ClearResults(Struct, frozen=True):
         self, message: Message, call: ToolCall | None, draft: Draft, made: str, *, is_outdated: bool
     ) -> Message:
         handle = render_handle(message.start, message.stop) if draft.recalls else ""
-        original = message
-        if message.made == ClipOutput.name:  # its size and its lines are told as they were before that
-            original = draft.origin[message.start]
-        attachments = list[tuple[str, int]]()
-        if message.role != "assistant":
-            attachments = message.list_attachments()
+        # The size and the lines of a clipped result are told as they were before that.
+        original = draft.origin[message.start] if message.made == ClipOutput.name else message
+        attachments = message.list_attachments() if message.role != "assistant" else []
 
         def render(text: str) -> str:
             return placeholder.render_placeholder(
@@ -309,9 +303,8 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
         if not changed_paths.isdisjoint(read_paths.get(id(message), ())):
             outdated_ids.add(id(message))
         paths = list_changed_paths(call)
-        original = message
-        if message.literal:  # a pointer to the same error does not say that the call failed
-            original = draft.origin[message.start]
+        # A pointer to the same error does not say that the call failed.
+        original = draft.origin[message.start] if message.literal else message
         if paths and not find_outcome(original.text, call, failed=original.reports_error).has_failed:
             changed_paths.update(paths)
     return outdated_ids

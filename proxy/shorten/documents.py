@@ -17,16 +17,6 @@ from proxy.tools.tool_kinds import is_read_only
 from proxy.tools.verbs import list_name_words
 from proxy.tools.wrappers import list_commands
 
-INSTRUCTION_FILES = (
-    *("skill.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md"),
-    *("copilot-instructions.md", ".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"),
-)
-"""In lower case: https://agents.md, https://agentskills.io."""
-INSTRUCTION_MESSAGES = (
-    # Codex (https://github.com/openai/codex) sends an instruction file as the first message in the user's role.
-    ("# AGENTS.md instructions for ", "# AGENTS.md instructions for /r\n\n<INSTRUCTIONS>\nRun make.\n</INSTRUCTIONS>"),
-)
-"""How an instruction file begins that a client sends in the user's role, and an example."""
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
 _PUNCTUATION = str.maketrans(dict.fromkeys("<>\"'`()[]{}|,;", " "))
 NUMBERED_THINGS = frozenset(
@@ -73,10 +63,15 @@ def find_documents(
         names, fetched_once = earlier[-1].names, earlier[-1].fetched_names
     for message, call in zip(messages[len(earlier) :], callers[len(earlier) :], strict=False):
         is_document = False
-        if message.is_user and is_instruction_message(message.text):
+        # Codex (https://github.com/openai/codex) sends an instruction file as the first message in the user's role.
+        if message.is_user and message.text.startswith("# AGENTS.md instructions for "):
             is_document = True
         elif message.is_user:
-            names = _add_names(names, message.text)
+            text = remove_reminders(message.text)
+            # Between the beginning and the end of a user's message is pasted text.
+            if text[4_000:]:
+                text = f"{text[:2_000]}\n{text[-2_000:]}"
+            names |= frozenset(_list_names(text)[: max(0, 200 - len(names))])
         elif call is not None and message.is_result:
             fetched_names = _find_fetched_names(call)
             is_task = not fetched_names.isdisjoint(names | fetched_once)
@@ -86,10 +81,6 @@ def find_documents(
         yield Reading(is_document, names, fetched_once)
 
 
-def is_instruction_message(text: str) -> bool:
-    return text.startswith(tuple(opening for opening, _ in INSTRUCTION_MESSAGES))
-
-
 def is_instruction_path(path: str) -> bool:
     """Tell instruction files by their names and folders: what a file says of itself is no reason to keep it.
 
@@ -97,20 +88,13 @@ def is_instruction_path(path: str) -> bool:
     (True, False)
     """
     folder, name = posixpath.split(path.replace("\\", "/").lower())
-    if name in INSTRUCTION_FILES:
+    # https://agents.md, https://agentskills.io
+    file_names = "skill.md agents.md agents.override.md claude.md claude.local.md gemini.md qwen.md"
+    rule_names = "copilot-instructions.md .cursorrules .windsurfrules .clinerules .goosehints"
+    if name in (*file_names.split(), *rule_names.split()) or name.endswith(".mdc"):
         return True
     folders = {"skills", "memory", "memories", "rules", ".clinerules", "instructions", "commands", "prompts"}
-    is_in_folder = name.endswith(TEXT_ENDINGS) and not folders.isdisjoint(folder.split("/"))
-    return is_in_folder or name.endswith(".mdc")
-
-
-def _add_names(names: frozenset[str], text: str) -> frozenset[str]:
-    text = remove_reminders(text)
-    # Between the beginning and the end of a user's message is pasted text.
-    if text[4_000:]:
-        text = f"{text[:2_000]}\n{text[-2_000:]}"
-    room = max(0, 200 - len(names))
-    return names | frozenset(_list_names(text)[:room])
+    return name.endswith(TEXT_ENDINGS) and not folders.isdisjoint(folder.split("/"))
 
 
 def _find_fetched_names(call: ToolCall) -> set[str]:

@@ -49,7 +49,6 @@ _CLIENT_NOTES = re.compile(
     re.DOTALL,
 )
 """Notes that clients put among a user's words."""
-_TAGS = re.compile(r"</?[\w-]{1,40}>")
 
 
 class Section(Enum):
@@ -70,10 +69,6 @@ class Section(Enum):
         self.title = title
         self.weight = weight
         self.lengths = lengths
-
-    @property
-    def is_newest_first(self) -> bool:
-        return self not in (Section.USER_WORDS, Section.REFUSED_WORDS)
 
 
 class Entry(Struct, frozen=True):
@@ -116,17 +111,18 @@ class Ledger(Struct):
         sections = [section for section in Section if self.pages[section]]
         weights = sum(section.weight for section in sections)
         texts = dict.fromkeys(Section, "")
-        for section in sorted(sections, key=self._measure_need):
+
+        def measure_need(section: Section) -> float:
+            entries = self.pages[section].values()
+            return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries) / section.weight
+
+        for section in sorted(sections, key=measure_need):
             newest_first = [*reversed(self.pages[section].values())]
             texts[section] = _render_section(section, newest_first, budget * section.weight // weights - 1)
             weights -= section.weight
             if texts[section]:
                 budget -= _count_bytes(texts[section]) + 1
         return "\n".join(filter(None, texts.values()))
-
-    def _measure_need(self, section: Section) -> float:
-        entries = self.pages[section].values()
-        return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries) / section.weight
 
 
 def write_ledger(
@@ -175,7 +171,7 @@ def _find_entries(message: Message, call: ToolCall | None, following: Message | 
 def _find_user_entries(text: str) -> Iterator[Entry]:
     text = text[:TEXT_CHARACTERS]
     if text.lstrip().startswith("<task-notification>"):
-        notice = " ".join(_TAGS.sub(" ", text).split())
+        notice = " ".join(re.sub(r"</?[\w-]{1,40}>", " ", text).split())
         yield Entry(Section.OTHER, text, "Notice", cut_first_line(notice, EXCERPT_CHARACTERS))
         return
     words = " ".join(_CLIENT_NOTES.sub("", text).split())
@@ -274,6 +270,7 @@ def _make_failure_key(entry: Entry) -> str:
 
 def _render_section(section: Section, entries: Sequence[Entry], room: int) -> str:
     rows = dict[int, str]()
+    is_newest_first = section not in (Section.USER_WORDS, Section.REFUSED_WORDS)
     longest_heading = f"{section.title} ({len(entries)} of {len(entries)}, newest first):"
     for characters in section.lengths:
         rows = _choose_rows(entries, room - _count_bytes(longest_heading), characters)
@@ -284,12 +281,10 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
     remarks = list[str]()
     if len(rows) < len(entries):
         remarks.append(f"{len(rows)} of {len(entries)}")
-    if len(rows) > 1 and section.is_newest_first:
+    if len(rows) > 1 and is_newest_first:
         remarks.append("newest first")
-    heading = section.title
-    if remarks:
-        heading += f" ({', '.join(remarks)})"
-    return f"{heading}:" + "".join(rows[number] for number in sorted(rows, reverse=not section.is_newest_first))
+    heading = f"{section.title} ({', '.join(remarks)}):" if remarks else f"{section.title}:"
+    return heading + "".join(rows[number] for number in sorted(rows, reverse=not is_newest_first))
 
 
 def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:

@@ -30,7 +30,7 @@ from proxy.history.messages import (
 from proxy.history.observations import is_harness_note
 from proxy.recall.tool import render_handle
 from proxy.shorten.pipeline import Draft, Sacrifice
-from proxy.tools.tool_kinds import Hint, find_modes, matches_any
+from proxy.tools.tool_kinds import Hint, keeps_result, matches_any
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
 CLOSING = (
@@ -274,7 +274,7 @@ def _find_kinds(
     calls = members[0].calls
     if any(is_document(message, draft) for message in members):
         yield "document"
-    if any(find_modes(call.name, hints)[1] == "keep" for call in calls):
+    if any(keeps_result(call, hints) for call in calls):
         yield "hinted"
     if calls and all(matches_any(call.name, exempt) for call in calls):
         yield "exempt"

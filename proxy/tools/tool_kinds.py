@@ -174,6 +174,10 @@ def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
     return request_mode, response_mode
 
 
+def keeps_result(call: ToolCall | None, hints: tuple[Hint, ...]) -> bool:
+    return call is not None and find_modes(call.name, hints)[1] == "keep"
+
+
 def is_read(call: ToolCall) -> bool:
     """So is an editor for everything, without arguments."""
     return find_kind(call.name, {"path": ".", "command": "view", **call.named}) == "read"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from proxy.history.chain import compute_chain
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
-from proxy.shorten.documents import INSTRUCTION_MESSAGES, find_documents, find_kept_documents, is_instruction_path
+from proxy.shorten.documents import find_documents, find_kept_documents, is_instruction_path
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import OPENING, find_lost_documents
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
@@ -97,11 +97,10 @@ def test_the_first_two_fetches_of_what_the_user_named_are_the_task(words, fetche
     assert list_documents(user(words), *work) == 2 * [next(iter(values.values())) for _, values in fetches]
 
 
-@pytest.mark.parametrize(("opening", "example"), INSTRUCTION_MESSAGES)
-def test_an_instruction_file_in_the_users_role_is_a_document_and_names_no_task(opening, example):
-    body = request(user(f"{example} See #12."), call("Bash", command="gh issue view 12", out=LINES)).body
+def test_an_instruction_file_in_the_users_role_is_a_document_and_names_no_task():
+    words = "# AGENTS.md instructions for /r\n\n<INSTRUCTIONS>\nRun make.\n</INSTRUCTIONS> See #12."
+    body = request(user(words), call("Bash", command="gh issue view 12", out=LINES)).body
     readings = list(find_documents(body, list_callers(body)))
-    assert example.startswith(opening)
     assert [reading.is_document for reading in readings] == [True, False, False]
 
 

@@ -18,8 +18,6 @@ from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import render_call
 from proxy.tools.tool_kinds import Hint
 
-LAST_SHARE = 0.1
-"""Of the goal, for the lines of all turns or of one, if the request does not fit otherwise."""
 EARLIER = "- Earlier turns that are not listed: {}"
 
 
@@ -74,7 +72,7 @@ class OneLiners(Struct, frozen=True):
                 lines.append(_render_line(draft.origin[group.start : group.stop]))
         room = BYTES_PER_TOKEN * self.tokens
         if draft.sacrifice:
-            room = draft.bytes_within(LAST_SHARE, room)
+            room = draft.bytes_within(0.1, room)  # the request does not fit otherwise
         if not self.loops and not self.loop_tokens:
             return "\n".join(_choose_newest([*chain(*lines_of_loops.values())], room))
         texts = []

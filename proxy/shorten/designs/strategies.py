@@ -20,7 +20,7 @@ from proxy.shorten.clear_results import count_old
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import render_call
 from proxy.tools.tool_call import ToolCall
-from proxy.tools.tool_kinds import EXEMPT, Hint, find_modes, matches_any
+from proxy.tools.tool_kinds import EXEMPT, Hint, keeps_result, matches_any
 
 Subsumption = tuple[str, str, str, str, str]
 """A tool (glob), and its arguments for path, first line (or `[1, 50]`), last line and number of lines; "" for none."""
@@ -73,7 +73,8 @@ class DedupOld(Struct, frozen=True):
         for message, call in reversed(draft.pair_with_calls()):
             if call is None or message.made == REPEATED:  # a pointer back makes nothing obsolete
                 continue
-            if later.cover(call) and self._may_clear(message, call, draft):
+            is_shown = message.made in ("", "clip_output") and (self.remove or message.content_size > self.over)
+            if later.cover(call) and is_shown and draft.free(message) and self._is_selected(call):
                 obsolete_ids.add(id(call))
                 if self.remove:
                     continue
@@ -82,11 +83,6 @@ class DedupOld(Struct, frozen=True):
         if self.remove:
             return remove_pairs(draft, obsolete_ids, self.name)
         return draft.exchange(shorter)
-
-    def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
-        if call is None or message.made not in ("", "clip_output") or not draft.free(message):
-            return False
-        return (self.remove or message.content_size > self.over) and self._is_selected(call)
 
     def _is_selected(self, call: ToolCall) -> bool:
         for glob, is_selected in self.hints:
@@ -178,13 +174,10 @@ class StripAttachments(Struct, frozen=True):
         old_ids = set(map(id, messages_with_files[: count_old(len(messages_with_files), self.keep_recent)]))
 
         def label_attachments(message: Message, call: ToolCall | None) -> Message:
-            is_hinted = call is not None and find_modes(call.name, self.hints)[1] == "keep"
-            if id(message) not in old_ids or message.literal or is_hinted:
+            if id(message) not in old_ids or message.literal or keeps_result(call, self.hints):
                 return message
             # Read back from a block, an observation must not pass for the words of a user.
-            step_name = self.name
-            if message.is_observation:
-                step_name += " of an observation"
+            step_name = f"{self.name} of an observation" if message.is_observation else self.name
             return message.with_content(splice.replace_elements(message.content, 0, _label), step_name)
 
         if not old_ids:
