@@ -121,7 +121,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
     clears = (
         least > 0
         and state.count_request() >= least
-        and state.may_reach(least, state.rules.when_full)
+        and state.bound_reach(state.rules.when_full) >= least
         and not state.short_by
     )
     if clears:

@@ -1,4 +1,4 @@
-"""Backing off: what an agent fetches again stays whole, and others of its kind come with it.
+"""Backing off: a result that an agent fetches again stays whole, and others of its kind come with it.
 
     view under a block   [r1 r2 r3 r4 shortened] r5 r6 | calls made by a model that reads this
     fetch 1, 2           Read(r2) -> r2                   in use: the next fold leaves it whole
@@ -49,7 +49,7 @@ def _count_changes(results: Sequence[Result]) -> Counter[str]:
 
 
 class Reading:
-    """What a model can read of the results so far, while a tail is gone through once."""
+    """The results that a model can read, while a tail is read from its first message to its last."""
 
     def __init__(self, known: Known, block: Block, messages: Sequence[Message], fetches: Sequence[Fetch]) -> None:
         self._known, self._block, self._results = known, block, known.results
@@ -128,7 +128,7 @@ def show_behind(message: Message, known: Known, places: Iterable[int]) -> Messag
 
 
 class Needs(Struct, frozen=True):
-    """What the agent has shown to need in view: what it fetched again, and as much as three fetches reached back."""
+    """What the agent has shown to need in view: the results that it fetched again, and how far fetches reached."""
 
     in_use: frozenset[int] = frozenset()
     """The places of the newest copies of all that was fetched and has not changed since, if any fetch reached far."""

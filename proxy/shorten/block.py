@@ -42,7 +42,7 @@ class Fetch(Struct, frozen=True, array_like=True):
     place: int
     earlier: int
     carried: tuple[int, ...] = ()
-    """Other shortened results that are shown again behind it."""
+    """Other shortened results that are shown again after it, in the same message."""
 
 
 Place = Annotated[int, Meta(ge=0)]
@@ -146,7 +146,7 @@ class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is
         return digest.digest()
 
     def bound_to(self, head: str) -> "Block":
-        """The block as it is stored: what a model wrote is bound to the head that it had read."""
+        """Return the block as it is stored: one that holds a model's text serves only the head that the model read."""
         has_notes = any(part.made == NOTE and NOTES_HEADING in part.literal for part in self.parts)
         if self.summary is None and not has_notes:
             return self

@@ -29,7 +29,7 @@ from proxy.tools.wrappers import list_commands_of
 ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
 LINES_MAX, MINOR_LINES_MAX = 40, 10
-"""At most so many lines of failures stay, and so many of a command that worked."""
+"""Bounds of the lines that tell of failures: of a command that failed, and of one that worked."""
 _HARNESS_REFUSAL = re.compile(
     r"\s*(?:error executing |no replacement was|your proposed edit has introduced"
     r"|[\w-]+ verification failed|command timed out)",
@@ -169,7 +169,7 @@ def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> R
 
 
 def _read_answer(output: Output, outcome: ResultOutcome, kind: str) -> ResultOutcome:
-    """Find what the answer of a reading tool tells: the lengths of its lists, or the end of a sub-agent's report.
+    """Complete the outcome of a reading tool by the lengths of its lists, or by the end of a sub-agent's report.
 
     The last paragraph of a report has the conclusion, and the id under which the sub-agent can be resumed.
     """

@@ -130,7 +130,7 @@ class Output(Struct):
 
     @property
     def message(self) -> str:
-        """What was printed, or why the call failed if nothing was."""
+        """The printed text, or if there is none, the reason why the call failed."""
         if self.has_failed and not self.text:
             return self.reason
         return self.text
@@ -283,7 +283,7 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def show_as_terminal(text: str) -> str:
-    """Return what a person sees: escapes and overwritten text are removed from each line."""
+    """Remove escapes and overwritten text from each line, as a terminal does."""
     if re.search(r"[\x00-\x08\x0b-\x1f]", text) is None:
         return text
     lines = [_ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in text.split("\n")]

@@ -35,7 +35,7 @@ def measure_raw(message: Message) -> int:
 
 
 class Sacrifice(IntEnum):
-    """What a view loses, in this order, until the request fits. The user's newest words always stay."""
+    """A part of the view that goes, in this order, until the request fits. The user's newest words always stay."""
 
     NOTHING = 0
     LISTS = 1
@@ -111,7 +111,7 @@ class Draft(Struct, frozen=True):
 
     @property
     def is_small(self) -> bool:
-        """The view has so little room that a note may only tell what matters most."""
+        """Whether a note has room only for the most important entries."""
         small_view_tokens = 8_000
         return self.goal is not None and self.goal < small_view_tokens
 

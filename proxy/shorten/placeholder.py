@@ -55,7 +55,7 @@ def render_call_with_lines(call: ToolCall) -> str:
 
 
 def choose_argument(call: ToolCall | None) -> str:
-    """The argument that names the call best, else all of them: `order: 1042, amount_cents: 4999`."""
+    """Return the argument that names the call best, else all of them: `order: 1042, amount_cents: 4999`."""
     if call is None:
         return ""
     arguments = call.named
@@ -151,7 +151,7 @@ def render_placeholder(
     over: int = 0,
     is_outdated: bool = False,
 ) -> str:
-    """`handle` recalls the text; with `attachments` a text up to *over* stays."""
+    """Return the text in place of a result. *handle* recalls it; with *attachments* a text up to *over* stays."""
     outcome = outcome or find_outcome(text, call)
     verdicts = [outcome.render_in_line()]
     if is_outdated:
@@ -300,14 +300,14 @@ def _describe_new_look(call: ToolCall, kind: Kind, *, is_text: bool, is_outdated
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
-    """The output in an answer is what its client put behind it."""
+    """Return the text with its output rendered. An answer holds output only at its end, where its client put it."""
     text = message.text
     start = find_output_within(text) if message.role == "assistant" else 0
     return text[:start] + render(text[start:])
 
 
 def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
-    """Of JSON around a long text, that text is shortened in its place."""
+    """Return the text with its output shortened; if that is JSON around a long text, only the text within it."""
     if message.role != "assistant" and message.list_attachments():
         return shorten(message.text)
     return replace_output(message, lambda output: shorten_text(output, shorten))

@@ -1,4 +1,4 @@
-"""When a history is folded, and down to what: one rule, from sizes and the state of the upstream's cache alone.
+"""When a history is folded, and down to which size: one rule, from sizes and the state of the upstream's cache alone.
 
     trigger   |                     ______/   over it: always
               |               _____/           from 0.6 of it on: when a user writes, if caches last an hour
@@ -43,8 +43,8 @@ def find_due_fold(
 ) -> DueFold | None:
     """Return the fold that is due for a history of this size, or None.
 
-    *needed_tokens*: what a fold must leave whole for an agent that fetched again what had been shortened. If that is
-    more than half of the view, folds would follow one another, each for little: the next one comes later.
+    *needed_tokens*: the size of the results that a fold must leave whole, because the agent fetched such results again.
+    If that is more than half of the view, folds would follow one another, each for little: the next one comes later.
     """
     limits = rules.limits(facts)
     if not limits:

@@ -47,7 +47,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     request: Request
     chain: Sequence[bytes]
     known: Known
-    """What is known of the history, whose messages of other roles that hold output are marked."""
+    """The history and all that is known of it. Output in messages of other roles is marked as such."""
     rules: Rules
     facts: Facts
     estimate: Count
@@ -60,7 +60,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     tail: tuple[Message, ...] = ()
     known_view: Known = Known(())
     fetches: tuple[Fetch, ...] = ()
-    """What shortening made the model fetch again, from the first message on."""
+    """All results that the model fetched again because they had been shortened."""
 
     @classmethod
     def of(
@@ -301,17 +301,11 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             return NOTHING_NEEDED
         return find_needs(self.fetches, self.known, self.known.token_sums(self.estimate), limits[0][0])
 
-    def may_reach(self, least: float, steps: Sequence[Step]) -> bool:
-        """False if these steps surely clear fewer tokens of the view than *least*."""
-        # If all of the view, with its newest part, is too little, no cut has to be found.
-        return self._bound_reach_before(len(self.view), steps) >= least and self.bound_reach(steps) >= least
-
     def bound_reach(self, steps: Sequence[Step]) -> float:
-        """The most tokens that these steps could clear of the view if nothing in it were fixed."""
+        """Return the most tokens that these steps could clear of the view if nothing in it were fixed."""
         cut = self._find_cut(self.rules.keep)
-        return self._bound_reach_before(cut, steps) if cut else 0.0
-
-    def _bound_reach_before(self, cut: int, steps: Sequence[Step]) -> float:
+        if not cut:
+            return 0.0
         view, estimate = self.view, self.estimate
         callers = self.known_view.callers
         reach = float(cut)  # each count is rounded
@@ -327,8 +321,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             if worth is None:
                 return inf
             sums = self.known_view.column("worth sums", partial(add_up, worth), step, estimate)
-            if cut:
-                reach += self.calibration.ratio * sums[cut - 1]
+            reach += self.calibration.ratio * sums[cut - 1]
         return reach
 
     def _count_outside(self) -> int:

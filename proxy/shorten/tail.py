@@ -113,7 +113,7 @@ class TailWriter(Struct, frozen=True):
     def _carry(
         self, tail: Sequence[TailMessage], before: Sequence[Message], new_messages: Sequence[Message]
     ) -> Iterator[TailMessage]:
-        """Find the fetches among new messages, and write behind them the results that they carry."""
+        """Find the fetches among new messages, and append the results that they carry."""
         known, block, results = self.known, self.block, self.known.results
         if not block.fetches and all(results[message.start].earlier < 0 for message in new_messages):
             yield from map(TailMessage, new_messages, new_messages)
@@ -146,7 +146,7 @@ def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Me
 
 
 def _find_whole_starts(view: Iterable[Message], uses: Sequence[FileResult | None]) -> set[int]:
-    """Return the starts of the messages whose text still stands in the view, be it in the place of a pointer to it."""
+    """Return the starts of the messages whose text still stands in the view, also in place of a pointer to it."""
     starts = set[int]()
     for message in view:
         if message.made in ("", RESTORED):

@@ -32,7 +32,7 @@ _MONGO_CHANGE = re.compile(
 
 
 def is_acting_request(program: Program, command: Command, operands: Sequence[str]) -> bool:
-    """Whether the request or a statement in a command changes what it is sent to."""
+    """Whether the request or a statement in a command changes the service or the database that it is sent to."""
     match program.language:
         case "http":
             return _acts_by_http(program, command, operands)

@@ -1,4 +1,4 @@
-"""Words in the names of tools, tasks and scripts, and in commands of programs that nobody lists: what they say is done.
+"""Words that tell whether something acts: in names of tools, tasks and scripts, and in commands of unknown programs.
 
 mcp__shop__cancel_order                 acts
 get_order_details                       looks: the first word tells it

@@ -49,10 +49,7 @@ def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messa
     steps = Rules().when_full
     assert all(map(find_worth, steps))
     draft = state.draft(state.rules.keep)
-    most = state.bound_reach(steps)
-    assert bound_saving(steps, draft) <= most
-    for least in (0, most / 2, most, most + 1, 2 * most + 1):
-        assert state.may_reach(least, steps) == (most >= least)
+    assert bound_saving(steps, draft) <= state.bound_reach(steps)
 
 
 @given(any_history, st.sampled_from([None, 200, 4_000, 100_000]))

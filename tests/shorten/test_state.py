@@ -151,9 +151,7 @@ def test_the_bound_of_what_steps_can_clear_is_close():
         draft = state.draft(keep)
         cleared, _ = run(clearing, draft)
         freed = state.count_tokens(draft.middle) - state.count_tokens(cleared.middle)
-        bound = state.bound_reach(clearing)
-        assert 0.9 * freed < bound < 1.1 * freed
-        assert [state.may_reach(least, clearing) for least in (bound, bound + 0.1)] == [True, False]
+        assert 0.9 * freed < state.bound_reach(clearing) < 1.1 * freed
         # Each count is rounded: the bound has a token more for each message that could be cleared.
         assert state.bound_reach((ClearResults(over=10_000),)) == len(draft.middle)
         assert state.bound_reach((ClearResults(), DropMiddle())) == inf
