@@ -1,23 +1,30 @@
-"""The actions that a request asks its driver for, and the results of the larger ones.
+"""The actions that a request asks for, and the contract of those who perform them.
 
-`run` yields actions and is sent the result of each. An action without a named result is sent None, and whoever drives
-a request may leave it undone. `LookUp`, the action that reads the store, is in `decide.memory`.
+`run` yields commands. It asks for a reply with `yield from`, which gives it its type:
+
+    yield Note(event)
+    sizes = yield from CountTokens(pieces)      # list[int]
+
+`Send`, `SendAgain` and `Deliver` are for whoever drives the request. An `Interpreter` performs all others: that of the
+proxy, of the replay or of a test. An `Action` is done at once, and a `WaitingAction` is awaited.
 """
 
-from collections.abc import Generator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from proxy.decide.conversation import Conversation, Decision, Writing
-from proxy.decide.memory import LookUp
+from proxy.decide.memory import FoundValues
 from proxy.decide.question import Question
 from proxy.events import Event
 from proxy.shorten.economics import NOT_REPORTED, Usage, Window
 from proxy.shorten.state import ConversationState
+from proxy.shorten.summary import Summary
 from proxy.wire.refusals import Refusal, RefusedOption
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Forwarding(Struct, frozen=True):
@@ -61,119 +68,216 @@ class Owner(Struct, frozen=True):
     secret: bytes
 
 
-class Send(Struct, frozen=True):
-    """Send the request to the upstream. Result: `Opening`, or None if it was refused before, byte for byte."""
+class Interpreter(Protocol):
+    """Performs the actions of one request: a method for each."""
+
+    def count_tokens(self, pieces: Sequence[bytes]) -> Awaitable[list[int]]:
+        """Count these pieces. Afterwards the `count` of the request knows them."""
+
+    def identify(self) -> Awaitable[Owner]: ...
+
+    def look_up(self, keys: "LookUp") -> Awaitable[FoundValues | None]:
+        """Read the store in one round trip. Return None if it does not answer."""
+
+    def store_block(self, key: str, block: bytes, replaces: bytes | None) -> Awaitable[bytes | None]:
+        """Store a block, unless another one than *replaces* is stored by now. Return the bytes stored then."""
+
+    def store_fact(self, key: str, value: bytes, seconds: float) -> Awaitable[None]: ...
+
+    def can_summarize(self, conversation: Conversation) -> bool:
+        """Return whether the upstream that makes summaries may be asked now."""
+
+    def start_summary(self, question: Question, conversation: Conversation) -> None:
+        """Ask for a summary that a later request will need."""
+
+    def await_summary(
+        self, question: Question | None, covers: int, seconds: float, conversation: Conversation
+    ) -> Awaitable[Summary | None]:
+        """Wait for a summary. *question* is None if it was asked before."""
+
+    def keep_originals(self, writing: Writing, conversation: Conversation) -> Awaitable[bool]:
+        """Write the history to the transcripts, as the table in `conversation` says. Return False if that failed."""
+
+    def note(self, event: Event) -> None:
+        """Tell the listeners."""
+
+    def note_accepted(self, refused_option: RefusedOption | None) -> None:
+        """Without *refused_option* the upstream took the request, so it is not added again."""
+
+    def note_local_window(self, window: Window | None) -> None:
+        """Remember in this worker what was learned of the window."""
+
+    def probe_window(self) -> None:
+        """Ask the upstream for the model's window in the background, unless that was done lately."""
+
+    def share_probed_window(self, conversation: Conversation) -> Awaitable[None]:
+        """Store the answer to such a question for the other workers."""
+
+    def recount(self) -> Awaitable[int]:
+        """Ask the upstream how many tokens the forwarded request has. Return 0 if it does not say."""
+
+
+class Command(Struct, Generic[R], frozen=True):
+    """What a request yields. `reply = yield from command` has the type of its reply."""
+
+    def __iter__(self) -> Generator[Any, Any, R]:
+        reply: R = yield self
+        return reply
+
+
+class Send(Command[Opening], frozen=True):
+    """Send the request to the upstream."""
 
     forwarding: Forwarding
 
 
-class Deliver(Struct, frozen=True):
-    """Deliver the answer. Result: `Delivered`. What follows is done in the background."""
+class SendAgain(Command[Opening | None], frozen=True):
+    """Send it once more after a refusal. The reply is None if nothing has changed, byte for byte."""
+
+    forwarding: Forwarding
+
+
+class Deliver(Command[Delivered], frozen=True):
+    """Deliver the answer. What follows is done in the background."""
 
     forwarding: Forwarding
     opening: Opening
 
 
-class CountTokens(Struct, frozen=True):
-    """Count these pieces. Result: `list[int]`. Afterwards `context.count` knows them."""
+class Action(Command[R], frozen=True):
+    """A command that an `Interpreter` performs at once."""
 
+    def perform(self, interpreter: Interpreter) -> R:
+        raise NotImplementedError
+
+
+class WaitingAction(Command[R], frozen=True):
+    """A command for which an `Interpreter` may have to wait."""
+
+    def perform(self, interpreter: Interpreter) -> Awaitable[R]:
+        raise NotImplementedError
+
+
+class CountTokens(WaitingAction[list[int]], frozen=True):
     pieces: Sequence[bytes]
 
-
-class ProbeWindow(Struct, frozen=True):
-    """Ask the upstream for the model's window in the background, unless that was done lately."""
-
-
-class Identify(Struct, frozen=True):
-    """Result: `Owner`."""
+    def perform(self, interpreter: Interpreter) -> Awaitable[list[int]]:
+        return interpreter.count_tokens(self.pieces)
 
 
-class NoteLocalWindow(Struct, frozen=True):
-    window: Window | None
+class Identify(WaitingAction[Owner], frozen=True):
+    def perform(self, interpreter: Interpreter) -> Awaitable[Owner]:
+        return interpreter.identify()
 
 
-class ShareProbedWindow(Struct, frozen=True):
+class LookUp(WaitingAction[FoundValues | None], frozen=True):
+    """The keys of each column of `FoundValues`; the first one that is stored is found."""
+
+    blocks: Sequence[str] = ()
+    facts: Sequence[str] = ()
+    windows: Sequence[str] = ()
+    summaries: Sequence[str] = ()
+    caches: Sequence[str] = ()
+
+    def perform(self, interpreter: Interpreter) -> Awaitable[FoundValues | None]:
+        return interpreter.look_up(self)
+
+
+class StoreBlock(WaitingAction[bytes | None], frozen=True):
+    key: str
+    block: bytes
+    replaces: bytes | None
+
+    def perform(self, interpreter: Interpreter) -> Awaitable[bytes | None]:
+        return interpreter.store_block(self.key, self.block, self.replaces)
+
+
+class StoreFact(WaitingAction[None], frozen=True):
+    key: str
+    value: bytes
+    seconds: float
+
+    def perform(self, interpreter: Interpreter) -> Awaitable[None]:
+        return interpreter.store_fact(self.key, self.value, self.seconds)
+
+
+class CanSummarize(Action[bool], frozen=True):
     conversation: Conversation
 
-
-class CanSummarize(Struct, frozen=True):
-    """Result: whether the upstream that makes summaries may be asked now (`bool`)."""
-
-    conversation: Conversation
+    def perform(self, interpreter: Interpreter) -> bool:
+        return interpreter.can_summarize(self.conversation)
 
 
-class Rewrite(Struct, frozen=True):
-    """Announces work on the whole history, and not only on its new messages."""
-
-
-class StartSummary(Struct, frozen=True):
+class StartSummary(Action[None], frozen=True):
     question: Question
     conversation: Conversation
 
+    def perform(self, interpreter: Interpreter) -> None:
+        interpreter.start_summary(self.question, self.conversation)
 
-class AwaitSummary(Struct, frozen=True):
-    """Wait for a summary. Result: `Summary`, or None. `question` None: it was asked before."""
 
+class AwaitSummary(WaitingAction[Summary | None], frozen=True):
     question: Question | None
     covers: int
     seconds: float
     conversation: Conversation
 
+    def perform(self, interpreter: Interpreter) -> Awaitable[Summary | None]:
+        return interpreter.await_summary(self.question, self.covers, self.seconds, self.conversation)
 
-class KeepOriginals(Struct, frozen=True):
-    """Write the history to the transcripts, as the table in `conversation` says. Result: False if that failed."""
 
+class KeepOriginals(WaitingAction[bool], frozen=True):
     writing: Writing
     conversation: Conversation
 
+    def perform(self, interpreter: Interpreter) -> Awaitable[bool]:
+        return interpreter.keep_originals(self.writing, self.conversation)
 
-class Note(Struct, frozen=True):
-    """Tell the listeners."""
 
+class Rewrite(Action[None], frozen=True):
+    """Announces work on the whole history, and not only on its new messages: whoever drives may give it a thread."""
+
+    def perform(self, interpreter: Interpreter) -> None: ...
+
+
+class Note(Action[None], frozen=True):
     event: Event
 
-
-class NoteAccepted(Struct, frozen=True):
-    refused_option: RefusedOption | None = None
-    """Without it the upstream took the request, so it is not added again."""
+    def perform(self, interpreter: Interpreter) -> None:
+        interpreter.note(self.event)
 
 
-class StoreBlock(Struct, frozen=True):
-    """Store a block, unless another one than `replaces` is stored by now. Result: the bytes stored then."""
+class NoteAccepted(Action[None], frozen=True):
+    refused_option: RefusedOption | None
 
-    key: str
-    block: bytes
-    replaces: bytes | None
-
-
-class StoreFact(Struct, frozen=True):
-    key: str
-    value: bytes
-    seconds: float
+    def perform(self, interpreter: Interpreter) -> None:
+        interpreter.note_accepted(self.refused_option)
 
 
-class RecountByProbe(Struct, frozen=True):
-    """Ask the upstream how many tokens the forwarded request has. Result: `int`, 0 if it does not say."""
+class NoteLocalWindow(Action[None], frozen=True):
+    window: Window | None
+
+    def perform(self, interpreter: Interpreter) -> None:
+        interpreter.note_local_window(self.window)
 
 
-Action = (
-    Send
-    | Deliver
-    | LookUp
-    | CountTokens
-    | ProbeWindow
-    | Identify
-    | NoteLocalWindow
-    | ShareProbedWindow
-    | CanSummarize
-    | Rewrite
-    | StartSummary
-    | AwaitSummary
-    | KeepOriginals
-    | Note
-    | NoteAccepted
-    | StoreBlock
-    | StoreFact
-    | RecountByProbe
-)
-Actions = Generator[Action, Any, T]
+class ProbeWindow(Action[None], frozen=True):
+    def perform(self, interpreter: Interpreter) -> None:
+        interpreter.probe_window()
+
+
+class ShareProbedWindow(WaitingAction[None], frozen=True):
+    conversation: Conversation
+
+    def perform(self, interpreter: Interpreter) -> Awaitable[None]:
+        return interpreter.share_probed_window(self.conversation)
+
+
+class RecountByProbe(WaitingAction[int], frozen=True):
+    def perform(self, interpreter: Interpreter) -> Awaitable[int]:
+        return interpreter.recount()
+
+
+Halt = Send | SendAgain | Deliver
+"""Here a request stops until whoever drives it has sent or delivered something."""
+Actions = Generator[Halt | Action[Any] | WaitingAction[Any], Any, T]

@@ -1,4 +1,4 @@
-"""What the store remembers of a conversation, and how it is looked up.
+"""What the store remembers of a conversation.
 
 LastRequest        the request before this one: its place in the chain, the upstream's count, how ours relates to it
 SummaryCandidate   a summary that a model writes, has written, or could not write
@@ -33,6 +33,7 @@ class Stored(Protocol):
 
 
 FoundValues = Sequence[Stored | None]
+"""A block, a fact, a window, a summary and the memory of a cache, as far as they are stored."""
 
 
 class LastRequest(StoredValue, frozen=True, array_like=True, tag=6):
@@ -93,16 +94,6 @@ class SummaryCandidate(StoredValue, frozen=True, array_like=True, tag=1):
 NO_CANDIDATE = SummaryCandidate("failed")
 
 
-class LookUp(Struct, frozen=True):
-    """In one round trip. Result: `FoundValues`, None if the store did not answer."""
-
-    blocks: Sequence[str] = ()
-    facts: Sequence[str] = ()
-    windows: Sequence[str] = ()
-    summaries: Sequence[str] = ()
-    caches: Sequence[str] = ()
-
-
 class Memory(Struct, frozen=True):
     block: Block | None = None
     block_key: str = ""
@@ -120,7 +111,7 @@ class Memory(Struct, frozen=True):
     def read(
         cls,
         values: FoundValues | None,
-        looked_up: LookUp,
+        summary_keys: Sequence[str],
         identity: Identity,
         prior: Calibration,
         read_block: ReadBlock,
@@ -135,7 +126,7 @@ class Memory(Struct, frozen=True):
             last=last,
             calibration=calibration,
             window=window,
-            candidate=read_candidate(summary, looked_up.summaries),
+            candidate=read_candidate(summary, summary_keys),
             cache=cache or NOTHING_SEEN,
         )
         if stored_block is None:

@@ -14,7 +14,7 @@ tests, so published figures and proofs are about the code that serves. All state
 values: a retry that is refused as well leaves nothing to put back.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct
@@ -28,13 +28,15 @@ from proxy.decide.actions import (
     CanSummarize,
     CountTokens,
     Deliver,
-    Delivered,
     Forwarding,
+    Halt,
+    Interpreter,
     NoteAccepted,
-    Opening,
     Rewrite,
     Send,
     StartSummary,
+    T,
+    WaitingAction,
 )
 from proxy.decide.conversation import Context, Conversation, Decision, Originals
 from proxy.decide.planning import NeedSummary, Plan
@@ -60,14 +62,14 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
     forwarding = Forwarding()
     if not is_small:
         forwarding = yield from decide(gather())
-    opening: Opening = yield Send(forwarding)
+    opening = yield from Send(forwarding)
     if opening.refusal is not None:
         forwarding, opening = yield from try_remedies(gather, forwarding, opening, opening.refusal)
     if opening.refusal is None:
         yield NoteAccepted(forwarding.refused_option)
         if forwarding.conversation is not None:
             yield from remember(forwarding)
-    delivery: Delivered = yield Deliver(forwarding, opening)
+    delivery = yield from Deliver(forwarding, opening)
     if forwarding.conversation is not None:
         last = yield from account(forwarding, delivery)
         if last is not None:
@@ -77,7 +79,7 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
 def bypass(gather: Callable[[], Context]) -> Actions[None]:
     """A request that the client wants forwarded as it is, but for signed reasoning that the upstream refuses."""
     forwarding = Forwarding(Decision("bypassed"))
-    opening: Opening = yield Send(forwarding)
+    opening = yield from Send(forwarding)
     if opening.refusal is not None:
         forwarding, opening = yield from try_remedies(gather, forwarding, opening, opening.refusal)
     yield Deliver(forwarding, opening)
@@ -85,7 +87,7 @@ def bypass(gather: Callable[[], Context]) -> Actions[None]:
 
 def compact(context: Context, *, store: bool) -> Actions[Decision]:
     """The client waits as long as a summary may take. `store`: keep the block at once."""
-    sizes = yield CountTokens(context.pieces)
+    sizes = yield from CountTokens(context.pieces)
     conversation = yield from load_memory(Conversation.of(context), sum(sizes))
     originals = context.originals
     if not store:
@@ -109,7 +111,7 @@ def decide(context: Context) -> Actions[Forwarding]:
         return Forwarding(conversation.describe_left_alone(is_large=is_large), conversation)
     refuses_views = conversation.count_refused_views() > 1
     if refuses_views and context.mode not in ("observe", "force"):
-        sizes = yield CountTokens(context.pieces)
+        sizes = yield from CountTokens(context.pieces)
         size = sum(map(conversation.count, context.pieces))
         if sizes and conversation.fits(size):
             return forward_untouched(conversation, size)
@@ -129,7 +131,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
     forwarding = Forwarding(conversation=conversation, state=state)
     plan: Plan | NeedSummary | None = planning.plan_without_rewrite(state)
     if plan is None:
-        if not (yield CanSummarize(conversation)):
+        if not (yield from CanSummarize(conversation)):
             facts = conversation.gather_facts(can_summarize=False)
             state = replace(state, facts=facts)
         yield Rewrite()
@@ -157,7 +159,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
 def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) -> Actions[Plan]:
     covers = need.question.covers if need.question is not None else facts.summary_in_progress_covers
     wait_seconds = conversation.context.summary_seconds if facts.force else conversation.context.wait_seconds
-    summary = yield AwaitSummary(need.question, covers, wait_seconds, conversation)
+    summary = yield from AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:
         return need.if_call_fails
     facts = replace(
@@ -180,21 +182,34 @@ class Finished(Struct, frozen=True):
     value: Any
 
 
-def take_step(actions: Actions[Any], result: object) -> Action | Finished:
-    """Return the next action, or the end: StopIteration may not leave a thread by a future."""
+def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | WaitingAction[Any] | Finished:
+    """Return the next command, or the end: StopIteration may not leave a thread by a future."""
     try:
-        return actions.send(result)
+        return actions.send(reply)
     except StopIteration as stop:
         return Finished(stop.value)
 
 
-def drive(actions: Actions[Any], perform: Callable[[Action], Any], result: object = None) -> Send | Deliver | Finished:
-    """Perform actions at once, up to the next `Send` or `Deliver`, or the end."""
+def drive(actions: Actions[Any], interpreter: Interpreter, reply: object = None) -> Halt | Finished:
+    """Go on to the next halt, or the end. *interpreter* waits for nothing."""
     while True:
-        action = take_step(actions, result)
-        if isinstance(action, Send | Deliver | Finished):
-            return action
-        result = perform(action)
+        step = take_step(actions, reply)
+        if isinstance(step, Action):
+            reply = step.perform(interpreter)
+        elif isinstance(step, WaitingAction):
+            reply = complete(step.perform(interpreter))
+        else:
+            return step
+
+
+def complete(act: Awaitable[T]) -> T:
+    """Return the result of a coroutine that never waits."""
+    try:
+        next(act.__await__())
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise RuntimeError("this was to be done at once, and it waits")
 
 
 def _build_standing_state(conversation: Conversation) -> ConversationState:

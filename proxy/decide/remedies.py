@@ -27,7 +27,7 @@ from proxy.decide.actions import (
     Forwarding,
     Note,
     Opening,
-    Send,
+    SendAgain,
 )
 from proxy.decide.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.decide.planning import NeedSummary, Plan
@@ -190,7 +190,7 @@ def try_remedies(
         retry = yield from remedy
         if retry is None:
             continue
-        opening: Opening | None = yield Send(retry)
+        opening = yield from SendAgain(retry)
         if opening is None:
             continue
         was_retried, has_helped = True, opening.refusal is None
@@ -326,7 +326,7 @@ def _use_standing_block(first: Forwarding, refusal: Refusal) -> Actions[Forwardi
     conversation, refused_plan = get_plan(first)
     request, ratio = conversation.context.request, conversation.memory.calibration.ratio
     limit, rules = limit_of(refusal, request.max_output), replace(conversation.rules, new_blocks=False)
-    counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
+    counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
         plan = _plan_cure(cure, conversation, conversation.narrow(limit), rules)
         if plan is None:
@@ -349,7 +349,7 @@ def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[For
     if limit is not None:
         yield from learn_window(conversation, limit)
         window = conversation.narrow(limit)
-    counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
+    counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.memory.calibration.ratio
     rules = conversation.rules.for_overflow()
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
@@ -405,7 +405,7 @@ def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
 
 def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Actions[Summary | None]:
     """If the policy has a request over its trigger wait for one."""
-    if conversation.rules.summary.ahead or not (yield CanSummarize(conversation)):
+    if conversation.rules.summary.ahead or not (yield from CanSummarize(conversation)):
         return None
     facts = replace(
         conversation.gather_facts(can_summarize=True),
@@ -418,5 +418,5 @@ def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Ac
     if not isinstance(need, NeedSummary) or need.question is None:
         return None
     seconds = conversation.context.wait_seconds
-    summary: Summary | None = yield AwaitSummary(need.question, need.question.covers, seconds, conversation)
+    summary = yield from AwaitSummary(need.question, need.question.covers, seconds, conversation)
     return summary

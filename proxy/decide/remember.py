@@ -17,9 +17,9 @@ from proxy.decide.actions import (
     Forwarding,
     Identify,
     KeepOriginals,
+    LookUp,
     Note,
     NoteLocalWindow,
-    Owner,
     ProbeWindow,
     RecountByProbe,
     Rewrite,
@@ -40,9 +40,7 @@ from proxy.decide.conversation import (
 from proxy.decide.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
-    FoundValues,
     LastRequest,
-    LookUp,
     Memory,
     SummaryCandidate,
     read_candidate,
@@ -120,13 +118,13 @@ def _count_request(context: Context) -> Actions[int]:
     request, count = context.request, context.count
     new_messages = request.known.list_uncounted(count)
     outside = [*(message.raw for message in request.head), request.tools or b""]
-    counts: list[int] = yield CountTokens([*outside, *(message.raw for message in new_messages)])
+    counts = yield from CountTokens([*outside, *(message.raw for message in new_messages)])
     return sum(counts[: len(outside)]) + request.known.count_tokens(count)
 
 
 def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
     context = conversation.context
-    owner: Owner = yield Identify()
+    owner = yield from Identify()
     identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
     conversation = replace(conversation, identity=identity, rewritten=context.name_rewritten(identity))
     conversation = yield from _look_up(_fill_pointer(conversation), size)
@@ -157,8 +155,8 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
         summaries=identity.list_summary_keys() if conversation.may_need_summary(size) else (),
         caches=(conversation.cache_key,) if context.request.cache_seconds is None else (),
     )
-    values: FoundValues | None = yield look_up
-    memory = Memory.read(values, look_up, identity, context.prior, context.read_block)
+    values = yield from look_up
+    memory = Memory.read(values, look_up.summaries, identity, context.prior, context.read_block)
     conversation = replace(conversation, memory=memory)
     if conversation.serves(memory.block):
         return conversation
@@ -173,8 +171,8 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
     keys.remove(memory.block_key)
     for _ in range(8):
         look_up = LookUp(blocks=keys)
-        values: FoundValues | None = yield look_up
-        other_memory = Memory.read(values, look_up, identity, context.prior, context.read_block)
+        values = yield from look_up
+        other_memory = Memory.read(values, look_up.summaries, identity, context.prior, context.read_block)
         if conversation.serves(other_memory.block):
             break
         keys = keys[keys.index(other_memory.block_key) + 1 :]
@@ -230,7 +228,7 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
     writing = choose_writing(originals, is_new_block=is_new_block, is_known_caller=is_known_caller)
     if writing is Writing.NOTHING:
         return forwarding
-    is_written: bool = yield KeepOriginals(writing, conversation)
+    is_written = yield from KeepOriginals(writing, conversation)
     if not is_written:
         fits = not forwarding.was_refused and conversation.fits(plan.tokens_before)
         may_fold = may_fold_unwritten(originals, is_new_block=is_new_block, fits=fits)
@@ -273,7 +271,7 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
     block_bytes = conversation.context.note_block(block, identity.conversation)
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
         replaces = memory.block_bytes if memory.block_key == key else None
-        stored_block: bytes | None = yield StoreBlock(key, block_bytes, replaces)
+        stored_block = yield from StoreBlock(key, block_bytes, replaces)
         if stored_block is None or conversation.serves(conversation.context.read_block(stored_block)):
             return
 
@@ -319,7 +317,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
     reported_tokens = _find_prompt_tokens(delivery)
     if not reported_tokens and conversation.context.recounts and plan.action == "created":
-        reported_tokens = yield RecountByProbe()
+        reported_tokens = yield from RecountByProbe()
     read_tokens = 0
     if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
         read_tokens = reported_tokens
@@ -386,7 +384,7 @@ def _find_size(conversation: Conversation, plan: Plan, read_tokens: int) -> int:
 def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: Plan) -> Actions[int]:
     state, count = forwarding.state, conversation.context.count
     if plan.action == "created" or state is None:
-        return sum((yield CountTokens(list_forwarded_pieces(plan))))
+        return sum((yield from CountTokens(list_forwarded_pieces(plan))))
     outside = [*(message.raw for message in conversation.context.request.head), plan.tools or b""]
     return sum(map(count, outside)) + state.known_view.count_tokens(count)
 
@@ -501,10 +499,10 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     size = _find_size(conversation, plan, last.anchor.tokens)
     if conversation.context.provider_compacts or not planning.is_near_limit(size, conversation.rules, facts):
         return
-    if _was_planned(conversation, last.anchor, facts) or not (yield CanSummarize(conversation)):
+    if _was_planned(conversation, last.anchor, facts) or not (yield from CanSummarize(conversation)):
         return
     keys = conversation.identified.list_summary_keys()
-    values: FoundValues | None = yield LookUp(facts=keys)
+    values = yield from LookUp(facts=keys)
     candidate = read_candidate(values[1], keys) if values is not None else None
     memory = conversation.memory
     memory = replace(memory, block=plan.block or memory.block, candidate=candidate)

@@ -20,15 +20,17 @@ from proxy.decide.actions import (
     Deliver,
     Delivered,
     Forwarding,
+    Halt,
     Opening,
     Rewrite,
-    Send,
+    SendAgain,
+    WaitingAction,
 )
 from proxy.decide.conversation import Conversation, Decision
 from proxy.decide.program import Finished, bypass, compact, run, take_step
 from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS, strip_signed
 from proxy.decide.remember import LOOK_UP_MIN_TOKENS
-from proxy.events import MODEL_MAX_CHARS
+from proxy.events import MODEL_MAX_CHARS, StoreFailed
 from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
 from proxy.foundation.work import WORK
 from proxy.history.identity import Identity
@@ -38,6 +40,7 @@ from proxy.serve.performer import ActionPerformer
 from proxy.serve.request_context import CompiledPolicy, RequestOptions
 from proxy.serve.rounds import AnswerRounds, find_room
 from proxy.serve.services import Services
+from proxy.store.contract import StoreUnavailable
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
@@ -111,9 +114,9 @@ class RequestDriver:
         else:
             self.is_small = self._is_certainly_small(outgoing.options)
             self._life = run(self.performer.gather, is_small=self.is_small)
-        self._step: Send | Deliver | Finished | None = None
+        self._step: Halt | Finished | None = None
         """Where the life of the request stands."""
-        self._acceptance: asyncio.Task[Send | Deliver] | None = None
+        self._acceptance: asyncio.Task[Halt] | None = None
         """Longer work on an accepted request: it goes on if the client leaves."""
 
     @cached_property
@@ -125,7 +128,7 @@ class RequestDriver:
 
     @property
     def _forwarding(self) -> Forwarding:
-        if isinstance(self._step, Send | Deliver):
+        if isinstance(self._step, Halt):
             return self._step.forwarding
         return Forwarding()
 
@@ -169,12 +172,14 @@ class RequestDriver:
             step = await asyncio.shield(self._acceptance)
         else:
             step = await going_on
-        while isinstance(step, Send):
+        while isinstance(step, SendAgain):
             refused_body = self.performer.sent_body
             outgoing = await self._write(step.forwarding)
             if outgoing.call.body != refused_body:
                 return outgoing
             step = await self._go_on(None)
+        if not isinstance(step, Deliver):
+            raise TypeError("a request is sent before its answer only")
         return step
 
     def _warn_of(self, forwarding: Forwarding) -> None:
@@ -210,33 +215,38 @@ class RequestDriver:
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
 
-    async def _go_on(self, result: Opening | None, *, is_heavy: bool = False) -> Send | Deliver:
-        """To the next `Send` or `Deliver`."""
+    async def _go_on(self, result: Opening | None, *, is_heavy: bool = False) -> Halt:
+        """To the next halt."""
         step = await self._drive(self._life, result, is_heavy=is_heavy)
         if isinstance(step, Finished):
             raise TypeError("a request ends after its answer only")
         self._step = step
         return step
 
-    async def _drive(
-        self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
-    ) -> Send | Deliver | Finished:
-        """Perform these actions up to the next `Send` or `Deliver` or the end.
+    async def _drive(self, life: Actions[Any], reply: object = None, *, is_heavy: bool = False) -> Halt | Finished:
+        """Perform these actions up to the next halt or the end. If the store is down, the reply is None.
 
         The generator runs off the event loop if the new part of the history is large, or, with `is_heavy` and after
         `Rewrite`, the whole of it.
         """
-        action: Action | Finished | None = None
+        step: Halt | Action[Any] | WaitingAction[Any] | Finished | None = None
         while True:
-            work = estimate_work(self.request.source) if is_heavy or isinstance(action, Rewrite) else self._new_work
+            work = estimate_work(self.request.source) if is_heavy or isinstance(step, Rewrite) else self._new_work
             if work > UNMEASURED_BYTES:
-                action = await run_apart(work, partial(take_step, life, result))
+                step = await run_apart(work, partial(take_step, life, reply))
             else:
                 # Without a turn of the event loop: the rest of a turn is written before the next one is read.
-                action = take_step(life, result)
-            if isinstance(action, Send | Deliver | Finished):
-                return action
-            result = await self.performer.perform(action)
+                step = take_step(life, reply)
+            if isinstance(step, Action):
+                reply = step.perform(self.performer)
+            elif isinstance(step, WaitingAction):
+                reply = None
+                try:
+                    reply = await step.perform(self.performer)
+                except StoreUnavailable as fault:
+                    self._services.emit(StoreFailed(str(fault)))
+            else:
+                return step
 
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
         decision, asks_usage, body = forwarding.decision, False, self.request.source

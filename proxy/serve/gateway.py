@@ -48,7 +48,6 @@ from proxy.wire.http_head import (
     PATHS_WITH_FINISH_REASON,
     ApiPath,
     Headers,
-    Trace,
     continue_trace,
     find_encoding,
     find_header,
@@ -276,6 +275,9 @@ class Gateway:
         if isinstance(body, bytes) and find_header(headers, "content-encoding") is not None:  # decompressed
             headers = remove_headers(headers, "content-encoding")
         credential = team.key if team is not None else None
+        if self.config.otel.endpoint:
+            parent = find_header(headers, "traceparent")
+            record.trace = continue_trace(parent, token_hex(32), self.config.otel.sample)
         return Call(
             request.method,
             path,
@@ -285,15 +287,8 @@ class Gateway:
             caller,
             credential,
             record.request_id,
-            self._begin_trace(record, headers),
+            record.trace,
         )
-
-    def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
-        settings = self.config.otel
-        if settings.endpoint:
-            parent = find_header(headers, "traceparent")
-            record.trace = continue_trace(parent, token_hex(32), settings.sample)
-        return record.trace
 
     def _route(self, call: Call, record: RequestFinished) -> Exchange:
         """Choose the upstream. Raise ProxyError if none serves this model, or the caller may not use it so."""

@@ -4,20 +4,18 @@ import time
 from collections.abc import Sequence
 from functools import cached_property, partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
-from proxy.decide import actions
-from proxy.decide.actions import Action
+from proxy.decide.actions import Interpreter, LookUp, Owner
 from proxy.decide.conversation import Context, Conversation, Decision, Writing, choose_originals
-from proxy.decide.memory import LookUp
+from proxy.decide.memory import FoundValues
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS, RequestFinished
 from proxy.foundation.errors import ProxyError
-from proxy.history.identity import Identity
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
@@ -35,7 +33,6 @@ from proxy.serve.services import Services
 from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
 from proxy.shorten.summary import Summary
-from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
@@ -45,10 +42,11 @@ from proxy.wire.refusals import AddedOption, RefusedOption
 from proxy.wire.token_counts import read_usage
 
 if TYPE_CHECKING:
+    from proxy.store.contract import Store
     from proxy.store.transcripts.writer import SubmittedHistory
 
 
-class ActionPerformer:
+class ActionPerformer(Interpreter):
     def __init__(
         self,
         services: Services,
@@ -149,50 +147,42 @@ class ActionPerformer:
             summary_seconds=policy.summary.seconds,
         )
 
-    async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
-        services, store = self._services, self._store
-        try:
-            match action:
-                case actions.CountTokens(pieces):
-                    return await self.tokenizer.count_all(pieces)
-                case LookUp(blocks, facts, windows, summaries, caches):
-                    return await store.find_first(blocks, facts, windows, summaries, caches)
-                case actions.Identify():
-                    secret = await services.secret.get()
-                    return actions.Owner(find_tenant(self._call, secret), secret)
-                case actions.ProbeWindow():
-                    services.window_probe.start(self._client, self._call, self.scope)
-                case actions.NoteLocalWindow(window):
-                    services.learned.note(self.scope, window)
-                case actions.ShareProbedWindow(conversation):
-                    if (window := services.learned.probed.pop(self.scope)) is not None:
-                        _, key = conversation.window_keys
-                        await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
-                case actions.CanSummarize(conversation):
-                    client = self.policy.summary_client or self._client
-                    return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
-                case actions.StartSummary(question, conversation):
-                    services.summarizer.start(self._order(question, conversation))
-                case actions.AwaitSummary():
-                    return await self._await_summary(action)
-                case actions.KeepOriginals(writing, conversation):
-                    return await self._keep_originals(writing, conversation.identified)
-                case actions.Note(event):
-                    self._note(event)
-                case actions.NoteAccepted(refused_option):
-                    self._note_accepted(refused_option)
-                case actions.StoreBlock(key, block, replaces):
-                    return await store.put_block(key, block, over=replaces)
-                case actions.StoreFact(key, value, seconds):
-                    await store.write_fact(key, value, seconds)
-                case actions.RecountByProbe():
-                    return await self._recount()
-        except StoreUnavailable as fault:
-            services.emit(events.StoreFailed(str(fault)))
-        return None
+    async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
+        return await self.tokenizer.count_all(pieces)
 
-    async def _keep_originals(self, writing: Writing, identity: Identity) -> bool:
-        keeper = self._services.keeper
+    async def identify(self) -> Owner:
+        secret = await self._services.secret.get()
+        return Owner(find_tenant(self._call, secret), secret)
+
+    async def look_up(self, keys: LookUp) -> FoundValues | None:
+        return await self._store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
+
+    async def store_block(self, key: str, block: bytes, replaces: bytes | None) -> bytes | None:
+        return await self._store.put_block(key, block, over=replaces)
+
+    async def store_fact(self, key: str, value: bytes, seconds: float) -> None:
+        await self._store.write_fact(key, value, seconds)
+
+    def probe_window(self) -> None:
+        self._services.window_probe.start(self._client, self._call, self.scope)
+
+    def note_local_window(self, window: Window | None) -> None:
+        self._services.learned.note(self.scope, window)
+
+    async def share_probed_window(self, conversation: Conversation) -> None:
+        if (window := self._services.learned.probed.pop(self.scope)) is not None:
+            _, key = conversation.window_keys
+            await self._store.write_fact(key, encode_window(window), LEARNED_SECONDS)
+
+    def can_summarize(self, conversation: Conversation) -> bool:
+        client = self.policy.summary_client or self._client
+        return not self._services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
+
+    def start_summary(self, question: Question, conversation: Conversation) -> None:
+        self._services.summarizer.start(self._order(question, conversation))
+
+    async def keep_originals(self, writing: Writing, conversation: Conversation) -> bool:
+        keeper, identity = self._services.keeper, conversation.identified
         if writing is Writing.CHECK:
             return await keeper.check_writable()
         self.kept, is_written = await keeper.write(identity, self._request, self.policy.rules.label, writing)
@@ -206,7 +196,7 @@ class ActionPerformer:
         taken = self._services.refused_options.was_taken
         return any(not taken(self.scope, option) for option in self.placed)
 
-    def _note_accepted(self, refused_option: RefusedOption | None) -> None:
+    def note_accepted(self, refused_option: RefusedOption | None) -> None:
         services = self._services
         services.accepted.add(self.scope.caller)
         refused_options: Sequence[AddedOption] = ()
@@ -221,14 +211,15 @@ class ActionPerformer:
         if len(self._request.source) >= WORTHWHILE_BYTES:
             services.known_requests.add(self.scope.caller, self._request, self._prefix)
 
-    async def _await_summary(self, action: actions.AwaitSummary) -> Summary | None:
-        summarizer, conversation = self._services.summarizer, action.conversation
-        if action.question is None:
+    async def await_summary(
+        self, question: Question | None, covers: int, seconds: float, conversation: Conversation
+    ) -> Summary | None:
+        summarizer = self._services.summarizer
+        if question is None:
             call_seconds = self.policy.settings.summary.seconds
-            return await summarizer.await_pending(
-                self._store, conversation.identified, action.covers, action.seconds, call_seconds
-            )
-        return await summarizer.await_new(self._order(action.question, conversation), action.seconds)
+            identity = conversation.identified
+            return await summarizer.await_pending(self._store, identity, covers, seconds, call_seconds)
+        return await summarizer.await_new(self._order(question, conversation), seconds)
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
         policy = self.policy.settings
@@ -268,7 +259,7 @@ class ActionPerformer:
         placed_body, _ = self.placement.place(REQUEST_FORMATS[self._call.path], self._request, body, messages)
         return placed_body
 
-    async def _recount(self) -> int:
+    async def recount(self) -> int:
         requests = REQUEST_FORMATS[self._call.path]
         max_tokens = 16 + self._request.least_thinking
         body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)
@@ -301,7 +292,7 @@ class ActionPerformer:
         if self._services.warning_counts.count(f"rewrites {conversation}") == 1:
             self._services.emit(events.ClientRewrites(conversation, self._request.model[:MODEL_MAX_CHARS]))
 
-    def _note(self, event: events.Event) -> None:
+    def note(self, event: events.Event) -> None:
         """Add what only this worker knows, and tell the listeners."""
         services, team = self._services, self._call.caller.team
         if isinstance(event, events.PromptTruncated):

@@ -15,12 +15,14 @@ from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut
 from proxy.history.identity import Identity
+from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.shorten.back_off import FetchedAgain
 from proxy.shorten.block import Block
 from proxy.shorten.economics import NOT_REPORTED, CacheMemory, Calibration, PriceCliff, TokenPrices, Usage, Window
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary
 from tests.support.messages import KEY, TENANT, assistant, request, user
+from tests.support.recorded_actions import record
 
 ASKED = request(user("a" * 400), assistant("b" * 400), user("c" * 400))
 NEWEST, NEW = (sum(len(message.raw) for message in ASKED.body[start:]) for start in (2, 1))
@@ -33,23 +35,23 @@ LAST = LastRequest(Anchor(US.links[1], 900, b"view"), 90.0, US.counter, Calibrat
 RULES = Rules(trigger_tokens=10_000, trigger=0, target=0.2)
 
 
+class ByteCounter(UnheardInterpreter):
+    async def count_tokens(self, pieces):
+        return list(map(len, pieces))
+
+    async def store_fact(self, key, value, seconds): ...
+
+
 def account_for(plan, usage=NOT_REPORTED, last=None, rules=RULES, **context):
     """The account of an answer at second 100, and what was stored."""
     context = Context(ASKED, rules, len, now=100.0, window=WINDOW, **context)
     conversation = replace(Conversation.of(context), identity=US, memory=Memory(last=last))
-    facts, reports = [], []
-
-    def perform(action):
-        if isinstance(action, StoreFact):
-            facts.append(action)
-        elif isinstance(action, Note):
-            reports.append(action.event)
-        else:
-            return list(map(len, action.pieces))
-        return None
-
-    drive(account(Forwarding(conversation.describe(plan), conversation), Delivered(100.0, usage)), perform)
-    return reports[0], LastRequest.from_bytes(facts[0].value), facts[1:]
+    actions = []
+    accounting = account(Forwarding(conversation.describe(plan), conversation), Delivered(100.0, usage))
+    drive(record(accounting, actions), ByteCounter())
+    (report,) = [action.event for action in actions if isinstance(action, Note)]
+    last, *facts = [action for action in actions if isinstance(action, StoreFact)]
+    return report, LastRequest.from_bytes(last.value), facts
 
 
 def price(tokens, cached):

@@ -13,6 +13,7 @@ from proxy.decide.actions import (
     Delivered,
     Identify,
     KeepOriginals,
+    LookUp,
     Note,
     NoteAccepted,
     NoteLocalWindow,
@@ -22,17 +23,19 @@ from proxy.decide.actions import (
     RecountByProbe,
     Rewrite,
     Send,
+    SendAgain,
     ShareProbedWindow,
     StartSummary,
     StoreBlock,
     StoreFact,
 )
 from proxy.decide.conversation import Context, Originals
-from proxy.decide.memory import LookUp, SummaryCandidate
+from proxy.decide.memory import SummaryCandidate
 from proxy.decide.program import Finished, compact, drive, run
 from proxy.decide.remember import is_silently_cut
 from proxy.events import PromptTruncated, SizeRefused, TurnEnded
 from proxy.history.identity import Identity
+from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
@@ -41,6 +44,7 @@ from proxy.wire.http_head import Caller
 from proxy.wire.refusals import Refusal
 from tests.support.agent import reading
 from tests.support.messages import body, call, parse_request, user
+from tests.support.recorded_actions import record
 
 WORK = reading(16)
 LONGER = reading(24)
@@ -55,7 +59,7 @@ def quarter(raw):
     return len(raw) // 4
 
 
-class Driver:
+class Driver(UnheardInterpreter):
     """Performs actions at once and remembers them. Two that share `stored` are two requests to one proxy."""
 
     def __init__(self, stored=None, *, summary=None, recounted=0, answers=True):
@@ -63,30 +67,34 @@ class Driver:
         self.actions = []
         self._summary, self._recounted, self._answers = summary, recounted, answers
 
-    def __call__(self, action):  # noqa: C901, PLR0911 (one case per action)
-        self.actions.append(action)
-        match action:
-            case CountTokens(pieces):
-                return [quarter(piece) for piece in pieces]
-            case Identify():
-                return Owner("team", b"k" * 32)
-            case LookUp(blocks, facts, windows, summaries, caches) if self._answers:
-                return tuple(map(self._first, (blocks, facts, windows, summaries, caches)))
-            case CanSummarize():
-                return True
-            case AwaitSummary(_, covers):
-                return self._summary(covers) if self._summary is not None else None
-            case StoreBlock(key, block, replaces):
-                if self.stored.get(key, replaces) == replaces:
-                    self.stored[key] = block
-                return self.stored[key]
-            case StoreFact(key, value):
-                self.stored[key] = value
-            case KeepOriginals():
-                return True
-            case RecountByProbe():
-                return self._recounted
-        return None
+    async def count_tokens(self, pieces):
+        return [quarter(piece) for piece in pieces]
+
+    async def identify(self):
+        return Owner("team", b"k" * 32)
+
+    async def look_up(self, keys):
+        columns = keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches
+        return tuple(map(self._first, columns)) if self._answers else None
+
+    async def store_block(self, key, block, replaces):
+        if self.stored.get(key, replaces) == replaces:
+            self.stored[key] = block
+        return self.stored[key]
+
+    async def store_fact(self, key, value, _seconds):
+        self.stored[key] = value
+
+    def can_summarize(self, _conversation):
+        return True
+
+    def start_summary(self, question, conversation): ...
+
+    async def await_summary(self, _question, covers, _seconds, _conversation):
+        return self._summary(covers) if self._summary is not None else None
+
+    async def recount(self):
+        return self._recounted
 
     def _first(self, keys):
         return next((Found(key, self.stored[key]) for key in keys if key in self.stored), None)
@@ -106,7 +114,7 @@ class Life:
 
     def __init__(self, context, driver):
         self.context, self.driver = context, driver
-        self._life = run(lambda: context)
+        self._life = record(run(lambda: context), driver.actions)
         self.step = None
 
     @property
@@ -128,7 +136,7 @@ class Life:
     def refuse(self, refusal=None):
         """The upstream calls it invalid, and perhaps why. What is tried once more, or None."""
         self._go_on(Opening(refusal or Refusal("invalid")))
-        return self.decision if isinstance(self.step, Send) else None
+        return self.decision if isinstance(self.step, SendAgain) else None
 
     def accept(self):
         self._go_on(Opening())
@@ -420,7 +428,7 @@ def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
     for store in (False, True):
         driver = Driver(summary=write)
         context = context_of(LONGER, FOLDING, mode="force", originals=Originals.TO_FIT)
-        decision = drive(compact(context, store=store), driver).value
+        decision = drive(record(compact(context, store=store), driver.actions), driver).value
         assert decision.outcome == "created"
         assert (StoreBlock in driver.kinds(), KeepOriginals in driver.kinds()) == (store, store)
 
@@ -728,7 +736,7 @@ def test_a_small_request_is_served_without_gathering_anything():
     def gather():
         raise AssertionError("nothing is to be decided")
 
-    life = run(gather, is_small=True)
+    life = record(run(gather, is_small=True), driver.actions)
     assert isinstance(drive(life, driver), Send)
     assert isinstance(drive(life, driver, Opening()), Deliver)
     assert isinstance(drive(life, driver, Delivered(NOW)), Finished)

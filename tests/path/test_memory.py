@@ -6,18 +6,14 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.actions import (
-    Forwarding,
-    Identify,
-    Owner,
-    StoreBlock,
-)
+from proxy.decide.actions import Forwarding, Owner, WaitingAction
 from proxy.decide.conversation import Context, Conversation, Decision
-from proxy.decide.memory import LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
+from proxy.decide.memory import LastRequest, Memory, SummaryCandidate, read_candidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import Finished, take_step
 from proxy.decide.remember import load_memory, remember
 from proxy.history.identity import Identity, make_block_key
+from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.serve import services
 from proxy.serve.services import StoreSecret
 from proxy.shorten.block import Block, Part
@@ -57,7 +53,7 @@ async def store(request, tmp_path):
     await kind.close()
 
 
-class Recollection:
+class Recollection(UnheardInterpreter):
     """The look-ups and writes of the orchestration, for a stated identity, performed on a real store."""
 
     def __init__(self, store):
@@ -87,20 +83,22 @@ class Recollection:
         keys = identity.list_summary_keys()
         return read_candidate((await self.store.find_first((), keys))[1], keys)
 
-    async def perform(self, steps):
-        result = None
-        while True:
-            action = take_step(steps, result)
-            result = None
-            match action:
-                case Finished(value):
-                    return value
-                case Identify():
-                    result = Owner(US.tenant, b"")
-                case LookUp(blocks, facts, windows, summaries, caches):
-                    result = await self.store.find_first(blocks, facts, windows, summaries, caches)
-                case StoreBlock(key, raw, replaces):
-                    result = await self.store.put_block(key, raw, over=replaces)
+    async def perform(self, life):
+        reply = None
+        while not isinstance(step := take_step(life, reply), Finished):
+            reply = step.perform(self)
+            if isinstance(step, WaitingAction):
+                reply = await reply
+        return step.value
+
+    async def identify(self):
+        return Owner(US.tenant, b"")
+
+    async def look_up(self, keys):
+        return await self.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
+
+    async def store_block(self, key, block, replaces):
+        return await self.store.put_block(key, block, over=replaces)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.decide.memory import LastRequest, LookUp, Memory, SummaryCandidate
+from proxy.decide.memory import LastRequest, Memory, SummaryCandidate
 from proxy.history.identity import Identity
 from proxy.shorten.block import Block, Part
 from proxy.shorten.economics import CacheMemory, Calibration, encode_window, make_learned_window
@@ -56,12 +56,12 @@ def test_each_stored_value_is_read_by_itself_and_garbage_is_unknown(column, key,
     values[column] = Found(key, value)
     if column == 0:  # a new block takes the place of these bytes, whatever they are
         fields = fields | {"block_key": key, "block_bytes": value}
-    memory = Memory.read(values, LookUp(summaries=KEYS), US, PRIOR, Block.from_bytes)
+    memory = Memory.read(values, KEYS, US, PRIOR, Block.from_bytes)
     assert memory == replace(Memory(calibration=PRIOR), **fields)
 
 
 def test_a_store_that_does_not_answer_is_no_memory():
-    memory = Memory.read(None, LookUp(), US, PRIOR, Block.from_bytes)
+    memory = Memory.read(None, (), US, PRIOR, Block.from_bytes)
     assert memory == Memory(calibration=PRIOR, answered=False)
 
 

@@ -9,21 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.decide import planning
-from proxy.decide.actions import (
-    AwaitSummary,
-    CanSummarize,
-    CountTokens,
-    Delivered,
-    Forwarding,
-    Identify,
-    Opening,
-    Owner,
-    Send,
-    StartSummary,
-    StoreBlock,
-)
+from proxy.decide.actions import Delivered, Forwarding, Opening, Owner, SendAgain
 from proxy.decide.conversation import Context, Conversation
-from proxy.decide.memory import LastRequest, LookUp, SummaryCandidate
+from proxy.decide.memory import LastRequest, SummaryCandidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import drive, run
 from proxy.decide.remedies import plan_untouched
@@ -31,6 +19,7 @@ from proxy.decide.remember import load_memory
 from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
 from proxy.history.request import Request
+from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
@@ -109,12 +98,12 @@ class Worker:
 
     def _state(self, messages):
         driver = Driver(self, self._read(self.write(messages)))
-        conversation = drive(load_memory(Conversation.of(driver.context), 10**9), driver.perform).value
+        conversation = drive(load_memory(Conversation.of(driver.context), 10**9), driver).value
         return conversation.build_state(conversation.gather_facts(can_summarize=self.facts.can_summarize))
 
 
 @dataclass
-class Driver:
+class Driver(UnheardInterpreter):
     """Drives one request, and performs its actions."""
 
     worker: Worker
@@ -137,7 +126,6 @@ class Driver:
             prices=facts.prices,
             cache_seconds=facts.cache_seconds,
         )
-        self.perform_action = self.perform
 
     def prepare(self):
         """The decision on the request."""
@@ -146,37 +134,42 @@ class Driver:
 
     def answer(self, opening):
         """What is tried once more after this beginning of an answer, or None: it is delivered."""
-        step = drive(self.life, self.perform_action, opening)
+        step = drive(self.life, self, opening)
         self.forwarding = step.forwarding
-        return step.forwarding.decision if isinstance(step, Send) else None
+        return step.forwarding.decision if isinstance(step, SendAgain) else None
 
     def accept(self):
         assert self.answer(Opening()) is None
 
     def complete(self, now=NOW, **more):
-        drive(self.life, self.perform_action, Delivered(now, **more))
+        drive(self.life, self, Delivered(now, **more))
 
     def _advance(self, result):
-        self.forwarding = drive(self.life, self.perform_action, result).forwarding
+        self.forwarding = drive(self.life, self, result).forwarding
         return self.forwarding
 
-    def perform(self, action):
-        match action:
-            case CountTokens(pieces):
-                return [self.worker.count(piece) for piece in pieces]
-            case Identify():
-                return Owner(self.worker.tenant, KEY)
-            case LookUp():
-                return self._look_up(action)
-            case CanSummarize():
-                return self.worker.facts.can_summarize
-            case AwaitSummary(question, conversation=conversation) if question is not None and self.worker.model:
-                return self._write(question, conversation)
-            case StartSummary(question, conversation) if self.worker.model:
-                self._write(question, conversation)
-            case StoreBlock(key, block, replaces):
-                at_once(self.worker.store.put_block(key, block, over=replaces))
-        return None
+    async def count_tokens(self, pieces):
+        return [self.worker.count(piece) for piece in pieces]
+
+    async def identify(self):
+        return Owner(self.worker.tenant, KEY)
+
+    async def store_block(self, key, block, replaces):
+        return await self.worker.store.put_block(key, block, over=replaces)
+
+    async def store_fact(self, key, value, seconds): ...
+
+    def can_summarize(self, _conversation):
+        return self.worker.facts.can_summarize
+
+    def start_summary(self, question, conversation):
+        if self.worker.model:
+            self._write(question, conversation)
+
+    async def await_summary(self, question, _covers, _seconds, conversation):
+        if question is None or not self.worker.model:
+            return None
+        return self._write(question, conversation)
 
     def _write(self, question, conversation):
         """The model's answer: there at once, for this request or the next."""
@@ -184,8 +177,8 @@ class Driver:
         self.worker.accounts[conversation.identified.links[question.covers]] = summary
         return summary
 
-    def _look_up(self, keys):
-        found = at_once(self.worker.store.find_first(keys.blocks, ()))
+    async def look_up(self, keys):
+        found = await self.worker.store.find_first(keys.blocks, ())
         if not keys.blocks:
             return (None, None, None, None, None)
         # The identity is not set yet while it is being looked up: it follows from the request alone.
@@ -231,15 +224,6 @@ def window_of(usable):
     sizes = range(usable, 2 * usable + 2)
     windows = (Window(input=size, origin="config") for size in sizes[int(usable * 0.05) :])
     return next(window for window in windows if window.usable_tokens() == usable)
-
-
-def at_once(asked):
-    """What a store in memory answers: it never waits for anything."""
-    try:
-        asked.send(None)
-    except StopIteration as answer:
-        return answer.value
-    raise AssertionError("a store in memory does not wait")
 
 
 @dataclass

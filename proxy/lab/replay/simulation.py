@@ -7,30 +7,17 @@ socket, and an upstream that accepts everything.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from proxy.config import Policy
-from proxy.decide.actions import (
-    Action,
-    AwaitSummary,
-    CanSummarize,
-    CountTokens,
-    Deliver,
-    Delivered,
-    Identify,
-    Opening,
-    Send,
-    StartSummary,
-    StoreBlock,
-    StoreFact,
-)
-from proxy.decide.conversation import Context, Conversation
-from proxy.decide.memory import DAY_SECONDS, FoundValues, LookUp, SummaryCandidate
+from proxy.decide.actions import Deliver, Delivered, Interpreter, LookUp, Opening, Owner, Send
+from proxy.decide.conversation import Context, Conversation, Writing
+from proxy.decide.memory import DAY_SECONDS, FoundValues, SummaryCandidate
 from proxy.decide.program import drive, run
 from proxy.decide.question import Question
+from proxy.events import Event
 from proxy.history.identity import Identity
 from proxy.history.messages import Message, find_last_assistant
 from proxy.history.request import Request
@@ -42,6 +29,7 @@ from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.refusals import RefusedOption
 
 WAIT_SECONDS = 8.0
 """The default of policies."""
@@ -97,11 +85,12 @@ class SimulatedStore(Struct):
     def look_up(self, keys: LookUp) -> FoundValues:
         return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)))
 
-    def put(self, block: StoreBlock) -> None:
+    def put(self, key: str, block: bytes, replaces: bytes | None) -> bytes:
         """Keep another block than the one that this replaces."""
-        stored_value = self.values.get(block.key)
-        if stored_value is None or stored_value.value == block.replaces:
-            self.values[block.key] = Value(block.key, block.block)
+        stored_value = self.values.get(key)
+        if stored_value is None or stored_value.value == replaces:
+            self.values[key] = Value(key, block)
+        return self.values[key].value
 
     def note(self, key: str, value: bytes, seconds: float) -> None:
         self.values[key] = Value(key, value, self.now + seconds)
@@ -139,18 +128,18 @@ class Simulation:
         self._store.now = turn.seconds
         self._finish_summary(turn.seconds)
         context = self.context(turn)
-        driver = TurnDriver(self, turn)
+        interpreter = TurnInterpreter(self, turn)
         life = run(lambda: context)
-        step = drive(life, driver.perform)
-        before, driver.calls = tuple(driver.calls), []
+        step = drive(life, interpreter)
+        before, interpreter.calls = tuple(interpreter.calls), []
         if isinstance(step, Send):
-            step = drive(life, driver.perform, Opening())
+            step = drive(life, interpreter, Opening())
         if not isinstance(step, Deliver):
             raise TypeError("a request ends only after its answer")
         plan = step.forwarding.decision.plan
-        drive(life, driver.perform, Delivered(context.now))
-        after = tuple(driver.calls)
-        if not driver.waited:
+        drive(life, interpreter, Delivered(context.now))
+        after = tuple(interpreter.calls)
+        if not interpreter.waited:
             before, after = (), (*before, *after)
         if plan is None:
             return Sent(turn.request.messages, turn.request.tools, "", before, after)
@@ -237,8 +226,28 @@ def _count_shared(earlier: Sequence[Message], later: Sequence[Message]) -> int:
     return min(len(earlier), len(later))
 
 
-class TurnDriver:
-    """Performs the actions of one request."""
+class UnheardInterpreter(Interpreter):
+    """The base of interpreters without a world: nobody hears what it is told, and nothing is kept."""
+
+    async def keep_originals(self, _writing: Writing, _conversation: Conversation) -> bool:
+        return True
+
+    def note(self, event: Event) -> None: ...
+
+    def note_accepted(self, refused_option: RefusedOption | None) -> None: ...
+
+    def note_local_window(self, window: Window | None) -> None: ...
+
+    def probe_window(self) -> None: ...
+
+    async def share_probed_window(self, conversation: Conversation) -> None: ...
+
+    async def recount(self) -> int:
+        return 0
+
+
+class TurnInterpreter(UnheardInterpreter):
+    """Performs the actions of one request in the time of its conversation."""
 
     def __init__(self, simulation: Simulation, turn: RequestTurn) -> None:
         self.calls: list[SummaryRequest] = []
@@ -246,33 +255,33 @@ class TurnDriver:
         self._simulation = simulation
         self._turn = turn
 
-    def perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
-        simulation = self._simulation
-        match action:
-            case CountTokens(pieces):
-                return [estimate_tokens(piece) for piece in pieces]
-            case Identify():
-                return OWNER
-            case LookUp():
-                return simulation.store.look_up(action)
-            case CanSummarize():
-                return simulation.can_summarize
-            case StartSummary(question, conversation):
-                self._start(question, conversation)
-            case AwaitSummary(question, _, wait_seconds, conversation):
-                self.waited = True
-                if question is not None:
-                    self._start(question, conversation)
-                return simulation.await_summary(self._turn.seconds, wait_seconds)
-            case StoreBlock():
-                simulation.store.put(action)
-            case StoreFact(key, value, seconds):
-                simulation.store.note(key, value, seconds)
-            case _:
-                """Windows, originals and reports: there is no world to tell."""
-        return None
+    async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
+        return [estimate_tokens(piece) for piece in pieces]
 
-    def _start(self, question: Question, conversation: Conversation) -> None:
+    async def identify(self) -> Owner:
+        return OWNER
+
+    async def look_up(self, keys: LookUp) -> FoundValues | None:
+        return self._simulation.store.look_up(keys)
+
+    async def store_block(self, key: str, block: bytes, replaces: bytes | None) -> bytes | None:
+        return self._simulation.store.put(key, block, replaces)
+
+    async def store_fact(self, key: str, value: bytes, seconds: float) -> None:
+        self._simulation.store.note(key, value, seconds)
+
+    def can_summarize(self, _conversation: Conversation) -> bool:
+        return self._simulation.can_summarize
+
+    def start_summary(self, question: Question, conversation: Conversation) -> None:
         candidate = conversation.memory.candidate
         failures = candidate.failures if candidate is not None else 0
         self.calls += self._simulation.start_summary(question, conversation.identified, failures, self._turn)
+
+    async def await_summary(
+        self, question: Question | None, _covers: int, seconds: float, conversation: Conversation
+    ) -> Summary | None:
+        self.waited = True
+        if question is not None:
+            self.start_summary(question, conversation)
+        return self._simulation.await_summary(self._turn.seconds, seconds)

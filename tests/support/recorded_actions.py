@@ -1,0 +1,16 @@
+"""The actions that a request asks for, noted as it goes on."""
+
+from proxy.decide.actions import Action, WaitingAction
+from proxy.decide.program import Finished, take_step
+
+
+def record(life, actions):
+    """Yield what `life` yields, and append each action to a list."""
+    reply = None
+    while True:
+        step = take_step(life, reply)
+        if isinstance(step, Finished):
+            return step.value
+        if isinstance(step, (Action, WaitingAction)):
+            actions.append(step)
+        reply = yield step
