@@ -25,6 +25,7 @@ conversations   conversations, their turns and messages; search in the originals
 policy_pages    policies in force, and where each applies
 teams           teams, their keys, switches
 events_page     the configuration, warnings, faults and the audit log
+forwarded       the messages of a request as they were forwarded, rebuilt
 
 conversation_branch  the messages of a conversation at one request, and the block that stood for them
 """

@@ -4,7 +4,6 @@ The messages come from the saved originals, the block from the store. A later bl
 request held already, so only those blocks are looked for that could have been there by then.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -14,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy import assembly
-from proxy.admin.routes import AdminContext, Json
+from proxy.admin.routes import Json
 from proxy.config import Config
 from proxy.foundation.errors import NotFound
 from proxy.foundation.threads import FILES
@@ -26,11 +25,22 @@ from proxy.shorten.fold import is_of_summary
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
+from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store, StoreUnavailable
-from proxy.store.transcripts.archive import Transcript, read_transcript, role_and_text
+from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
+
+TURNS_LIMIT = 2_000
+_TURNS = """
+select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
+       upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
+       cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
+       plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
+       paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key, request_id
+from (select * from turns where conversation = ? order by at desc limit ?) order by at
+"""
 
 
 class MessageStatus(Struct, frozen=True):
@@ -145,32 +155,6 @@ class ConversationBranch(Struct, frozen=True, dict=True):
             "tells": told_messages,  # strip.js shows a diff if the note stands for this message only
         }
 
-    def describe_forwarded(self, turn: Json) -> Json:
-        head = [line.message for line in self.transcript.head_of(self.lines[-1])]
-        sent = [line.message for line in self.lines]
-        forwarded = sent if self.is_observed else [message.raw for message in self.view.messages]
-        differences = ["the model, tools and other members of the body are not kept; only the messages are"]
-        altered = sum(bool(line.altered) for line in self.lines)
-        if altered:
-            differences.append(f"secrets were removed from {altered} of the messages")
-        if self.lines[-1].at != turn["link"]:
-            differences.append("the end of this history is not kept; this is the newest branch that is")
-        if turn["reason"] == "reasoning-removed":
-            differences.append("reasoning was removed from all messages, because the upstream refused its signature")
-        block = self.view.block
-        if block is None and turn["tokens_forwarded"] < turn["tokens_raw"]:
-            differences.append("its block is not kept any more")
-        if block is not None and not self.is_observed and block.policy != turn["policy"]:
-            differences.append(f"its block is of {block.policy}, and {turn['policy']} was in force")
-        return {
-            "sent": [self._read_json(raw) for raw in (*head, *sent)],
-            "forwarded": [self._read_json(raw) for raw in (*head, *forwarded)],
-            "differences": differences,
-        }
-
-    def _read_json(self, raw: bytes) -> object:
-        return json.loads(self.redaction.of_json(raw)[0])
-
     @cached_property
     def _tools(self) -> dict[str, str]:
         tools = {}
@@ -208,11 +192,17 @@ class ConversationBranch(Struct, frozen=True, dict=True):
         return self.redaction.of_text(text)[0]
 
 
-async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) -> ConversationBranch:
+def list_turns(activity_log: ActivityLog, conversation: str) -> list[Json]:
+    """Return the newest turns of a conversation, the oldest of them first."""
+    return activity_log.query(_TURNS, [conversation, TURNS_LIMIT])
+
+
+async def open_branch(
+    config: Config, archive: Archive, store: Store, turn: Json, turns: Sequence[Json]
+) -> ConversationBranch:
     """Return the branch up to one of the turns. NotFound: why it cannot be shown."""
-    config = context.config()
     tenant, is_observed = turn["tenant"], turn["action"] == "observed"
-    saved_conversation = await FILES.run(next, context.archive.find(turn["conversation"], tenant), None)
+    saved_conversation = await FILES.run(next, archive.find(turn["conversation"], tenant), None)
     if saved_conversation is None:
         raise NotFound(_explain_no_messages(config))
     transcript = await FILES.run(read_transcript, saved_conversation)
@@ -223,7 +213,7 @@ async def open_branch(context: AdminContext, turn: Json, turns: Sequence[Json]) 
         raise NotFound("what is kept of this conversation cannot be read as a history")
     try:
         links = links_of(lines)[: _count_links(request, lines, turn, turns)]
-        block = await _find_block(context.store, f"{tenant}/{OBSERVED}" if is_observed else tenant, links)
+        block = await _find_block(store, f"{tenant}/{OBSERVED}" if is_observed else tenant, links)
     except StoreUnavailable as fault:
         raise NotFound(f"the blocks cannot be read: {fault}") from None
     view = await FILES.run(_build_view, config, request, lines, block)

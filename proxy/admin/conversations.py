@@ -14,10 +14,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.conversation_branch import find_title, open_branch
+from proxy.admin.conversation_branch import TURNS_LIMIT, find_title, list_turns, open_branch
 from proxy.admin.events_page import query_incidents
 from proxy.admin.figures import OPEN_SECONDS
-from proxy.admin.request_list import list_names, show_request
+from proxy.admin.request_list import list_names
 from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import Config
 from proxy.foundation.errors import NotFound, Overloaded
@@ -25,9 +25,7 @@ from proxy.foundation.threads import FILES
 from proxy.recall.tool import Finder, find_text
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript
 from proxy.store.transcripts.files import file_name, list_files, parse
-from proxy.wire.http_head import ApiPath
 
-TURNS_LIMIT = 2_000
 # Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
 _LIST = """
 select conversation, tenant, team, user, session, key, model, upstream, tag,
@@ -53,15 +51,6 @@ where (:model = '' or model = :model) and (:before = 0 or last < :before)
       and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || policy || ' ' || tag || ' '
            || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
 order by case :sort when 'saved' then coalesce(saved, 1e300) end, last desc limit :limit
-"""
-_TURNS = """
-select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
-       upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
-       cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
-       plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
-       paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key, request_id
-from (select * from turns where conversation = :conversation
-      order by at desc limit :limit) order by at
 """
 
 
@@ -112,7 +101,7 @@ def _is_open(last: float) -> bool:
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
     all_turns, turns, turn = await _look_up(context, request)
     try:
-        branch = await open_branch(context, turn, all_turns)
+        branch = await open_branch(context.config(), context.archive, context.store, turn, all_turns)
         messages = await FILES.run(branch.describe)
     except NotFound as missing:
         messages = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "why_no_pieces": str(missing)}
@@ -141,7 +130,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
 
 async def show_message(context: AdminContext, request: AdminRequest) -> Json:
     all_turns, _, turn = await _look_up(context, request)
-    branch = await open_branch(context, turn, all_turns)
+    branch = await open_branch(context.config(), context.archive, context.store, turn, all_turns)
     place = request.names["place"]
     for index in range(len(branch.lines)):
         if place == str(index):
@@ -149,42 +138,9 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
     raise NotFound("there is no message of this index")
 
 
-async def show_forwarded(context: AdminContext, request: AdminRequest) -> Json:
-    """Rebuild the forwarded messages of a request from its original and its block, beside those that were sent.
-
-    `differences` says what the upstream got that is not here, or not so.
-    """
-    told = await FILES.run(show_request, context, request)
-    if told["turn"] is None:
-        raise NotFound(_explain_no_turn(told))
-    parameters = {"conversation": told["conversation"], "limit": TURNS_LIMIT}
-    turns = await FILES.run(context.activity_log.query, _TURNS, parameters)
-    for turn in turns:
-        if turn["request_id"] == told["request_id"]:
-            branch = await open_branch(context, turn, turns)
-            described = await FILES.run(branch.describe_forwarded, turn)
-            if not told["route"].endswith(ApiPath.CHAT):
-                described["differences"].append("these are the chat messages that say the same as those of its API")
-            if told["turn"]["placed"]:
-                described["differences"].append(f"added for the provider's cache: {told['turn']['placed']}")
-            return described
-    raise NotFound("its turn is not among the newest of its conversation")
-
-
-def _explain_no_turn(told: Json) -> str:
-    if told["outcome"] == "refused":
-        return "the proxy refused it and forwarded nothing"
-    if told["compaction"] in ("applied", "created"):
-        return "it was forwarded shortened, but is not recorded further: the upstream refused it or broke off"
-    if told["reason"] == "reasoning-removed":
-        return "it was forwarded as it came, but for signed reasoning that the upstream had refused"
-    return "its history was too short to be looked at, or is not recorded: it was forwarded as it came"
-
-
 async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[Json], list[Json], Json]:
     """Return all turns, those of the session asked for, and the one asked for."""
-    parameters = {"conversation": request.names["conversation"], "limit": TURNS_LIMIT}
-    all_turns = await FILES.run(context.activity_log.query, _TURNS, parameters)
+    all_turns = await FILES.run(list_turns, context.activity_log, request.names["conversation"])
     if not all_turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
     session = request.query.session

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from proxy.access.admin_key import read_admin_key
 from proxy.access.records import RegistryUnreadable, change_registry
-from proxy.admin import arms, conversations, events_page, figures, guard, policy_pages, request_list, teams
+from proxy.admin import arms, conversations, events_page, figures, forwarded, guard, policy_pages, request_list, teams
 from proxy.admin.conversations import ConversationQuery
 from proxy.admin.guard import NeedsAdminKey, Visitor
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable
@@ -106,7 +106,7 @@ ROUTES = (
     Route("GET", "/arms", arms.show_arms, arms.ArmsQuery),
     Route("GET", "/requests", request_list.list_requests, request_list.RequestsQuery),
     Route("GET", "/requests/{request}", request_list.show_request),
-    Route("GET", "/requests/{request}/forwarded", conversations.show_forwarded),
+    Route("GET", "/requests/{request}/forwarded", forwarded.show_forwarded),
     Route("GET", "/traffic", request_list.show_traffic, request_list.RequestsQuery),
     Route("GET", "/conversations", conversations.list_conversations, conversations.ConversationsQuery),
     Route("GET", "/conversations/{conversation}", conversations.show_conversation, ConversationQuery),

@@ -116,11 +116,14 @@ def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def show_request(context: AdminContext, request: AdminRequest) -> Json:
-    log = context.activity_log
+    return find_request(context.activity_log, request.names["request"])
+
+
+def find_request(log: ActivityLog, request_id: str) -> Json:
     query = f"select {_COLUMNS} from requests where request_id = ? order by id desc limit 1"  # noqa: S608
-    rows = log.query(query, [request.names["request"]])
+    rows = log.query(query, [request_id])
     if not rows:
-        raise NotFound("unknown request: GET /requests lists the newest 100,000 of the last 31 days")
+        raise NotFound("unknown request: the newest 100,000 of the last 31 days are known")
     turn_query = """
         select link, placed, policy || '@' || policy_version as policy, key, tag, user, session,
                prompt_tokens as tokens_read, cached_tokens as tokens_cached, output_tokens as tokens_written,

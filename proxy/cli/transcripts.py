@@ -4,6 +4,7 @@
 """
 
 import argparse
+import asyncio
 import json
 import re
 import sys
@@ -17,17 +18,20 @@ from msgspec import Struct
 
 from proxy import assembly
 from proxy.admin.conversation_branch import ShownView, links_of, parse_path, show_with_block
+from proxy.admin.forwarded import rebuild_forwarded
 from proxy.assembly import build_redaction
 from proxy.cli import deletion, options
 from proxy.cli.operated import find_state_folder, list_running, name_running
 from proxy.cli.options import CommandFailed, add_command, format_bytes, format_count, format_table, print_note
 from proxy.config import Config
+from proxy.foundation.errors import NotFound
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
 from proxy.recall.tool import Finder, find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
-from proxy.store.contract import MEBIBYTE, StoreUnavailable
+from proxy.store.activity_log import ActivityLog
+from proxy.store.contract import MEBIBYTE, StoreUnavailable, ignore
 from proxy.store.deletions import TEAM_PREFIX
 from proxy.store.transcripts.archive import Archive, Retention, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import AnswerLine, MessageLine
@@ -131,12 +135,20 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     search = _add(acts, "search", search_all, summary, 'transcripts search "connection refused"')
     search.add_argument("text", metavar="TEXT")
     search.add_argument("--regex", action="store_true", help="TEXT is a regular expression; case is ignored")
-    summary = "one conversation as the messages that a client sends"
-    export = _add(acts, "export", export_one, summary, "transcripts export 0ff46b35 --request > request.json")
+    summary = "one conversation as the messages that a client sends, or one request as it was forwarded"
+    example = "transcripts export --forwarded cp-3f2a9c0d1e5b7a68"
+    export = _add(acts, "export", export_one, summary, "transcripts export 0ff46b35 --request > request.json", example)
     export.add_argument("--request", action="store_true", help="as the body of a request")
+    help_text = (
+        "the messages of this request as sent and as forwarded, rebuilt; REQUEST is its x-compaction-request-id. Equal "
+        "as JSON to what the upstream got, and not byte for byte; `differences` says what else is missing"
+    )
+    export.add_argument("--forwarded", metavar="REQUEST", default="", help=help_text)
     export.add_argument("--model", metavar="M", help="the request's model (default: the one that answered last)")
+    help_text = "a conversation, or how it begins; TENANT/ID if several have it"
+    show.add_argument("id", metavar="ID", help=help_text)
+    export.add_argument("id", metavar="ID", nargs="?", default="", help=help_text)
     for act in (show, export):
-        act.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID if several have it")
         act.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
     summary = "remove the oldest; a dry run unless --yes"
     prune = _add(acts, "prune", prune_all, summary, "transcripts prune --days 7", "transcripts prune --days 7 --yes")
@@ -299,6 +311,10 @@ def _make_finder(args: argparse.Namespace) -> Finder:
 
 
 def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
+    if bool(args.id) == bool(args.forwarded):
+        raise CommandFailed("name one: a conversation (ID), or a request (--forwarded REQUEST)")
+    if args.forwarded:
+        return _export_forwarded(source, args.forwarded)
     transcript = source.find_one(args.id)
     path = transcript.path(_pick_leaf(transcript, args.leaf))
     messages = [head.message for head in transcript.head_of(path[-1])]
@@ -312,6 +328,25 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     sys.stdout.buffer.write(body + b"\n")
     if altered_count:
         print(f"{format_count(altered_count, 'message')} not as sent: secrets were removed", file=sys.stderr)  # noqa: T201
+    return 0
+
+
+def _export_forwarded(source: TranscriptSource, request_id: str) -> int:
+    activity_log = ActivityLog(Path(source.config.state.dir))
+
+    async def rebuild() -> dict[str, Any]:
+        store = assembly.open_store(source.config, ignore)
+        try:
+            return await rebuild_forwarded(source.config, source.archive, store, activity_log, request_id)
+        finally:
+            await store.close()
+
+    try:
+        options.print_json(asyncio.run(rebuild()))
+    except (NotFound, StoreUnavailable) as fault:
+        raise CommandFailed(f"{request_id}: {fault}") from None
+    finally:
+        activity_log.close()
     return 0
 
 

@@ -66,7 +66,8 @@ def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> w
     body = errors.to_json(fault, request_id, path)
     response = web.Response(status=fault.status, body=body, content_type="application/json")
     response.headers["Server"] = SERVER_NAME
-    response.headers["x-request-id"] = request_id
+    for name in ("x-request-id", "x-compaction-request-id"):  # the former is what client libraries show
+        response.headers[name] = request_id
     for name, value in fault.headers:
         response.headers[name] = value
     return response

@@ -37,6 +37,8 @@ class Answer(Struct, frozen=True):
     usage: Mapping[str, Any] | None = None
     error: Any = None
     whole: bool = False
+    provider_edits: tuple[Any, ...] = ()
+    """What the provider says that it left out of the history itself, as `applied_edits` of Messages says it."""
 
 
 class Assembly:
@@ -58,6 +60,7 @@ class Assembly:
         self._model = ""
         self._usage: Mapping[str, Any] | None = None
         self._error: Any = None
+        self._provider_edits: list[Any] = []
 
     def feed(self, data: bytes) -> None:
         if self._is_stream and not self._encoding:
@@ -99,7 +102,8 @@ class Assembly:
             choices.append(Choice(index, _render_message(growing), growing.finish))
         is_finished = bool(choices) and all(choice.finish for choice in choices)
         is_whole = self._room >= 0 and not self._lost and self._error is None and (ended or is_finished)
-        return Answer(tuple(choices), self._model, self._usage, self._error, is_whole)
+        edits = tuple(self._provider_edits)
+        return Answer(tuple(choices), self._model, self._usage, self._error, is_whole, edits)
 
     def _read_event(self, raw: bytes) -> None:
         event: Mapping[str, Any] | None = read_event(raw)
@@ -113,6 +117,7 @@ class Assembly:
             # Messages counts the prompt at the beginning, the answer at the end.
             self._usage = {**(self._usage or {}), **usage}
         self._error = event.get("error") or self._error
+        self._provider_edits = _read_edits(event) or self._provider_edits
         listed_choices = event.get("choices")
         if isinstance(listed_choices, list):
             for number, choice in enumerate(listed_choices):
@@ -146,7 +151,14 @@ def _read_whole(body: bytes) -> Answer:
     except (ValueError, RecursionError, IndexError):
         return Answer()
     usage = as_object(value.get("usage")) or None
-    return Answer(tuple(choices), as_text(value.get("model")), usage, value.get("error"), whole=True)
+    model, edits = as_text(value.get("model")), tuple(_read_edits(value))
+    return Answer(tuple(choices), model, usage, value.get("error"), whole=True, provider_edits=edits)
+
+
+def _read_edits(answer: Mapping[str, Any]) -> list[Any]:
+    """https://platform.claude.com/docs/en/build-with-claude/context-editing#context-editing-response."""
+    edits = as_object(answer.get("context_management")).get("applied_edits")
+    return edits if isinstance(edits, list) else []
 
 
 def _read_index(value: Mapping[str, Any], default: int) -> int:

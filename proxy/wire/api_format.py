@@ -380,7 +380,8 @@ def write_completion(answer: Mapping[str, Any], content: list[Any], calls: list[
     if calls:
         message["tool_calls"] = calls
     choice = {"index": 0, "message": message, "finish_reason": finish}
-    return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
+    members = {name: answer.get(name) for name in ("model", "usage", "context_management")}
+    return json.dumps({**members, "choices": [choice]}).encode()
 
 
 def make_call(call_id: object, name: object, arguments: object) -> dict[str, Any]:

@@ -249,6 +249,9 @@ def test_the_forwarded_messages_are_shown_without_their_secrets(run, state):
         (("show", "WORK", "--leaf", "zzz"), "0 messages of WORK begin with 'zzz'"),
         (("show", "WORK", "--compacted"), "no block is stored for WORK: the model saw what was sent"),
         (("search", "--regex", "("), "not a regular expression: "),
+        (("export", "--forwarded", "cp-0"), "cp-0: unknown request"),
+        (("export", "WORK", "--forwarded", "cp-0"), "name one: a conversation (ID), or a request"),
+        (("export",), "name one: a conversation (ID), or a request (--forwarded REQUEST)"),
     ],
 )
 def test_words_that_name_nothing_are_reported(run, words, complaint):

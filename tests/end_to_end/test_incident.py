@@ -111,6 +111,11 @@ async def test_the_forwarded_messages_of_each_request_are_rebuilt_from_its_origi
             assert told["forwarded"] == step.messages
             assert told["sent"] == json.loads(step.sent)["messages"]
             assert len(told["differences"]) == 1, "the other members of the body"
+        request_id = shortened[-1].header("x-compaction-request-id")
+        where = ("--config", str(proxy.place / "proxy.yaml"), "--state", str(proxy.state))
+        exported = await run_command("transcripts", "export", "--forwarded", request_id, *where, place=proxy.place)
+        assert exported.code == 0, exported.complaint
+        assert json.loads(exported.out) == told
 
 
 async def test_each_request_with_an_equal_history_is_rebuilt_as_it_was_forwarded_itself(open_proxy):

@@ -73,7 +73,8 @@ def fault_of(reply: http_client.Answer) -> dict[str, Any]:
     assert error.keys() == {"message", "type", "param", "code", "request_id"}
     assert error["type"] == "proxy_error"
     assert re.fullmatch(r"cp-[0-9a-f]{16}", error["request_id"])
-    assert reply.head.first("x-request-id") == error["request_id"]
+    for name in ("x-request-id", "x-compaction-request-id"):
+        assert reply.head.first(name) == error["request_id"]
     return error
 
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.answer_assembly import Answer, Assembly
+from proxy.wire.messages.messages_answers import MessagesAnswers
+from proxy.wire.responses.responses_answers import ResponsesAnswers
 from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
@@ -277,3 +279,37 @@ def test_usage_is_read_after_the_room_is_gone():
     pieces = [delta(content="x" * 90), delta(content="x" * 90), chunk(choices=[], usage={"prompt_tokens": 3})]
     answer = assemble(*pieces, room=100)
     assert (answer.whole, answer.usage) == (False, {"prompt_tokens": 3})
+
+
+APPLIED = [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000}]
+SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "Z0FB"}
+
+
+@pytest.mark.parametrize(
+    ("reader", "whole", "events", "edits"),
+    [
+        (
+            MessagesAnswers(),
+            {"type": "message", "content": [], "context_management": {"applied_edits": APPLIED}},
+            [
+                {"type": "message_start", "message": {"context_management": None}},
+                {"type": "message_delta", "delta": {}, "context_management": {"applied_edits": APPLIED}},
+                {"type": "message_stop"},
+            ],
+            APPLIED,
+        ),
+        (
+            ResponsesAnswers(),
+            {"object": "response", "output": [SEALED], "context_management": [{"type": "compaction"}]},
+            [
+                {"type": "response.output_item.done", "item": SEALED},
+                {"type": "response.completed", "response": {"status": "completed"}},
+            ],
+            [{"type": "compaction"}],
+        ),
+    ],
+)
+def test_an_answer_says_what_the_provider_left_out_of_the_history(reader, whole, events, edits):
+    assert assemble(json.dumps(whole).encode(), kind=JSON, reader=reader).provider_edits == tuple(edits)
+    frames = [f"data: {json.dumps(value)}\n\n".encode() for value in events]
+    assert assemble(*frames, reader=reader).provider_edits == tuple(edits)

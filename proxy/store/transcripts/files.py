@@ -116,17 +116,20 @@ class AnswerLine(msgspec.Struct, frozen=True):
     usage: Mapping[str, Any] = {}
     error: Any = None
     cut: bool = False
+    provider_edits: tuple[Any, ...] = ()
 
 
 def render_answer_lines(to: str, answer: Answer, seen_at: str, redaction: Redaction) -> bytes:
-    """Return a line for each choice of an answer; the first carries the usage."""
-    error = json.loads(redaction.of_json(json.dumps(answer.error).encode())[0])
+    """Return a line for each choice of an answer; the first carries what is said of the whole."""
+    error, edits = json.loads(redaction.of_json(json.dumps([answer.error, answer.provider_edits]).encode())[0])
     extra = _drop_empty(model=answer.model, usage=answer.usage, error=error, cut=not answer.whole)
+    extra |= _drop_empty(provider_edits=edits)
     lines = b""
     for choice in answer.choices:
         fields = {"answer": choice.index, "to": to, "seen": seen_at, "finish": choice.finish or "", **extra}
         lines += _format(fields, choice.message, redaction)
         extra.pop("usage", None)
+        extra.pop("provider_edits", None)
     return lines
 
 

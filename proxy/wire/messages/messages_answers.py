@@ -168,7 +168,8 @@ class MessagesAnswers(AnswerFormat):
                 return _read_block_delta(event)
             case "message_delta":
                 stop_reason = as_object(event.get("delta")).get("stop_reason")
-                return {**make_chunk({}, _name_finish(stop_reason)), "usage": event.get("usage")}
+                chunk = make_chunk({}, _name_finish(stop_reason))
+                return chunk | {name: event.get(name) for name in ("usage", "context_management")}
         return event
 
     def read_body(self, body: bytes) -> bytes:

@@ -176,7 +176,10 @@ class ResponsesAnswers(AnswerFormat):
         if kind == "response.output_text.delta":
             return make_chunk({"content": event.get("delta")})
         if kind == "response.output_item.done":
-            call = _read_call(as_object(event.get("item")))
+            item = as_object(event.get("item"))
+            if item.get("type") == "compaction":
+                return {"choices": [], "context_management": {"applied_edits": [{"type": "compaction"}]}}
+            call = _read_call(item)
             return make_chunk({} if call is None else {"tool_calls": [call]})
         if kind in ENDED:
             response = as_object(event.get("response"))
@@ -193,12 +196,16 @@ class ResponsesAnswers(AnswerFormat):
             return body
         content: list[Any] = []
         calls: list[dict[str, Any]] = []
+        edits: list[Any] = []
         for item in map(as_object, answer["output"]):
+            if item.get("type") == "compaction":
+                edits.append({"type": "compaction"})
             if item.get("type") == "message" and isinstance(item.get("content"), list):
                 content += item["content"]
             call = _read_call(item)
             if call is not None:
                 calls.append(call)
+        answer["context_management"] = {"applied_edits": edits}
         return write_completion(answer, content, calls, _name_finish(answer))
 
     def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:

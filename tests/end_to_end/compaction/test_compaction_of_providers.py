@@ -1,9 +1,11 @@
 """Clients that have their provider compact: its calls get the history as it stands, and what it seals stays."""
 
+import asyncio
 import json
 
 import pytest
 
+from tests.support.admin_client import AdminClient
 from tests.support.agent import reading, turns
 from tests.support.apis import KEY, MESSAGES, RESPONSES, TOO_LONG, ApiAgent
 from tests.support.compacting_proxy import settings
@@ -124,6 +126,26 @@ async def test_a_compaction_block_of_messages_stays_with_its_answer(serve, fresh
             assert request.body.count(summarized) == body.count(summarized)
             assert MESSAGES.find_faults(request.body) == []
     assert reply.head.first("x-compaction") in ("applied", "created")
+
+
+@pytest.mark.seconds
+async def test_what_the_provider_left_out_itself_is_told_beside_the_forwarded_messages(serve, fresh):
+    edits = [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 5_000}]
+    body = {**json.loads(MESSAGES.reply().body), "context_management": {"applied_edits": edits}}
+    fresh.script = MESSAGES.answer
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = ApiAgent(MESSAGES, proxy, fresh)
+        await work_until_shortened(agent)
+        fresh.script = answer(body)
+        sent = json.loads(MESSAGES.write([*WORK, *assistant("Well."), *user("Go on.")], context_management=EDITS))
+        sent["messages"][-2]["content"].append(SUMMARY)
+        _, reply = await send(agent, json.dumps(sent).encode())
+        await asyncio.sleep(1.0)  # the activity log is written in batches
+        path = f"/requests/{reply.head.first('x-compaction-request-id')}/forwarded"
+        told = await AdminClient(proxy).read(path)
+    told_of_provider = told["compacted_by_provider"]
+    assert told_of_provider == {"asked_for": True, "messages": [len(told["forwarded"]) - 2], "edits": edits}
+    assert told["forwarded"][-2]["content"][-1] == SUMMARY
 
 
 @pytest.mark.parametrize(
