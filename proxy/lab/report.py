@@ -11,7 +11,8 @@ from hashlib import sha256
 from importlib import resources
 from string import Template
 
-from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, PRICES, Point, Result, Scores, cost_unchanged
+from proxy.lab.replay.conclusion import conclude, describe_bill, exact_percent
+from proxy.lab.replay.replay_values import PRICES, Point, Result, cost_unchanged
 from proxy.lab.replay.scorecard import (
     OF_A_SOURCE,
     SHAPE,
@@ -52,7 +53,7 @@ def page(results: Sequence[Result]) -> str:
     ]
     return _fill(
         title=_text(_title(rows[name])),
-        lead=_text(_lead(rows[name].scores, name, len(own))),
+        lead=_text(conclude(name, rows[name], prices)),
         cards="".join(_cards(rows[name], rows.get(NOTHING), prices)),
         policies="".join([*worth, *(_table(title, "policy", columns, rows) for title, columns in TABLES.items())]),
         sources=_table(f"Policy {name}", "sessions of", OF_A_SOURCE, by_source(results, name, prices)),
@@ -66,14 +67,6 @@ def presented_policy(policies: Sequence[str]) -> str:
     if DEFAULT in policies:
         return DEFAULT
     return next((name for name in policies if name != NOTHING), policies[0])
-
-
-def exact_percent(part: float) -> str:
-    """A share in percent, never rounded up to all nor down to nothing."""
-    text = f"{100 * part:.1f}"
-    if text == "100.0" and part < 1:
-        text = "99.9"
-    return f"{'0.1' if text == '0.0' and part > 0 else text} %"
 
 
 def _fill(**parts: str) -> str:
@@ -96,22 +89,13 @@ def _title(row: Row) -> str:
     return f"{100 * row.cost_with_rereads:.0f} % of the input cost of doing nothing, re-reads charged"
 
 
-def _lead(scores: Scores, name: str, conversations: int) -> str:
-    return (
-        f"{conversations:,} recorded conversations with {scores.requests:,} requests, replayed with the policy {name}: "
-        f"{scores.raw.read:,} tokens were sent, {scores.forwarded.read:,} forwarded."
-    )
-
-
 def _cards(row: Row, plain: Row | None, prices: str) -> Iterator[str]:
     scores = row.scores
     money = describe_prices(prices)
-    if scores.priced and scores.raw_bill:
-        money = (
-            f"${scores.bill / PICO_PER_DOLLAR:,.2f} instead of ${scores.raw_bill / PICO_PER_DOLLAR:,.2f} at list prices"
-        )
-        money += "" if scores.priced == scores.requests else f", for the {scores.priced:,} requests with known prices"
     yield _card("Input cost, against doing nothing", exact_percent(row.cost), money, is_good=row.cost < 1)
+    if bill := describe_bill(row):
+        bill_share = scores.bill / scores.raw_bill
+        yield _card("The same at list prices", exact_percent(bill_share), bill, is_good=bill_share < 1)
     if scores.needed.asked:
         rereads = f"{scores.needed.rereads:,} results would be read again"
         charged_cost = exact_percent(row.cost_with_rereads)

@@ -35,8 +35,10 @@ def replay(*arguments):
 def test_a_saved_conversation_is_scored_under_doing_nothing_and_the_default(saved_file, capsys):
     assert replay(saved_file) == 0
     out = capsys.readouterr().out
-    assert out.startswith("1 conversation, 25 requests, a window of 128,000 tokens, cache: provider, summaries: stand-")
-    named = [row.split()[0] for row in out.splitlines() if row.startswith(("nothing", "default"))]
+    conclusion, _, setting = out.splitlines()[:3]
+    assert conclusion.startswith("default shortens nothing in 1 conversation with 25 requests.")
+    assert setting.startswith("1 conversation, 25 requests, a window of 128,000 tokens, cache: provider, summaries: ")
+    named = [row.split()[0] for row in out.splitlines()[2:] if row.startswith(("nothing", "default"))]
     assert named == ["nothing", "default"] * 5  # a table for each price model, and two more
 
 

@@ -6,12 +6,24 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
+from proxy.lab.replay.conclusion import conclude, exact_percent
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.replay_jobs import replay_all
-from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Needed, Point, Recall, Result, Scores, Tokens
+from proxy.lab.replay.replay_values import (
+    PICO_PER_DOLLAR,
+    PRICES,
+    Judged,
+    Needed,
+    Point,
+    Recall,
+    Result,
+    Scores,
+    Tokens,
+)
+from proxy.lab.replay.scorecard import Row
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
-from proxy.lab.report import CHARTS_LIMIT, exact_percent, page
+from proxy.lab.report import CHARTS_LIMIT, page
 from proxy.lab.sessions import read_conversations
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -110,7 +122,8 @@ def test_the_most_important_figures_come_first():
     text = parse_page(result(NOTHING, scored=plain), result(scored=ours)).text
     for words in (
         "50.0 % less input cost, re-reads charged",
-        "Input cost, against doing nothing 40.0 % $2.00 instead of $8.00 at list prices",
+        "Input cost, against doing nothing 40.0 % cached input at a tenth of its price",
+        "The same at list prices 25.0 % $2.00 instead of $8.00 at list prices",
         "Cache broken, per 100 requests 25.0 1 rewrites",
         "Requests over the window 0 the largest had 200 tokens; doing nothing: 3 over",
         "The same with re-reads charged 50.0 % 1 results would be read again",
@@ -119,6 +132,26 @@ def test_the_most_important_figures_come_first():
         "; of 9 shortened failures, 4 are told",
     ):
         assert words in text
+
+
+def test_a_conclusion_says_what_it_costs_and_what_is_kept():
+    ours = scores(1_000, 400, requests=4, rewrites=1, raw_bill=8 * PICO_PER_DOLLAR, bill=2 * PICO_PER_DOLLAR,
+                  reread_bill=PICO_PER_DOLLAR, priced=4, needed=Needed(10, 9, 1, Tokens(100)),
+                  sentences={"placeholder": Judged(7, 5, 1)})  # fmt: skip
+    assert conclude("thrifty", Row([ours], PRICES["tenth"]), "tenth") == (
+        "In 1 conversation with 4 requests, thrifty forwards 400 of 1,000 tokens (40.0 %), which costs $2.00 instead "
+        "of $8.00 at list prices, and saves 62.5 % if lost results are read again. It keeps 90.0 % of the 10 passages "
+        "needed later and writes 7 sentences, of which 6 were judged, 1 of them false."
+    )
+
+
+def test_without_list_prices_a_conclusion_names_the_price_model():
+    ours = scores(1_000, 1_300, requests=4, rewrites=1)
+    assert conclude("thrifty", Row([ours, ours], PRICES["tenth"]), "tenth") == (
+        "In 2 conversations with 8 requests, thrifty forwards 2,600 of 2,000 tokens (130.0 %), and loses 30.0 % of the "
+        "input cost if lost results are read again: cached input at a tenth of its price (0.1 of the input price, new "
+        "1.25)."
+    )
 
 
 def test_no_share_is_rounded_up_to_all_or_down_to_nothing():

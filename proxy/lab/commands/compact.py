@@ -39,7 +39,7 @@ from proxy.lab.sessions import session_files
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.shorten.designs.strategies import PruneTools
-from proxy.shorten.economics import Window
+from proxy.shorten.economics import Window, price_prompt
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.state import ConversationState
@@ -150,6 +150,24 @@ class Outcome(Struct, frozen=True):
     after: int
     reason: str
     reports: Sequence[StepReport]
+    window: Window = Window()
+
+    def conclude(self) -> str:
+        """Say in a sentence what the shortened request holds and costs."""
+        changed_count = sum(1 for _ in iterate_changes(self.request, self.view))
+        if not changed_count and self.before == self.after:
+            return "No message would change."
+        share = f" ({self.after / self.before:.0%})" if self.before else ""
+        sentence = (
+            f"{self.before:,} tokens in {options.format_count(len(self.request.messages), 'message')} become "
+            f"{self.after:,}{share} in {len(self.view):,}, with {options.format_count(changed_count, 'change')}"
+        )
+        dollars_before = price_prompt(self.window, self.before, 0)
+        dollars_after = price_prompt(self.window, self.after, 0)
+        if dollars_before is None or dollars_after is None:
+            return f"{sentence}; no list price of the model is known."
+        costs = f"${dollars_before:.4f} become ${dollars_after:.4f}"
+        return f"{sentence}; {costs} at the list price of input that is not cached."
 
     def as_json(self) -> str:
         steps = []
@@ -162,7 +180,7 @@ class Outcome(Struct, frozen=True):
         return json.dumps(report | {"messages_before": len(self.request.messages), "messages_after": len(self.view)})
 
     def as_table(self) -> str:
-        rows = [f"{'step':<20} {'messages':>8} {'tokens saved':>13}"]
+        rows = [self.conclude(), "", f"{'step':<20} {'messages':>8} {'tokens saved':>13}"]
         for report in self.reports:
             why = f"left out: {report.refused}" if report.refused else report.cause
             rows.append(f"{report.step:<20} {report.messages:>8,} {report.saved:>13,}   {why}".rstrip())
@@ -269,7 +287,7 @@ def compact(args: argparse.Namespace) -> int:
             outcome = _apply_policy(state)
     except tangents.NoListError as fault:
         return print_error(str(fault))
-    return _print(outcome, args)
+    return _print(replace(outcome, window=window), args)
 
 
 def _find_fault(args: argparse.Namespace, config: Config) -> str:
@@ -370,11 +388,9 @@ def _index_links(request: Request) -> list[bytes]:
 def _print(outcome: Outcome, args: argparse.Namespace) -> int:
     if args.diff:
         ink = Ink(sys.stdout.isatty() and has_colours())
-        lines = list(diff_messages(outcome.request, outcome.view))
-        for line in lines:
+        print(f"{outcome.conclude()}\n")  # noqa: T201
+        for line in diff_messages(outcome.request, outcome.view):
             print(_colour_line(line, ink))  # noqa: T201
-        if not lines:
-            print("no message would change", file=sys.stderr)  # noqa: T201
         return 0
     if not args.apply:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
@@ -388,17 +404,27 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
     return 0
 
 
-def diff_messages(request: Request, view: Sequence[Message]) -> Iterator[str]:
-    """Return a unified diff, one hunk for each changed message. The head is never changed and left out."""
-    before, after, head_size = request.body, view[request.head_size :], request.head_size
+Change = tuple[int, Sequence[Message], Sequence[Message]]
+"""The index in the body of the first message, and the messages before and after."""
+
+
+def iterate_changes(request: Request, view: Sequence[Message]) -> Iterator[Change]:
+    """Yield the changed messages of the body in their order; the head is never changed."""
+    before, after = request.body, view[request.head_size :]
     covered_indices = {index for message in after for index in range(message.start, message.stop)}
     hunks: list[tuple[int, int, Message | None]] = [(message.start, message.stop, message) for message in after]
     hunks += [(index, index + 1, None) for index in range(len(before)) if index not in covered_indices]
     for start, stop, message in sorted(hunks, key=lambda hunk: hunk[:2]):
         old_messages, new_messages = before[start:stop], [message] if message is not None else []
-        if [item.raw for item in old_messages] == [item.raw for item in new_messages]:
-            continue
-        first, last = head_size + start + 1, head_size + stop
+        if [item.raw for item in old_messages] != [item.raw for item in new_messages]:
+            yield start, old_messages, new_messages
+
+
+def diff_messages(request: Request, view: Sequence[Message]) -> Iterator[str]:
+    """Return a unified diff, one hunk for each changed message."""
+    for start, old_messages, new_messages in iterate_changes(request, view):
+        first = request.head_size + start + 1
+        last = first + len(old_messages) - 1
         heading = f"messages {first}-{last}" if last > first else f"message {first}"
         role = role_and_text((old_messages or new_messages)[0].raw)[0]
         yield f"@@ {heading if old_messages else 'inserted message'} ({role}) @@"

@@ -26,6 +26,7 @@ from proxy.foundation.errors import ProxyError
 from proxy.lab import report, sessions
 from proxy.lab.demo.model import SimulatedServer
 from proxy.lab.replay import sample, scorecard, summarizers
+from proxy.lab.replay.conclusion import conclude
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.replay_history import HABITS, encode
 from proxy.lab.replay.replay_jobs import ResultFile, replay_all
@@ -362,6 +363,12 @@ def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> st
 
 def format_tables(results: Sequence[Result], setting: str, by: str | None = None) -> str:
     parts, prices = [setting], scorecard.list_prices(results)
+    conclusions = []
+    for policy, row in scorecard.group_rows(results, prices[0]).items():
+        if policy != NOTHING:
+            conclusions.append(conclude(policy, row, prices[0]))
+    if conclusions:
+        parts.insert(0, "\n".join(conclusions))
     for name in prices:
         rows = scorecard.group_rows(results, name)
         parts.append(_format("policy", f"What it is worth: {scorecard.describe_prices(name)}", rows, scorecard.WORTH))
@@ -371,6 +378,9 @@ def format_tables(results: Sequence[Result], setting: str, by: str | None = None
     for policy in rows if by else ():
         groups = BY[by or ""](results, policy, prices[0])
         parts.append(_format(by or "", f"{policy}, by {by} ({prices[0]})", groups, scorecard.OF_A_SOURCE))
+    columns = (*scorecard.WORTH, *scorecard.SHAPE, *scorecard.KEPT)
+    legend = [(column.name, column.title) for column in columns if column.name != column.title]
+    parts.append("What the columns say (more: docs/replay-your-sessions.md)\n" + format_table(("column", ""), legend))
     return "\n\n".join(parts)
 
 

@@ -25,6 +25,7 @@ designs         simple policies to compare with
 summarizers     models that write summaries, and a stand-in for them
 scoring         forwarded requests compared with those of the agent
 scorecard       the columns of the tables
+conclusion      what a replay comes to, in two sentences
 
 One measure each (docs/replay-your-sessions.md):
 
