@@ -143,6 +143,7 @@ class TurnEnded(Event, frozen=True):
     arm: str = ""  # "treated" or "left-alone", of an attachment with a holdout
     asked_by_user: bool = False  # the newest message is the user's, and no tool's result
     request_id: str = ""
+    is_first: bool = False  # of its conversation, or the first after a week
 
 
 class AdminActed(Event, frozen=True):
@@ -206,6 +207,8 @@ class SummaryEnded(Event, frozen=True):
     dollars: float = 0.0
     request_id: str = ""  # of the request that began the call
     trace: Trace | None = None
+    team: str = ""
+    key: str = ""
 
 
 class SizeRefused(Event, frozen=True):
@@ -220,6 +223,7 @@ class SizeRefused(Event, frozen=True):
     limit: int | None
     helped: bool
     is_observed: bool = False
+    team: str = ""
 
 
 class ViewRefused(Event, frozen=True):

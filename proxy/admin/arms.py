@@ -15,7 +15,8 @@ from msgspec import Meta, Struct
 
 from proxy.admin.arm_statistics import DETECTABLE_SHARE, Difference, compare
 from proxy.admin.routes import AdminContext, AdminRequest, Json
-from proxy.store.activity_log import DAY_SECONDS, ActivityLog
+from proxy.store.activity_log import ActivityLog
+from proxy.store.usage_sums import DAY_SECONDS
 
 TREATED, LEFT_ALONE = "treated", "left-alone"
 MEASURES = {

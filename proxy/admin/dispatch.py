@@ -103,6 +103,7 @@ def render_login_page(status: int, alert: str = "") -> web.Response:
 ROUTES = (
     Route("GET", "/overview", figures.show_overview, figures.OverviewQuery),
     Route("GET", "/usage", figures.show_usage, figures.UsageQuery),
+    Route("GET", "/usage/months", figures.show_months, figures.MonthsQuery),
     Route("GET", "/arms", arms.show_arms, arms.ArmsQuery),
     Route("GET", "/requests", request_list.list_requests, request_list.RequestsQuery),
     Route("GET", "/requests/{request}", request_list.show_request),
@@ -235,6 +236,8 @@ class Admin:
             answer = await route.answer(self._context, admin_request)
         else:
             answer = await FILES.run(route.answer, self._context, admin_request)
+        if isinstance(answer, str):
+            return web.Response(text=answer, content_type="text/csv")
         # In a thread, because it takes a while to write a long list.
         return await FILES.run(web.json_response, answer)
 

@@ -1,4 +1,4 @@
-"""The configuration in force, warnings and faults of this machine, its audit log."""
+"""The configuration in force, warnings and faults of all machines that share a state, this one's audit log."""
 
 import json
 from collections.abc import Sequence
@@ -25,20 +25,28 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-# Operators' acts are shown from the audit log.
+# Operators' acts are shown from the audit log. Of other machines there are the newest warnings and errors.
 _EVENTS = """
-select at, since, times, severity, name, conversation, details, dollars from (
+with events as (
+    select at, severity, name, conversation, details, dollars, '' as machine from incidents where name != 'admin'
+    union all
+    select usage_events.at, severity, usage_events.name, '', details, 0.0, usage_machines.name
+    from usage_events join usage_machines on usage_machines.id = machine)
+select at, since, times, severity, name, conversation, details, dollars, machine from (
     select *, count(*) over equal as times, min(at) over equal as since,
            row_number() over (equal order by at desc) as number
-    from incidents where severity in (select value from json_each(:severities)) and name != 'admin'
-    window equal as (partition by severity, name, conversation, json_remove(details, '$.request_id'),
+    from events where severity in (select value from json_each(:severities))
+    window equal as (partition by machine, severity, name, conversation, json_remove(details, '$.request_id'),
                                   cast(at / 3600 as integer)))
 where number = 1 order by at desc limit :limit
 """
 
 
 def list_events(context: AdminContext, request: AdminRequest) -> Json:
-    """List events, those of one hour that are equal but for their request as one: the newest, and how many."""
+    """List events, those of one hour that are equal but for their request as one: the newest, and how many.
+
+    `machine` is the name of another one, and empty for this one.
+    """
     severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
     parameters = {"severities": json.dumps(severities), "limit": request.query.limit}
     return {"events": [_read_details(row) for row in context.activity_log.query(_EVENTS, parameters)]}
@@ -70,6 +78,7 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
         "upstreams": [upstream.model_dump(mode="json", include=fields) for upstream in config.upstreams],
         "transcripts": config.transcripts.keep,
         "state": config.state.dir,
+        "shared": bool(config.state.url),
     }
 
 

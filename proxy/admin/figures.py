@@ -1,12 +1,14 @@
-"""Figures over time: the overview, and usage by team, model and more.
+"""Figures over time: the overview, usage by team, model and more, and months.
 
-Money is in dollars, of requests whose usage was reported and whose model's prices are known. The cost of a summary
-belongs to the group of the request in which it was made, or for which.
+Money is in dollars, of requests whose usage was reported and whose model's prices are known. Figures are of all
+machines that share a state, but for those by tag, user or session: names of people and of their work stay on a machine.
 """
 
+import csv
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from io import StringIO
 from operator import itemgetter
 from typing import Annotated, Any
 
@@ -14,18 +16,19 @@ import msgspec
 from msgspec import Meta
 
 from proxy.admin.routes import AdminContext, AdminRequest, Json
-from proxy.store.activity_log import DAY_SECONDS, MINUTE_SECONDS, ActivityLog
-from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
+from proxy.store.activity_log import ActivityLog
+from proxy.store.usage_sums import DAY_SECONDS, FIGURES, GRAIN_SECONDS, HOURS_KEPT_SECONDS
 
 HOUR_SECONDS = 3600.0
+MONTH_SECONDS = 31 * DAY_SECONDS
 
 
 def choose_step(span_seconds: float) -> float:
-    """Return the shortest step by which a span has at most 60 moments."""
-    for minutes in (1, 5, 10, 30, 60, 180, 360, 720):
-        if span_seconds <= 60 * minutes * MINUTE_SECONDS:
-            return float(minutes * MINUTE_SECONDS)
-    return DAY_SECONDS
+    """Return the shortest step by which a span has at most 60 moments, and that sums of usage have."""
+    for minutes in (5, 10, 30, 60, 180):
+        if span_seconds <= min(60 * minutes * 60, HOURS_KEPT_SECONDS):
+            return minutes * 60.0
+    return float(DAY_SECONDS)
 
 
 def list_moments(since: float, now: float, step: float) -> range:
@@ -49,77 +52,63 @@ def show_overview(context: AdminContext, request: AdminRequest) -> Json:
     open_conversations = "select distinct conversation from turns where at > ?"
     return {
         "open": len(log.query(open_conversations, [now - OPEN_SECONDS])),
-        "hour": _summarize(_read_counts(log, now - HOUR_SECONDS)),
-        "day": _summarize(_read_counts(log, now - DAY_SECONDS)),
-        "all": _summarize(_read_counts(log, 0)),
+        "hour": _summarize(_read_sums(log, now - HOUR_SECONDS)),
+        "day": _summarize(_read_sums(log, now - DAY_SECONDS)),
+        "all": _summarize(_read_sums(log, now - MONTH_SECONDS)),
         "every": step,  # seconds of a moment
         "moments": _read_moments(log, now - span, now, step),
+        "machines": list_machines(log, now - span),
     }
 
 
-def _read_counts(log: ActivityLog, since: float) -> Counter[str]:
-    counts = Counter[str]()
-    query = "select name, sum(many) as many from minute_counts where minute >= ? group by name"
-    for row in log.query(query, [since]):
-        counts[row["name"]] = row["many"]
-    return counts
+def list_machines(log: ActivityLog, since: float) -> list[Json]:
+    """List the machines whose usage is in the sums since a moment, and until when. This one comes first."""
+    query = "select name, at, is_own as own from usage_machines where is_own or at >= ? order by is_own desc, name, id"
+    return [{**row, "own": bool(row["own"])} for row in log.query(query, [since])]
+
+
+_SUMMED = ", ".join(f"sum({name}) as {name}" for name in FIGURES)
+_TOTAL = "select {figures} from usage_sums where at > ? having count(*) > 0"
+
+
+def _read_sums(log: ActivityLog, since: float) -> Mapping[str, float]:
+    for row in log.query(_TOTAL.format(figures=_SUMMED), [since - GRAIN_SECONDS]):
+        return row
+    return dict.fromkeys(FIGURES, 0)
 
 
 def _read_moments(log: ActivityLog, since: float, now: float, step: float) -> list[Json]:
-    counts_by_moment = defaultdict[int, Counter[str]](Counter)
     query = """
-        select cast(minute / :step as integer) as moment, name, sum(many) as many from minute_counts
-        where minute >= :since
-              and name in ('requests', 'raw', 'unshortened', 'refetches', 'forwarded', 'observed', 'plain', 'paid',
-                           'spent')
-        group by moment, name
+        select cast(at / :step as integer) as moment, sum(requests) as requests, sum(tokens_raw) as tokens_raw,
+               sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
+               sum(tokens_forwarded) as tokens_forwarded, sum(tokens_would_be) as tokens_would_be,
+               sum(plain - paid - spent) as saved
+        from usage_sums where at > :since group by moment
     """
-    for row in log.query(query, {"step": step, "since": since}):
-        counts_by_moment[row["moment"]][row["name"]] = row["many"]
-    moments: list[Json] = []
-    for moment in list_moments(since, now, step):
-        counts = counts_by_moment[moment]
-        moments.append(
-            {
-                "at": moment * step,
-                "requests": counts["requests"],
-                "tokens_raw": counts["raw"],
-                "tokens_unshortened": counts["unshortened"],
-                "refetches": counts["refetches"],
-                "tokens_forwarded": counts["forwarded"],
-                "tokens_would_be": counts["forwarded"] - counts["observed"],
-                "saved": _saved_dollars(counts),
-            }
-        )
-    return moments
+    rows = log.query(query, {"step": step, "since": since - GRAIN_SECONDS})
+    rows_by_moment = {row.pop("moment"): row for row in rows}
+    names = (
+        "requests", "tokens_raw", "tokens_unshortened", "refetches", "tokens_forwarded", "tokens_would_be", "saved",
+    )  # fmt: skip
+    nothing = dict.fromkeys(names, 0)
+    return [
+        {"at": moment * step, **nothing, **rows_by_moment.get(moment, {})} for moment in list_moments(since, now, step)
+    ]
 
 
-def _summarize(counts: Counter[str]) -> Json:
+def _summarize(sums: Mapping[str, float]) -> Json:
+    """Describe all requests of a span. `tokens_unshortened` is without what shortening made agents fetch again."""
+    names = (
+        "requests", "left", "tokens_raw", "tokens_unshortened", "refetches", "tokens_forwarded", "tokens_would_be",
+        "tokens_read", "tokens_cached", "blocks", "summaries", "priced", "paid", "plain", "would_save", "spent",
+        "overflows", "overflows_helped", "overflows_observed", "faults",
+    )  # fmt: skip
     return {
-        "requests": counts["requests"],
-        "looked_at": counts["turns"],
-        "failed": counts["failed"] + counts["broke"],
-        "left": counts["left"],
-        "tokens_raw": counts["raw"],
-        "tokens_unshortened": counts["unshortened"],  # without the proxy: less what shortening made agents fetch again
-        "refetches": counts["refetches"],
-        "tokens_forwarded": counts["forwarded"],
-        "tokens_would_be": counts["forwarded"] - counts["observed"],  # if no policy only observed
-        "tokens_read": counts["prompt"],  # as the upstreams counted them
-        "tokens_cached": counts["cached"],
-        "cached_share": _divide(counts["cached"], counts["prompt"]),
-        "blocks": counts["blocks"],
-        "summaries": counts["summaries"],
-        "priced": counts["priced"],
-        "paid": counts["paid"] / MICRODOLLARS_PER_DOLLAR,  # for prompts
-        "plain": counts["plain"] / MICRODOLLARS_PER_DOLLAR,  # for the same histories without the proxy
-        "saved": _saved_dollars(counts),
-        "would_save": counts["would-save"] / MICRODOLLARS_PER_DOLLAR,  # more, if no policy only observed
-        "spent": counts["spent"] / MICRODOLLARS_PER_DOLLAR,  # for summaries
-        "overflows": counts["overflows"] + counts["overflows-helped"],
-        "overflows_helped": counts["overflows-helped"],
-        "overflows_observed": counts["overflows-observed"],  # of a policy that only observes
-        "faults": counts["failed-open"] + counts["our-faults"] + counts["store-faults"],
+        **{name: sums[name] for name in names},
+        "looked_at": sums["turns"],
+        "failed": sums["failed"] + sums["broke"],
+        "cached_share": _divide(sums["tokens_cached"], sums["tokens_read"]),
+        "saved": sums["plain"] - sums["paid"] - sums["spent"],
     }
 
 
@@ -127,17 +116,25 @@ def _divide(part: float, total: float) -> float | None:
     return round(part / total, 4) if total else None
 
 
-def _saved_dollars(counts: Counter[str]) -> float:
-    return (counts["plain"] - counts["paid"] - counts["spent"]) / MICRODOLLARS_PER_DOLLAR
-
-
-GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "session")
+SUMMED_BY = ("team", "model", "policy", "key", "upstream")
+LOCAL_BY = ("tag", "user", "session")
+GROUPED_BY = SUMMED_BY + LOCAL_BY
 CHART_GROUPS_MAX = 7
 """A chart shows this many groups; all others together are one more."""
 GROUPS_LISTED_MAX = 200
 """A list shows this many groups: there may be as many sessions as turns."""
+_FIGURES = (
+    "turns", "conversations", "tokens_raw", "tokens_unshortened", "tokens_forwarded", "tokens_would_be", "tokens_read",
+    "tokens_cached", "tokens_written", "tokens_read_placed", "tokens_cached_placed", "refetches",
+    "priced", "paid", "plain", "would_save", "blocks", "spent",
+)  # fmt: skip
+_SUMS = """
+select cast(at / :step as integer) as moment, {by} as name, {figures}
+from usage_sums where at > :since - :grain and (:team = '' or team = :team) group by moment, name
+having sum(turns) > 0 or sum(spent) > 0
+"""
 _TURNS = """
-select cast(at / :step as integer) as moment, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
+select cast(at / :step as integer) as moment, {by} as name, count(*) as turns, sum(tokens_before) as tokens_raw,
        sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
        sum(tokens_after) as tokens_forwarded, sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
        sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,
@@ -158,16 +155,9 @@ select moment, name, sum(dollars) as spent from (
           where name = 'summary-ended' and conversation != '' and at >= :since and dollars > 0) as summaries)
 where name is not null group by moment, name
 """
-_FIGURES = (
-    "requests", "tokens_raw", "tokens_unshortened", "tokens_forwarded", "tokens_would_be", "tokens_read",
-    "tokens_cached", "tokens_written", "tokens_read_placed", "tokens_cached_placed", "refetches",
-    "priced", "paid", "plain", "would_save", "blocks", "spent",
-)  # fmt: skip
-
-
 _UNPRICED = """
-select model as name, count(*) as requests from turns
-where at >= :since and (:team = '' or team = :team) and plain_dollars is null and cached_tokens is not null
+select model as name, sum(unpriced) as requests from usage_sums
+where at > :since - :grain and (:team = '' or team = :team) and unpriced > 0
 group by model order by requests desc limit 20
 """
 
@@ -186,11 +176,17 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     parameters = {
         "step": step,
         "since": since,
+        "grain": GRAIN_SECONDS,
         "team": query.team,
         "delay": 600.0,  # seconds by which the turn of a summary may be recorded later
     }
     log = context.activity_log
-    rows = [*log.query(_TURNS.format(by=query.by), parameters), *log.query(_SUMMARIES.format(by=query.by), parameters)]
+    machines = list_machines(log, since)
+    if query.by in LOCAL_BY:
+        machines = machines[:1]
+    rows = []
+    for source in (_TURNS, _SUMMARIES) if query.by in LOCAL_BY else (_SUMS,):
+        rows += log.query(source.format(by=query.by, figures=_SUMMED), parameters)
     groups = defaultdict[str, Counter[str]](Counter)
     for row in rows:
         _add(groups[row["name"]], row)
@@ -221,7 +217,55 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
         "shown": chart_names,
         "moments": bar_figures,
         "places": [moment * step for moment in moments],
+        "machines": machines,
     }
+
+
+MONTHS_KEPT = 13
+_MONTHS = """
+select strftime('%Y-%m', at, 'unixepoch') as month, {by} as name, {figures} from usage_sums
+where at >= cast(strftime('%s', 'now', 'start of month', :first) as integer) and (:team = '' or team = :team)
+group by month, name having sum(turns) > 0 or sum(spent) > 0 or sum(requests) > 0
+order by month desc, sum(tokens_raw) desc, name
+"""
+
+
+class MonthsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    months: Annotated[int, Meta(ge=1, le=MONTHS_KEPT)] = MONTHS_KEPT
+    by: Annotated[str, Meta(pattern=rf"^({'|'.join(SUMMED_BY)})\Z")] = "team"
+    team: str = ""
+    format: Annotated[str, Meta(pattern=r"^(json|csv)\Z")] = "json"
+
+
+def show_months(context: AdminContext, request: AdminRequest) -> Json | str:
+    """List the usage of each month (UTC) and team, the newest first. Requests and errors are known by team only."""
+    query: MonthsQuery = request.query
+    parameters = {"team": query.team, "first": f"-{query.months - 1} months"}
+    months = []
+    for row in context.activity_log.query(_MONTHS.format(by=query.by, figures=_SUMMED), parameters):
+        month = {"month": row["month"], query.by: row["name"], **_describe(row), "turns": row["turns"]}
+        if query.by == "team":
+            errors = row["failed"] + row["broke"] + row["upstream_errors"]
+            month |= {"requests": row["requests"], "refused": row["refused"], "errors": errors}
+            month |= {name: row[name] for name in ("overflows", "overflows_helped")}
+        else:
+            del month["requests"]
+        months.append(month)
+    if query.format == "csv":
+        return _write_csv(months)
+    oldest = time.time() - query.months * MONTH_SECONDS
+    return {"months": months, "machines": list_machines(context.activity_log, oldest)}
+
+
+def _write_csv(rows: Sequence[Json]) -> str:
+    text = StringIO()
+    writer = csv.writer(text)
+    writer.writerow(rows[0] if rows else ["month"])
+    for row in rows:
+        values = [round(value, 6) if isinstance(value, float) else value for value in row.values()]
+        # A spreadsheet would run a name of a client's making as a formula: https://owasp.org/www-community/attacks/CSV_Injection
+        writer.writerow([f"'{value}" if str(value)[:1] in ("=", "+", "@", "\t") else value for value in values])
+    return text.getvalue()
 
 
 def _add(figures: Counter[str], row: Mapping[str, Any]) -> None:
@@ -229,10 +273,11 @@ def _add(figures: Counter[str], row: Mapping[str, Any]) -> None:
         figures[name] += row.get(name) or 0
 
 
-def _describe(figures: Counter[str]) -> Json:
+def _describe(figures: Mapping[str, float]) -> Json:
     cost = figures["paid"] + figures["spent"]
     return {
-        **{name: figures[name] for name in _FIGURES},
+        **{name: figures[name] for name in _FIGURES if name != "turns"},
+        "requests": figures["turns"],
         "cost": cost,
         "saved": figures["plain"] - cost,
         "cached_share": _divide(figures["tokens_cached"], figures["tokens_read"]),

@@ -57,7 +57,8 @@ class AdminRequest(Struct, frozen=True):
 class Route(Struct, frozen=True):
     method: str
     path: str
-    answer: Callable[[AdminContext, AdminRequest], Json | Awaitable[Json]]
+    answer: Callable[[AdminContext, AdminRequest], Json | str | Awaitable[Json]]
+    """A text is sent as CSV."""
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
     """The form of the body, or None if the route takes none."""

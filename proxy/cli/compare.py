@@ -8,7 +8,8 @@ from proxy.admin.arms import describe_arms, format_arms
 from proxy.cli import options
 from proxy.cli.operated import find_state_folder
 from proxy.cli.options import add_command, parse_number, print_error
-from proxy.store.activity_log import DAY_SECONDS, ActivityLog
+from proxy.store.activity_log import ActivityLog
+from proxy.store.usage_sums import DAY_SECONDS
 
 _NO_ARMS = "no conversations to compare: give an attachment a `holdout`, such as {policy: default, holdout: 10}"
 

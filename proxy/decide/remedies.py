@@ -210,7 +210,8 @@ def _report_refusal(context: Context, refusal: Refusal, *, helped: bool) -> Acti
         yield Note(ViewRefused(request_id, upstream, helped))
     elif not is_option(refusal.kind):
         is_observed = context.mode == "observe" and not helped and refusal.kind != "signature"
-        yield Note(SizeRefused(request_id, upstream, refusal.kind, refusal.limit, helped, is_observed))
+        team = context.caller.team
+        yield Note(SizeRefused(request_id, upstream, refusal.kind, refusal.limit, helped, is_observed, team))
     elif helped:
         yield Note(UpstreamRetried(upstream, refusal.kind, attempt=1))
 

@@ -440,6 +440,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         answer_dollars=price_answer(conversation.window, usage.prompt, usage.written),
         asked_by_user=bool(request.body) and is_of_user(request.body[-1]),
         request_id=context.request_id,
+        is_first=delivery.is_whole and conversation.memory.answered and conversation.memory.last is None,
     )
     return Note(turn)
 

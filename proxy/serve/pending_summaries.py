@@ -181,6 +181,8 @@ class Summarizer:
                 dollars=_price(order.window, cost),
                 request_id=order.call.call.request_id,
                 trace=order.call.call.trace,
+                team=order.call.call.caller.team,
+                key=order.call.call.caller.key_id,
             )
         )
         return outcome

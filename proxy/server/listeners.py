@@ -76,7 +76,7 @@ class Listeners:
         if self.exporter is not None:
             listeners["otel"] = self.exporter
         if config.admin.enabled:
-            listeners["activity"] = ActivityListener(self.activity_log, self._is_listed_team)
+            listeners["activity"] = ActivityListener(self.activity_log)
         self.emit = events.Dispatcher(listeners, self.metrics.listener_errors.add)
         counts = None if snapshots is None else snapshots.read_own()
         if counts:

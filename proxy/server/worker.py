@@ -39,7 +39,9 @@ from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_contex
 from proxy.server.connection import HEADERS_MAX, HttpServer
 from proxy.server.erasure import obey_deletions
 from proxy.server.listeners import Listeners, LoopFaults
+from proxy.store.contract import StoreUnavailable
 from proxy.store.deletions import Eraser
+from proxy.store.fleet import Fleet
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
 
 Job = Callable[[], Coroutine[Any, Any, None]]
@@ -165,6 +167,10 @@ class Worker:
             can_write_state=partial(assembly.can_write_state, Path(start_config.state.dir), self._store),
         )
         listeners.metrics.track(listeners.metrics.in_flight, lambda: self._app.in_flight)
+        self._fleet = None
+        if self._replicas_store is not None and start_config.admin.enabled:
+            name = f"{socket.gethostname()}:{start_config.listen.port}"
+            self._fleet = Fleet(listeners.activity_log, self._replicas_store, name)
         self._is_first = slot in (None, 0)
         self._start_config = start_config
         self._eraser = None
@@ -207,6 +213,9 @@ class Worker:
         await self._drain(runner)
         self._jobs.cancel()
         await self._notes.close(5.0)
+        if self._fleet is not None:
+            with suppress(StoreUnavailable):  # published at the next start
+                await self._fleet.publish()
         await self._services.close()
         await self._close_clients()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
@@ -256,6 +265,8 @@ class Worker:
             start(self._watch.report_switches)
         if self._replicas_store is not None and self._is_first:
             start(partial(self._watch.sync_records, self._replicas_store))
+        if self._fleet is not None and self._is_first:
+            start(self._fleet.exchange_forever)
         if self._snapshots is not None:
             start(partial(write_snapshots, self._listeners.metrics, self._snapshots))
             start(partial(watch_supervisor, self._supervisor_pid, self._emit, self._request_stop))

@@ -2,7 +2,7 @@
 
     request -> Store = MemoryStore | SqliteStore | FallbackStore(RedisStore)
     request -> transcripts (originals, answers)
-    event -> ActivityLog
+    event -> ActivityLog, with sums of usage <-> Fleet <-> Store
 
 1. All stores meet one contract (contract.py), and one suite of tests judges them (tests/store).
 2. Blocks are written once: the first writer wins, and every worker forwards the stored one.
@@ -20,4 +20,6 @@ transcripts/    original messages and answers, on disk and in an object store
 deletions       orders to delete conversations, and the eraser of all that is stored of them
 user_names      the names by which a person looks for the user of a request
 activity_log    the history that the admin pages show
+usage_sums      sums of usage by time, team, policy, model, key and upstream
+fleet           the sums of all machines that share a state
 """

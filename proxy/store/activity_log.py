@@ -1,7 +1,7 @@
 """The activity log: an SQLite file about past requests, for the admin pages.
 
 It holds names and figures, and no messages. `turns` are requests that compaction looked at. A thread writes batches
-into a file that all workers share. A broken file is set aside.
+into a file that all workers share. A broken file is set aside. Sums of usage (`usage_sums.py`) outlive the rows.
 
 Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
 """
@@ -10,20 +10,23 @@ import json
 import math
 import sqlite3
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from proxy.events import RequestFinished, TurnEnded
 from proxy.foundation.lifetime import BackgroundWriter
+from proxy.store import usage_sums
 from proxy.store.contract import StoreUnavailable, SystemClock, ignore
-from proxy.store.database_file import DatabaseFile, read_stamp, truncate_log
+from proxy.store.database_file import DatabaseFile, read_stamp, transaction, truncate_log
+from proxy.store.usage_sums import DAY_SECONDS, GRAIN_SECONDS, SCHEMA, Groups, UsageDelta
+
+T = TypeVar("T")
 
 FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
@@ -33,10 +36,8 @@ READ_BUSY_SECONDS = 1.0
 """Readers wait for nobody but a process that has locked the whole file."""
 READ_REST_SECONDS = 2.0
 """A page makes up to ten queries. After one that found the file locked, the others are not tried."""
-MINUTE_SECONDS = 60
-DAY_SECONDS = 24 * 3600.0
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 _SCHEMA = """
 create table if not exists turns (
     id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
@@ -64,9 +65,6 @@ create table if not exists incidents (
     dollars real not null, details text not null);
 create index if not exists incidents_by_time on incidents (at);
 create index if not exists incidents_by_conversation on incidents (conversation, at);
-create table if not exists minute_counts (
-    minute integer not null, name text not null, team text not null, many integer not null,
-    primary key (minute, name, team)) without rowid;
 """
 
 
@@ -79,7 +77,7 @@ class _Columns:
         return map(_to_storable, self._read(event))
 
 
-_TURN_COLUMNS = _Columns(TurnEnded)
+_TURN_COLUMNS = _Columns(TurnEnded, "is_first")
 _REQUEST_COLUMNS = _Columns(
     RequestFinished, "client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"
 )
@@ -95,13 +93,6 @@ class Incident(Struct, frozen=True):
     dollars: float = 0.0
 
 
-class CounterDelta(Struct, frozen=True):
-    """Counts to add to this minute and team."""
-
-    counts: Mapping[str, int]
-    team: str = ""
-
-
 class RetentionLimits(Struct, frozen=True):
     """Rows to keep of each table, newest first."""
 
@@ -114,7 +105,7 @@ class RetentionLimits(Struct, frozen=True):
 
 
 Row = tuple[Any, ...]
-Record = TurnEnded | RequestFinished | Incident | CounterDelta
+Record = TurnEnded | RequestFinished | Incident | UsageDelta
 
 
 class ActivityLog:
@@ -147,12 +138,20 @@ class ActivityLog:
         """Add records to the next batch. If too many wait, drop them and count one."""
         self._writer.put((self._clock.read(), records), len(records))
 
+    def flush(self) -> None:
+        """Wait for the records that were added until now, five seconds at most."""
+        self._writer.flush(5.0)
+
     def delete(self, conversations: Sequence[tuple[str, str]]) -> None:
         """Delete the rows of conversations, each with its tenant. Raise StoreUnavailable if that failed."""
-        self._writer.flush(5.0)
+        self.flush()
+        self.change(lambda db: _delete_conversations(db, conversations))
+
+    def change(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what *act* returns, from any thread. Raise StoreUnavailable if that failed."""
         file = DatabaseFile(self.path, self._warn, _prepare, busy_seconds=10.0)
         try:
-            file.run(lambda db: _delete_conversations(db, conversations))
+            return file.run(act)
         finally:
             file.close()
 
@@ -193,30 +192,27 @@ class ActivityLog:
         return 0
 
     def _write(self, db: sqlite3.Connection, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> None:
-        counts: Counter[tuple[int, str, str]] = Counter()
+        sums = defaultdict[tuple[int, Groups], dict[str, float]](dict)
         turns, requests, incidents = list[Row](), list[Row](), list[Row]()
         for at, records in waiting:
             for record in records:
-                if isinstance(record, CounterDelta):
-                    minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
-                    for name, amount in record.counts.items():
-                        counts[minute, name, record.team] += amount
+                if isinstance(record, UsageDelta):
+                    start = int(at) // GRAIN_SECONDS * GRAIN_SECONDS
+                    figures = sums[start, Groups(*map(_replace_surrogates, record.groups))]
+                    for name, amount in record.figures.items():
+                        figures[name] = figures.get(name, 0) + (_limit(amount) or 0)
                 elif isinstance(record, Incident):
                     incidents.append((at, *_incident_values(record)))
                 elif isinstance(record, RequestFinished):
                     requests.append((at, *_REQUEST_COLUMNS.read(record)))
                 else:
                     turns.append((at, *_TURN_COLUMNS.read(record)))
-        with _transaction(db):
+        with transaction(db):
             _insert(db, "turns", _TURN_COLUMNS.names, turns)
             _insert(db, "requests", _REQUEST_COLUMNS.names, requests)
             _insert(db, "incidents", ("severity", "name", "conversation", "dollars", "details"), incidents)
-            for key, count in counts.items():
-                db.execute(
-                    """insert into minute_counts (minute, name, team, many) values (?, ?, ?, ?)
-                    on conflict do update set many = many + excluded.many""",
-                    [*map(_to_storable, (*key, count))],
-                )
+            if sums:
+                usage_sums.add(db, sums)
             self._remove_old_rows(db)
 
     def _remove_old_rows(self, db: sqlite3.Connection) -> None:
@@ -235,20 +231,12 @@ class ActivityLog:
             db.execute(f"delete from {table} where at < ?", [oldest])  # noqa: S608
             newest = f"select at from {table} where {condition} order by at desc limit 1 offset ?"  # noqa: S608
             db.execute(f"delete from {table} where {condition} and at <= ({newest})", [max_rows])  # noqa: S608
-        db.execute("delete from minute_counts where minute < ?", [oldest])
-
-
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Take the lock at once, so that two writers never wait for each other half way."""
-    with db:  # commits, or rolls back
-        db.execute("begin immediate")
-        yield
+        usage_sums.fold(db, now)
 
 
 def _delete_conversations(db: sqlite3.Connection, conversations: Sequence[tuple[str, str]]) -> None:
     names = [name for _, name in conversations]
-    with _transaction(db):
+    with transaction(db):
         db.executemany("delete from turns where tenant = ? and conversation = ?", conversations)
         for table in ("requests", "incidents"):
             db.executemany(f"delete from {table} where conversation = ?", [[name] for name in names])  # noqa: S608
@@ -262,17 +250,18 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Drop the tables of another version: they hold history only."""
-    db.execute("pragma synchronous = off")
+    """Drop the tables of another version: they hold history only. Those of sums stay, with the months in them."""
+    db.execute("pragma synchronous = normal")  # a file that a power failure broke would take the months with it
     db.execute("pragma secure_delete = on")
     if _read_version(db) == SCHEMA_VERSION:
         return
-    with _transaction(db):
+    with transaction(db):
         if _read_version(db) == SCHEMA_VERSION:  # another worker was first
             return
-        for (table,) in db.execute("select name from sqlite_master where type = 'table'").fetchall():
+        tables = "select name from sqlite_master where type = 'table' and name not like 'usage%'"
+        for (table,) in db.execute(tables).fetchall():
             db.execute(f'drop table "{table}"')
-        _run(db, _SCHEMA)
+        _run(db, _SCHEMA + SCHEMA)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
 
 
@@ -306,10 +295,19 @@ def _to_storable(value: object) -> object:
     """Names and figures come from clients and upstreams, and may be of any kind and size."""
     match value:
         case str() if not value.isascii():
-            return value.encode("utf-8", "replace").decode()  # half a surrogate pair
-        case int():  # cut: the sum over all rows must fit into the 64 bits of an integer of SQLite
-            return max(-(10**13), min(10**13, value))
-        case float() if not math.isfinite(value):
-            return None
+            return _replace_surrogates(value)
+        case int() | float():
+            return _limit(value)
         case _:
             return value
+
+
+def _replace_surrogates(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _limit(value: float) -> float | None:
+    """Cut a figure: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
+    if not math.isfinite(value):
+        return None
+    return max(-(10**13), min(10**13, value))

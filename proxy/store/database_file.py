@@ -7,8 +7,8 @@ can be derived again.
 import os
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -140,6 +140,14 @@ def read_stamp(path: Path) -> tuple[int | None, int]:
     except FileNotFoundError:
         return None, 0
     return stat.st_ino, stat.st_size
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Take the lock at once, so that two writers never wait for each other half way."""
+    with db:  # commits, or rolls back
+        db.execute("begin immediate")
+        yield
 
 
 def truncate_log(db: sqlite3.Connection) -> None:

@@ -265,7 +265,7 @@ def figures(observer):
     """Where the money goes, and a request that failed: from the chart to the row and to the request itself."""
     page, seen = observer.page, {}
     observer.go("#/usage?by=model&of=cost")
-    seen["groups"] = page.locator("section table tbody tr").count()
+    seen["groups"] = page.locator("[aria-label='Usage in figures'] tbody tr").count()
     seen["bars"] = page.locator(".chart rect.g0").count()
     seen["lines"] = page.locator(".chart line.would").count()
     observer.go("#/requests?hours=168")
@@ -286,11 +286,28 @@ def many_groups(observer):
     """More sessions than a page lists."""
     page, seen = observer.page, {}
     observer.go("#/usage?by=session")
-    rows = page.locator("section table tbody tr")
+    rows = page.locator("[aria-label='Usage in figures'] tbody tr")
     seen["rows"] = rows.count()
     seen["others"], seen["all"] = rows.nth(seen["rows"] - 2).inner_text(), rows.nth(seen["rows"] - 1).inner_text()
     seen["page"] = page.inner_text("main")
     observer.picture("many-groups")
+    return seen
+
+
+@scene
+def fleet(observer):
+    """Usage of several replicas, and a page of one of them."""
+    page, seen = observer.page, {}
+    observer.go("#/usage?by=team")
+    rows = page.locator("[aria-label='Usage in figures'] tbody tr")
+    seen["all"] = rows.nth(rows.count() - 1).inner_text()
+    seen["usage"] = page.inner_text("main")
+    observer.picture("fleet")
+    observer.go("#/")
+    seen["overview"] = page.inner_text("main")
+    observer.go("#/conversations")
+    page.wait_for_selector("main > .note")
+    seen["conversations"] = page.inner_text("main")
     return seen
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from proxy.events import RequestFinished
-from proxy.store.activity_log import ActivityLog, CounterDelta, Incident
-from proxy.telemetry.activity import _COUNTS
+from proxy.store.activity_log import ActivityLog, Incident
+from proxy.store.usage_sums import Groups, UsageDelta
+from proxy.telemetry.activity import _COUNTS, _find_groups
 from tests.support.admin_client import TURN
 from tests.support.clocks import even_clock
 
@@ -116,10 +117,11 @@ def _write(log, dice, number):
         events = [turn, request]
     for event in events:
         log.record(event)
-        log.record(CounterDelta(_COUNTS[type(event)](event), team))
+        log.record(UsageDelta(_COUNTS[type(event)](event), _find_groups(event)))
     if created and dice.random() < 0.5:
         cost = sent * price * 0.3
         details = {"outcome": "made", "model": model, "tries": 1, "seconds": 9.1}
         tokens = {"tokens_read": sent, "tokens_cached": int(sent * 0.9), "tokens_written": 900}
         log.record(Incident("info", "summary-ended", conversation, {**details, **tokens}, cost))
-        log.record(CounterDelta({"summaries": 1, "spent": round(cost * 1e6)}))
+        groups = Groups(team, turn.policy, model, turn.key, turn.upstream)
+        log.record(UsageDelta({"summaries": 1, "spent": cost}, groups))

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.store import activity_log
-from proxy.store.activity_log import ActivityLog, CounterDelta, Incident, RetentionLimits
+from proxy.store.activity_log import ActivityLog, Incident, RetentionLimits
+from proxy.store.usage_sums import Groups, UsageDelta
 from tests.support.admin_client import TURN
 from tests.support.clocks import Clocks, even_clock
 from tests.support.proxy_client import until
@@ -53,23 +54,12 @@ def test_every_process_reads_what_all_of_them_wrote(open_log):
     assert len(turns(other)) == 40
 
 
-def test_counts_of_one_minute_add_up(open_log):
-    one, other = open_log(clock=even_clock(lambda: 125.0)), open_log(clock=even_clock(lambda: 130.0))
-    for each in (one, one, other):
-        each.record(CounterDelta({"requests": 1}, "a"))
-    one.close()
-    other.close()
-    assert one.query("select minute, team, sum(many) as many from minute_counts group by 1, 2") == [
-        {"minute": 120, "team": "a", "many": 3}
-    ]
-
-
 def test_rows_beyond_the_queue_are_dropped_without_waiting(open_log, monkeypatch):
     monkeypatch.setattr(activity_log, "QUEUED_RECORDS_MAX", 10)
     one = open_log()
     for _ in range(1_000):
         one.record(TURN)
-        one.record(CounterDelta({"requests": 1}))
+        one.record(UsageDelta({"requests": 1}))
     assert one.dropped_records > 900
 
 
@@ -107,7 +97,7 @@ async def test_a_clock_that_is_ahead_for_a_while_removes_no_rows(open_log):
     await until(lambda: turns(one))
     clocks.now += 400 * activity_log.DAY_SECONDS
     clocks.pass_time(activity_log.SWEEP_SECONDS + 1)
-    one.record(CounterDelta({"requests": 1}))
+    one.record(UsageDelta({"requests": 1}))
     one.close()
     assert len(turns(one)) == 1
 
@@ -117,14 +107,14 @@ async def test_rows_that_are_too_old_are_removed_though_the_clock_was_set_back(o
     hour = 3_600.0
     now = [100 * hour]
     one = open_log(clock=even_clock(lambda: now[0]), limits=RetentionLimits(seconds=hour))
-    one.record(CounterDelta({"requests": 1}))
-    await until(lambda: one.query("select * from minute_counts"))
+    one.record(UsageDelta({"requests": 1}))
+    await until(lambda: one.query("select * from usage_sums"))
     now[0] -= 24 * hour
     one.record(TURN)
     one.record(Incident("warning", "x", "", {}))
     await until(lambda: turns(one))
     now[0] += 2 * hour
-    one.record(CounterDelta({"requests": 1}))
+    one.record(UsageDelta({"requests": 1}))
     one.close()
     assert turns(one) == one.query("select * from incidents") == []
 
@@ -208,17 +198,17 @@ def test_it_holds_no_word_of_a_conversation():
         replace(TURN, output_tokens=10**30, prompt_tokens=2**63),
         replace(TURN, paid_dollars=float("nan"), plain_dollars=float("inf")),
         Incident("info", "n", "\ud800", {"a": "\ud800", "b": 10**30}, float("nan")),
-        CounterDelta({"raw": 10**30}, "team\ud800"),
+        UsageDelta({"tokens_raw": 10**30, "paid": float("nan")}, Groups("team\ud800")),
     ],
 )
 def test_an_odd_name_or_figure_costs_no_other_line(open_log, poison):
     one = open_log()
-    for item in (TURN, poison, TURN, CounterDelta({"requests": 1})):
+    for item in (TURN, poison, TURN, UsageDelta({"requests": 1})):
         one.record(item)
     one.close()
     whole = [row for row in turns(one) if (row["model"], row["output_tokens"]) == ("m", 5) and row["paid_dollars"]]
     assert len(whole) >= 2
-    assert one.query("select sum(many) as many from minute_counts where name = 'requests'") == [{"many": 1}]
+    assert one.query("select sum(requests) as many from usage_sums") == [{"many": 1}]
 
 
 def test_the_largest_figures_can_still_be_added_up(open_log):

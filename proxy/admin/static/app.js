@@ -16,21 +16,23 @@ import { events } from "./events.js";
 import { search } from "./search.js";
 import { SWITCHES } from "./words.js";
 
+// The last value: figures of this replica only.
 const PAGES = [
   [/^\/$/, overview, "Overview"],
   [/^\/usage$/, usage, "Usage"],
-  [/^\/compare$/, arms, "Compare"],
-  [/^\/requests$/, requests, "Requests"],
+  [/^\/compare$/, arms, "Compare", true],
+  [/^\/requests$/, requests, "Requests", true],
   [/^\/requests\/([^/]+)$/, request, "Request"],
-  [/^\/conversations$/, conversations, "Conversations"],
+  [/^\/conversations$/, conversations, "Conversations", true],
   [/^\/conversations\/([^/]+)$/, conversation, "Conversation"],
   [/^\/policies(?:\/([^/]+))?$/, policies, "Policies"],
   [/^\/teams$/, teams, "Teams"],
   [/^\/events$/, events, "Events"],
-  [/^\/search$/, search, "Search"],
+  [/^\/search$/, search, "Search", true],
 ];
 const LIVE_MILLISECONDS = 5000;
 const FAILED = Symbol("a page that could not be shown, and is tried again");
+const configuration = get("/configuration").catch(() => ({}));
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
 let leave = null;
@@ -39,7 +41,7 @@ let leave = null;
 async function go(focus) {
   leave?.();
   const [path, asked] = (location.hash.slice(1) || "/").split("?");
-  const [match, page, title] = found(path);
+  const [match, page, title, isLocal] = found(path);
   document.title = `${title} · compaction-proxy`;
   for (const link of document.querySelectorAll(".bar nav a")) mark(link, path);
   const place = h("div", { class: "page" }, h("p", { class: "waiting" }, "Loading …"));
@@ -50,6 +52,11 @@ async function go(focus) {
   leave = () => { here = false; clearTimeout(timer); };
   const begin = () => page(place, match, new URLSearchParams(asked ?? ""));
   let live = await attempt(place, begin);
+  const { shared } = await configuration;
+  if (here && isLocal && shared) {
+    main.append(note("Of this replica only: the others list what they served. ",
+      h("a", { href: "#/usage" }, "Usage of all replicas")));
+  }
   const beat = async () => {
     if (!here) return;
     if (document.visibilityState === "visible") {
@@ -62,9 +69,9 @@ async function go(focus) {
 }
 
 function found(path) {
-  for (const [pattern, page, title] of PAGES) {
+  for (const [pattern, page, title, isLocal] of PAGES) {
     const match = pattern.exec(path);
-    if (match) return [match.slice(1).map((each) => each && decodeURIComponent(each)), page, title];
+    if (match) return [match.slice(1).map((each) => each && decodeURIComponent(each)), page, title, isLocal];
   }
   return [[path], nowhere, "Page not found"];
 }
@@ -115,7 +122,7 @@ async function tell() {
 
 // Below every page: the time zone of all times, and when the figures were read.
 async function sign() {
-  const { release } = await get("/configuration").catch(() => ({}));
+  const { release } = await configuration;
   show(document.getElementById("foot"),
     h("span", null, "Times in ", zone()), h("span", { id: "beat" }),
     h("span", null, `compaction-proxy ${release ?? ""}`));

@@ -2,6 +2,7 @@
 
 import { h, note, show } from "./dom.js";
 import { attempted } from "./faults.js";
+import { ago } from "./format.js";
 
 export const SPANS = [[1, "1 h"], [6, "6 h"], [24, "24 h"], [168, "7 d"], [744, "31 d"]];
 
@@ -25,6 +26,12 @@ export function goTo(page, form, fixed = {}) {
 // A figure in large type; `drawn` is a picture below it.
 export const tile = (name, value, words, drawn) => h("div", { class: "tile" },
   h("h3", null, name), h("p", { class: "value" }, value), drawn, note(words));
+
+// Whose figures these are. A replica that is away is in them with what it had published.
+export const ofReplicas = ({ machines }) => machines.length > 1
+  ? note(`Of ${machines.length} replicas: `, machines.map(({ name, at, own }, place) =>
+    `${place ? ", " : ""}${name} (${own ? "this one" : `read ${ago(at)}`})`))
+  : note("Of this replica.");
 
 export function copying(text, words = "Copy") {
   const button = h("button", { type: "button", class: "quiet", onclick: async () => {

@@ -32,7 +32,10 @@ export async function events(place, _, query) {
             h("a", { href: `#/events?least=${each}`, "aria-current": each === least && "true" }, each)))),
         found.length
           ? shortened(HEAD, found.map(line), "Events")
-          : h("p", { class: "good" }, "None.")),
+          : h("p", { class: "good" }, "None."),
+        told.shared
+          ? note("Of this replica, and the newest warnings and errors of the others, whose pages lead to the conversation.")
+          : null),
       part("Audit log",
         acts.length
           ? shortened(ACTS, acts.map(act), "Audit log")
@@ -77,7 +80,8 @@ const line = (each) => [
   when(each.at),
   h("span", null, badge(event(each.name), each.severity),
     each.times > 1 ? h("small", null, ` ${each.times} times since ${moment(each.since)}`) : null),
-  each.conversation ? toConversation(each.conversation, h("code", null, each.conversation)) : "–",
+  each.machine ? `at ${each.machine}`
+    : each.conversation ? toConversation(each.conversation, h("code", null, each.conversation)) : "–",
   account(each),
 ];
 

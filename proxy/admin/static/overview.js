@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { bars, meter } from "./charts.js";
 import { empty, figure, h, note, part, show, table } from "./dom.js";
 import { ago, axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
-import { options, SPANS, tile } from "./controls.js";
+import { ofReplicas, options, SPANS, tile } from "./controls.js";
 import { toConversation } from "./links.js";
 import { account, event } from "./words.js";
 
@@ -33,7 +33,7 @@ const welcome = () => empty("No requests yet",
 
 const picture = (told, hours, events) => [
   h("h1", null, "Overview"),
-  tiles(told.day, told.open),
+  tiles(told),
   h("section", null,
     h("div", { class: "row-head" }, h("h2", null, "Tokens"), spans(hours)),
     h("p", { class: "legend" }, h("i", { class: "key raw" }), "as clients sent them ",
@@ -50,7 +50,7 @@ const picture = (told, hours, events) => [
     bars(rows(told, hours, (each) => [[each.saved < 0 ? "loss" : "gain", each.saved]], (each) => dollars(each.saved)),
       { height: 130, told: "Money saved, over time", written: dollars })) : null,
   part("Latest warnings", warnings(events)),
-  part("In figures", figures(told), meanings()),
+  part("In figures", figures(told), ofReplicas(told), meanings()),
   h("p", null, h("a", { href: "#/usage?by=team" }, "By team, model, policy or key")),
 ];
 
@@ -58,7 +58,7 @@ const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
 const tokens = (each) => `${many(each.tokens_raw)} tokens in, ${many(each.tokens_forwarded)} forwarded`
   + (observes(each) ? `, ${many(each.tokens_would_be)} if no policy only observed` : "");
 
-function tiles(day, open) {
+function tiles({ day, open, machines }) {
   const summaries = day.spent ? `, ${dollars(day.spent)} for summaries` : "";
   const money = `instead of ${dollars(day.plain)}: ${dollars(day.paid)} for prompts${summaries}`;
   const sent = day.tokens_raw ? day.tokens_forwarded / day.tokens_raw : 0;
@@ -75,7 +75,8 @@ function tiles(day, open) {
       : null,
     tile("Read from the cache", cached, "of what was forwarded, by the upstreams' own usage",
       meter("Share that was cached", [["sent", 1], ["cached", day.cached_share ?? 0]])),
-    tile("Open conversations", exact(open), `${exact(day.requests)} requests in 24 h`));
+    tile("Open conversations", exact(open),
+      `${machines.length > 1 ? "at this replica; " : ""}${exact(day.requests)} requests in 24 h`));
 }
 
 const spans = (hours) => options("Span", SPANS, hours, (each) => `#/?hours=${each}`);
@@ -126,9 +127,10 @@ const meanings = () => h("details", null, h("summary", null, "What these mean"),
 
 const warnings = (events) => events.length
   ? [h("ul", { class: "events" }, events.map(warning)), h("p", null, h("a", { href: "#/events" }, "All of them"))]
-  : h("p", { class: "good" }, "None. Warnings and errors of this machine appear here.");
+  : h("p", { class: "good" }, "None. Warnings and errors appear here.");
 
 const warning = (each) => h("li", { class: each.severity },
   h("b", null, event(each.name)), ` ${ago(each.at)} `,
+  each.machine ? `at ${each.machine}` : null,
   each.conversation ? toConversation(each.conversation, "in this conversation") : null,
   " ", account(each));

@@ -4,10 +4,11 @@ import { get } from "./api.js";
 import { stacks } from "./charts.js";
 import { empty, figure, h, note, show, table } from "./dom.js";
 import { axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
-import { options, SPANS } from "./controls.js";
+import { ofReplicas, options, SPANS } from "./controls.js";
 import { toPolicy } from "./links.js";
 
 const BY = ["team", "model", "policy", "key", "upstream", "tag", "user", "session"];
+const LOCAL = ["tag", "user", "session"];
 const MEASURES = {
   cost: { name: "Spend", of: (each) => each.cost, line: (each) => each.plain, written: dollars,
     told: "Spend on prompts and summaries", lined: "the same work without the proxy" },
@@ -25,10 +26,11 @@ export async function usage(place, _, query) {
     of: query.get("of") in MEASURES ? query.get("of") : "cost",
     team: query.get("team") ?? "",
   };
+  const months = LOCAL.includes(at.by) ? null : await get("/usage/months", { months: 2, by: at.by, team: at.team });
   const draw = async () => {
     const told = await get("/usage", { hours: at.hours, by: at.by, team: at.team });
     const focused = document.activeElement?.getAttribute("href");
-    show(place, page(told, at));
+    show(place, page(told, at), months?.months.length ? byMonth(months.months, at) : null);
     if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   };
   await draw();
@@ -54,7 +56,9 @@ function page(told, at) {
             "price: their upstream reported no usage, or the prices of their model are not known",
             told.unpriced.length ? ` (${told.unpriced.map(({ name, requests }) => `${name}: ${exact(requests)}`).join(", ")})` : "",
             ". No sum of money has them in it.") : null,
-        note("Money is at the prices of the configuration (`prices` of an upstream), else at list prices.")),
+        note("Money is at the prices of the configuration (`prices` of an upstream), else at list prices."),
+        ofReplicas(told),
+        LOCAL.includes(at.by) ? note(`By ${at.by}, each replica knows only what it served itself.`) : null),
       h("section", null,
         h("h2", null, "In figures"),
         groups(told, at),
@@ -65,6 +69,24 @@ function page(told, at) {
       " of its policy). ", h("a", { href: "#/requests" }, "All requests"))),
   ];
 }
+
+const MONTH_HEAD = [
+  "Conversations", "Tokens in", "Forwarded", "Fetched again", "Spent", "Without proxy", "Saved", "Would save",
+];
+
+// This month and the one before; all thirteen are in the file.
+const byMonth = (months, at) => h("section", null,
+  h("div", { class: "row-head" }, h("h2", null, "Months"),
+    h("a", {
+      href: `/admin/api/usage/months?${new URLSearchParams({ by: at.by, team: at.team, format: "csv" })}`,
+      download: `usage-by-${at.by}.csv`,
+    }, "CSV of 13 months")),
+  table(["Month", at.by[0].toUpperCase() + at.by.slice(1), ...MONTH_HEAD.map(figure)], months.map((each) => [
+    each.month, toGroup(each[at.by], at),
+    ...[exact(each.conversations), many(each.tokens_raw), many(each.tokens_forwarded), exact(each.refetches),
+      cents(each.cost), cents(each.plain), cents(each.saved), cents(each.would_save)].map(figure),
+  ]), "Usage by month", true),
+  note("Months in UTC. A conversation counts in the month in which it began."));
 
 const figures = (total) => h("p", { class: "facts" },
   h("span", null, h("b", null, dollars(total.cost)), " spent"),

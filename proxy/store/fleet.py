@@ -1,0 +1,138 @@
+"""The usage of all machines that share a state: each publishes its sums and reads those of the others.
+
+    usage_sums of this machine -> documents `usage/MACHINE/PART` -> usage_sums of every other machine
+
+1. A machine writes only its own documents, and writes one again as a whole if it has changed. So nothing needs a lock,
+   a repetition changes nothing, and what a killed machine had not published yet it publishes at its next start.
+2. `usage/MACHINE` says which parts there are and their revisions. Readers fetch only what they do not have.
+3. Pages read the local copy. While the shared state is out, they go on with what was read last, and say of when it is.
+"""
+
+import asyncio
+import math
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from proxy.foundation.threads import FILES
+from proxy.store.activity_log import ActivityLog
+from proxy.store.contract import ANYTHING, Keys, Kind, Store, StoreUnavailable
+from proxy.store.database_file import transaction
+from proxy.store.usage_sums import KEPT_SECONDS, Head, find_news, read_own_head, read_own_id, read_part, take_over
+
+T = TypeVar("T")
+
+INDEX = "document/usage"
+EXCHANGE_SECONDS = 5.0
+READ_AT_ONCE = 4
+"""A reply of some 0.5 MB at most: one that takes too long would count as an outage."""
+PARTS_MAX = 200
+"""Of a machine in each exchange: a new machine reads the months of the others in a few minutes."""
+TRIES_MAX = 8
+
+
+class Fleet:
+    """`name` is how pages call this machine."""
+
+    def __init__(self, activity_log: ActivityLog, store: Store, name: str) -> None:
+        self._activity_log = activity_log
+        self._store = store
+        self._name = name
+
+    async def exchange_forever(self) -> None:
+        while True:
+            try:
+                await self.publish()
+                await self.read_others()
+            except StoreUnavailable:  # reported when it delays a request
+                pass
+            await asyncio.sleep(EXCHANGE_SECONDS)
+
+    async def publish(self) -> None:
+        """Write the documents of this machine that have changed. Raise StoreUnavailable if that failed."""
+        await FILES.run(self._activity_log.flush)
+        head = await self._in_log(partial(read_own_head, name=self._name, at=time.time()))
+        await self._change_index(lambda machines: machines | {head.machine})
+        (published,) = await self._read_heads([head.machine])
+        parts = {} if published is None else published.parts
+        changed = sorted((part for part, revision in head.parts.items() if parts.get(part) != revision), reverse=True)
+        for part in changed[:PARTS_MAX]:
+            await self._write(f"{INDEX}/{head.machine}/{part}", await self._in_log(partial(read_part, part=part)))
+            parts[part] = head.parts[part]
+        for part in parts.keys() - head.parts.keys():
+            await self._remove(f"{INDEX}/{head.machine}/{part}")
+            del parts[part]
+        head.parts = parts
+        await self._write(f"{INDEX}/{head.machine}", msgspec.json.encode(head))
+
+    async def read_others(self) -> None:
+        """Read what has changed in the documents of the other machines. Raise StoreUnavailable if that failed."""
+        own_id = await self._in_log(read_own_id)
+        (document,) = await self._find([INDEX])
+        others = sorted((_decode(document, set[str]) or set()) - {own_id})
+        # A head that a flush has lost is no reason to forget what was read before.
+        heads = [head for head in await self._read_heads(others) if head is not None]
+        for head in heads:
+            if head.at < time.time() - KEPT_SECONDS:
+                await self._remove_machine(head)
+        for head, stale_parts in await self._in_log(partial(find_news, heads=heads)):
+            parts = stale_parts[:PARTS_MAX]
+            documents = await self._find([f"{INDEX}/{head.machine}/{part}" for part in parts])
+            values = {part: value for part, value in zip(parts, documents, strict=True) if value is not None}
+            await self._in_log(partial(take_over, head=head, values=values))
+
+    async def _in_log(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        def run(db: sqlite3.Connection) -> T:
+            with transaction(db):
+                return act(db)
+
+        return await FILES.run(self._activity_log.change, run)
+
+    async def _change_index(self, change: Callable[[set[str]], set[str]]) -> None:
+        """Change which machines there are; again if another one was quicker."""
+        for _ in range(TRIES_MAX):
+            (document,) = await self._find([INDEX])
+            machines = _decode(document, set[str]) or set()
+            changed_machines = change(machines)
+            if changed_machines == machines:
+                return
+            value = msgspec.json.encode(changed_machines, order="sorted")
+            if await self._store.put(Kind.DOCUMENT, INDEX, value, math.inf, document) == value:
+                return
+
+    async def _read_heads(self, machines: Sequence[str]) -> list[Head | None]:
+        documents = await self._find([f"{INDEX}/{machine}" for machine in machines])
+        return [_decode(document, Head) for document in documents]
+
+    async def _remove_machine(self, head: Head) -> None:
+        for part in head.parts:
+            await self._remove(f"{INDEX}/{head.machine}/{part}")
+        await self._remove(f"{INDEX}/{head.machine}")
+        await self._change_index(lambda machines: machines - {head.machine})
+
+    async def _find(self, keys: Sequence[str]) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        for start in range(0, len(keys), READ_AT_ONCE):
+            lists = [Keys(Kind.DOCUMENT, (key,)) for key in keys[start : start + READ_AT_ONCE]]
+            values += [None if found is None else found.value for found in await self._store.find(*lists)]
+        return values
+
+    async def _write(self, key: str, value: bytes) -> None:
+        await self._store.put(Kind.DOCUMENT, key, value, math.inf, ANYTHING)
+
+    async def _remove(self, key: str) -> None:
+        await self._store.put(Kind.DOCUMENT, key, b"", 0.0, ANYTHING)
+
+
+def _decode(document: bytes | None, kind: type[T]) -> T | None:
+    """Return None if there is no document, or none that can be read."""
+    if document is None:
+        return None
+    try:
+        return msgspec.json.decode(document, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,251 @@
+"""Sums of usage for each machine, by time, team, policy, model, key and upstream: tables in the activity log.
+
+    turns, requests, summaries -> sums of 5 minutes -> after 36 hours: of an hour -> after 8 days: of a day -> 400 days
+
+A sum of rows is the usage of any span, team or month. A machine writes only its own rows; `fleet` copies those of the
+others, one hour at a time. They hold no user, no conversation and no text, so deleting a person's data leaves them.
+"""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+T = TypeVar("T")
+
+GRAIN_SECONDS, HOUR_SECONDS, DAY_SECONDS = 300, 3600, 24 * 3600
+HOURS_KEPT_SECONDS = 8 * DAY_SECONDS
+_FOLDS = ((36 * HOUR_SECONDS, HOUR_SECONDS), (HOURS_KEPT_SECONDS, DAY_SECONDS))
+"""The age at which rows are added up to longer ones, and how long those are. The chart of a week needs hours."""
+KEPT_SECONDS = 400 * DAY_SECONDS
+"""13 months, so that a month stands beside the same one of the year before."""
+PUBLISHED_EVENTS_MAX = 100
+_PART_BYTES_MAX = 32 * 1024 * 1024
+
+FIGURES = (
+    # of all requests
+    "requests", "refused", "failed", "left", "broke", "upstream_errors",
+    # of turns: requests above the policy's threshold
+    "turns", "conversations", "tokens_raw", "tokens_unshortened", "tokens_forwarded", "tokens_would_be", "tokens_read",
+    "tokens_cached", "tokens_written", "tokens_read_placed", "tokens_cached_placed", "refetches", "blocks",
+    "priced", "unpriced", "paid", "plain", "would_save",
+    # of others
+    "summaries", "spent", "overflows", "overflows_helped", "overflows_observed", "faults",
+)  # fmt: skip
+
+
+class Groups(NamedTuple):
+    """By what usage is added up. A name is empty if it is not known or does not matter."""
+
+    team: str = ""
+    policy: str = ""
+    model: str = ""
+    key: str = ""
+    upstream: str = ""
+
+
+class UsageDelta(Struct, frozen=True):
+    """Figures to add to the sums of this moment."""
+
+    figures: Mapping[str, float]
+    groups: Groups = Groups()
+
+
+def _write_query(text: str) -> str:
+    """Fill in the names of the columns, and how figures are declared or added up."""
+    return text.format(
+        groups=", ".join(Groups._fields),
+        figures=", ".join(FIGURES),
+        declared_groups=", ".join(f"{name} text not null" for name in Groups._fields),
+        declared_figures=", ".join(f"{name} not null default 0" for name in FIGURES),
+        places=", ".join("?" * (2 + len(Groups._fields) + len(FIGURES))),
+        added=", ".join(f"{name} = {name} + excluded.{name}" for name in FIGURES),
+    )
+
+
+SCHEMA = _write_query("""
+create table if not exists usage_machines (
+    id text primary key, name text not null default '', at real not null default 0, is_own integer not null default 0);
+insert into usage_machines (id, is_own)
+    select lower(hex(randomblob(8))), 1 where not exists (select 1 from usage_machines where is_own);
+create table if not exists usage_revisions (
+    machine text not null, part text not null, revision integer not null, primary key (machine, part)) without rowid;
+create table if not exists usage_sums (
+    machine text not null, at integer not null, {declared_groups}, {declared_figures},
+    primary key (machine, at, {groups})) without rowid;
+create table if not exists usage_events (
+    machine text not null, at real not null, severity text not null, name text not null, details text not null);
+""")
+"""`usage_events` are those of other machines. The file has its machine's name, so a new file is another machine."""
+
+_ADD = _write_query("""
+insert into usage_sums (machine, at, {groups}, {figures}) values ({places}) on conflict do update set {added}
+""")
+_FOLD = _write_query("""
+insert into usage_sums (machine, at, {groups}, {figures})
+select machine, at - at % :length, {groups}, {figures} from usage_sums
+where machine = :machine and at < :end and at % :length != 0 on conflict do update set {added}
+""")
+_READ_AGED = "select distinct at from usage_sums where machine = :machine and at < :end and at % :length != 0"
+_READ_HOUR = _write_query("""
+select at, {groups}, {figures} from usage_sums where machine = ? and at >= ? and at < ?
+""")
+
+
+def add(db: sqlite3.Connection, sums: Mapping[tuple[int, Groups], Mapping[str, float]]) -> None:
+    """Add figures to the rows of this machine, each under the beginning of its five minutes."""
+    own_id = read_own_id(db)
+    for (at, groups), figures in sums.items():
+        db.execute(_ADD, [own_id, at, *groups, *(figures.get(name, 0) for name in FIGURES)])
+    _revise(db, own_id, {at - at % HOUR_SECONDS for at, _ in sums})
+
+
+def fold(db: sqlite3.Connection, now: float) -> None:
+    """Add up rows to longer ones as they age, and remove the oldest of all machines."""
+    own_id = read_own_id(db)
+    for age, length in _FOLDS:
+        end = int(now - age) // length * length
+        rows = {"machine": own_id, "end": end, "length": length}
+        hours = {at - at % HOUR_SECONDS for (at,) in db.execute(_READ_AGED, rows)}
+        db.execute(_FOLD, rows)
+        db.execute("delete from usage_sums where machine = :machine and at < :end and at % :length != 0", rows)
+        _revise(db, own_id, hours | {hour - hour % length for hour in hours})
+    oldest = int(now - KEPT_SECONDS)
+    db.execute("delete from usage_sums where at < ?", [oldest])
+    db.execute(
+        "delete from usage_revisions where part != 'events' and cast(part as integer) < ?", [oldest - DAY_SECONDS]
+    )
+
+
+def read_own_id(db: sqlite3.Connection) -> str:
+    (own_id,) = db.execute("select id from usage_machines where is_own").fetchone()
+    return str(own_id)
+
+
+def _revise(db: sqlite3.Connection, machine: str, hours: set[int]) -> None:
+    """Note that these hours have changed. One without rows is no part any more."""
+    for hour in hours:
+        hour_rows = [machine, hour, hour + HOUR_SECONDS]
+        if db.execute("select 1 from usage_sums where machine = ? and at >= ? and at < ?", hour_rows).fetchone():
+            db.execute(
+                "insert into usage_revisions values (?, ?, 1) on conflict do update set revision = revision + 1",
+                [machine, str(hour)],
+            )
+        else:
+            db.execute("delete from usage_revisions where machine = ? and part = ?", [machine, str(hour)])
+
+
+class Head(Struct):
+    """The parts that a machine has published: `events`, and hours by their beginning; each with its revision."""
+
+    machine: str
+    name: str
+    at: float
+    """When the machine last published."""
+    parts: dict[
+        Annotated[str, msgspec.Meta(pattern=r"^(events|\d{1,11})\Z")], Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+    ]
+
+
+class _Hour(Struct):
+    figures: tuple[str, ...]
+    rows: list[tuple[int, Groups, list[float]]]
+
+
+class _PublishedEvent(Struct):
+    at: float
+    severity: str
+    name: str
+    details: dict[str, Any]
+
+
+def read_own_head(db: sqlite3.Connection, name: str, at: float) -> Head:
+    db.execute("update usage_machines set name = ?, at = ? where is_own", [name, at])
+    own_id = read_own_id(db)
+    parts = dict(db.execute("select part, revision from usage_revisions where machine = ?", [own_id]).fetchall())
+    (parts["events"],) = db.execute("select coalesce(max(id), 0) from incidents").fetchone()
+    return Head(own_id, name, at, parts)
+
+
+def read_part(db: sqlite3.Connection, part: str) -> bytes:
+    """Return a part of this machine as others read it. Events are without their conversation and request."""
+    if part == "events":
+        query = """
+            select at, severity, name, json_remove(details, '$.request_id') from incidents
+            where severity in ('warning', 'error') order by at desc limit ?
+        """
+        events = []
+        for at, severity, name, details in db.execute(query, [PUBLISHED_EVENTS_MAX]):
+            events.append({"at": at, "severity": severity, "name": name, "details": json.loads(details)})
+        # Names in an event may be of any kind: half a surrogate pair, an integer of 400 digits.
+        return zlib.compress(json.dumps(events, ensure_ascii=False).encode("utf-8", "replace"))
+    first_figure = 1 + len(Groups._fields)
+    hour = _Hour(FIGURES, [])
+    for row in db.execute(_READ_HOUR, [read_own_id(db), int(part), int(part) + HOUR_SECONDS]):
+        hour.rows.append((row[0], Groups(*row[1:first_figure]), list(row[first_figure:])))
+    return zlib.compress(msgspec.json.encode(hour))
+
+
+def find_news(db: sqlite3.Connection, heads: Sequence[Head]) -> list[tuple[Head, list[str]]]:
+    """Return the heads that are not known here as they are, each with its parts to read, the newest first."""
+    read_at = dict(db.execute("select id, at from usage_machines").fetchall())
+    news = []
+    for head in heads:
+        query = "select part, revision from usage_revisions where machine = ?"
+        known = dict(db.execute(query, [head.machine]).fetchall())
+        stale = sorted((part for part, revision in head.parts.items() if known.get(part) != revision), reverse=True)
+        if stale or head.at != read_at.get(head.machine):
+            news.append((head, stale))
+    return news
+
+
+def take_over(db: sqlite3.Connection, head: Head, values: Mapping[str, bytes]) -> None:
+    """Store parts of another machine in place of its former ones, and forget those that it has no more."""
+    db.execute(
+        """insert into usage_machines (id, name, at) values (?, ?, ?)
+        on conflict do update set name = excluded.name, at = excluded.at where not is_own""",
+        [head.machine, head.name, head.at],
+    )
+    for (part,) in db.execute("select part from usage_revisions where machine = ?", [head.machine]).fetchall():
+        if part not in head.parts:
+            _store_part(db, head.machine, part, None)
+    for part, value in values.items():
+        _store_part(db, head.machine, part, value)
+        revision = [head.machine, part, head.parts[part]]
+        db.execute("insert into usage_revisions values (?, ?, ?)", revision)
+
+
+def _store_part(db: sqlite3.Connection, machine: str, part: str, value: bytes | None) -> None:
+    """Replace a part; None removes it. One that cannot be read, as of a later version, has no rows."""
+    db.execute("delete from usage_revisions where machine = ? and part = ?", [machine, part])
+    if part == "events":
+        db.execute("delete from usage_events where machine = ?", [machine])
+        for event in _decode(value, list[_PublishedEvent], []):
+            stored_event = [machine, event.at, event.severity, event.name, json.dumps(event.details)]
+            db.execute("insert into usage_events values (?, ?, ?, ?, ?)", stored_event)
+        return
+    start = int(part)
+    hour_rows = [machine, start, start + HOUR_SECONDS]
+    db.execute("delete from usage_sums where machine = ? and at >= ? and at < ?", hour_rows)
+    hour = _decode(value, _Hour, _Hour((), []))
+    for at, groups, figures in hour.rows:
+        named_figures = dict(zip(hour.figures, figures, strict=False))
+        if start <= at < start + HOUR_SECONDS:
+            row: list[float] = []
+            for name in FIGURES:
+                figure = named_figures.get(name, 0.0)
+                row.append(int(figure) if figure.is_integer() else figure)
+            db.execute(_ADD, [machine, at, *groups, *row])
+
+
+def _decode(value: bytes | None, kind: type[T], nothing: T) -> T:
+    if value is None:
+        return nothing
+    try:
+        return msgspec.json.decode(zlib.decompressobj().decompress(value, _PART_BYTES_MAX), type=kind)
+    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return nothing
