@@ -246,7 +246,7 @@ def _schedule_rows(config: Config, policy: str, model: str, window: Window, *, i
         yield f"{model} under {policy}: a rewrite costs", f"${cost:.3f}", "its tokens, read without a cache"
     yield f"{model} under {policy}: newest tokens that stay", fitting.keep.tokens, "keep.tokens, with room for them"
     if rules.fold_cold_at_least:
-        yield f"{model} under {policy}: with an expired cache", find_smallest_due(rules, facts), "tokens of history"
+        yield f"{model} under {policy}: with an expired cache", find_smallest_due(rules, limits), "tokens of history"
         origin = "seconds, unless the request or later usage says otherwise"
         yield f"{model} under {policy}: a cache expires after", find_cache_seconds(model), origin
 

@@ -84,7 +84,8 @@ def find_threshold(rules: Rules, facts: Facts, *, count_error: float = 1.0) -> f
     """A smaller history needs no look-up. `count_error`: how many times our count the upstream's may be."""
     if facts.force:
         return 0
-    size, limits = find_smallest_due(rules, facts), rules.limits(facts)
+    limits = rules.limits(facts)
+    size = find_smallest_due(rules, limits)
     if limits and rules.summary.enabled:
         # A model is asked only about a prefix that was forwarded before: a history is looked at one request earlier.
         size = min(size, limits[0][0] * rules.summary.prepare * 0.9)

@@ -182,8 +182,6 @@ NOTHING_FETCHED = FetchedAgain()
 
 
 def account_fetches(body: Sequence[Message], fetches: Sequence[Fetch], count: Count) -> FetchedAgain:
-    if not fetches:
-        return NOTHING_FETCHED
     fetched_places = {fetch.place for fetch in fetches}
     tokens, last_answer = 0, find_last_assistant(body) or 0
     for place in fetched_places:

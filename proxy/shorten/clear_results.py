@@ -202,6 +202,7 @@ class ClearResults(Struct, frozen=True):
 
     name: ClassVar[str] = "clear_results"
 
+    # A placeholder for a shorter one saved 9 % of the bytes that could go, and took a third of all results away.
     over: int = 2_500
     """Results of up to this many bytes of text stay."""
     keep_recent: int = 0

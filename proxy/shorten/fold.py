@@ -44,7 +44,8 @@ LOST_WORDS = "Older messages of the user that are left out here, for there is no
 
 
 def _compile_frame_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    # Each letter with those of other alphabets that a model reads as the same.
+    # A tool's output could end the frame, and then speak as the user, in letters of other alphabets that a model reads
+    # as the same. Each letter stands before its look-alikes.
     letters = (
         "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
         " k\u043a\u03ba n\u0578 o\u043e\u03bf0 r\u0433 t\u0442 u\u03c5\u057d"

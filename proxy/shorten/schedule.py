@@ -11,6 +11,8 @@ user's message is the likeliest such moment to come. Of the rewrites that would 
 on expired caches, which 3 % of requests find.
 """
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from proxy.shorten.reasons import BlockReason
@@ -67,9 +69,8 @@ def find_due_fold(
     return None
 
 
-def find_smallest_due(rules: Rules, facts: Facts) -> float:
+def find_smallest_due(rules: Rules, limits: Sequence[tuple[int, BlockReason]]) -> float:
     """Return the size below which no history is folded; infinite if none ever is."""
-    limits = rules.limits(facts)
     if not limits:
         return float("inf")
     limit = limits[0][0]

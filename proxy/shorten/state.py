@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
 from math import inf
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from proxy.history.messages import JOINED, NOTE, Message, find_last_assistant, m
 from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
 from proxy.recall.tool import offer_tool
-from proxy.shorten.back_off import NOTHING_NEEDED, FetchedAgain, Needs, account_fetches, find_needs
+from proxy.shorten.back_off import NOTHING_FETCHED, NOTHING_NEEDED, FetchedAgain, Needs, account_fetches, find_needs
 from proxy.shorten.block import Block, Fetch, Part, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.documents import find_kept_documents
@@ -124,8 +125,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         return partial(count_calibrated, self.estimate, self.calibration)
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
-        estimate = self.estimate
-        return self.calibration.calibrate(sum([estimate(message.raw) for message in messages]))
+        raws = map(attrgetter("raw"), messages)
+        return self.calibration.calibrate(sum(map(self.estimate, raws)))
 
     def count_body(self) -> int:
         return self.calibration.calibrate(self.request.known.count_tokens(self.estimate))
@@ -234,7 +235,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
 
     @property
     def fetched_again(self) -> FetchedAgain:
-        return account_fetches(self.body, self.fetches, self.count)
+        return account_fetches(self.body, self.fetches, self.count) if self.fetches else NOTHING_FETCHED
 
     @property
     def link(self) -> bytes:
@@ -243,7 +244,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
     @property
     def view_id(self) -> bytes:
         """Two blocks at one link may differ."""
-        return self.link + self.block.digest if self.has_block else b""
+        return self.chain[self.block.covers] + self.block.digest if self.has_block else b""
 
     @property
     def newer_summary(self) -> Summary | None:

@@ -9,7 +9,7 @@ from proxy.shorten.state import ConversationState
 READ_PER_CALL = 4
 """Between two calls for summaries, requests read at least this many times as much as one call does."""
 LARGE_GAIN = 0.3
-"""A block that frees this share of the view is of use, even if the view stays over its limit."""
+"""A block that frees this share of the view is of use, even if the view stays over its limit (decision 0005)."""
 
 
 def is_worth_rewriting(state: ConversationState, freed_tokens: int, limit: int) -> bool:

@@ -214,7 +214,8 @@ class _Reader(Struct):
 def read_commands(line: str) -> list[Command]:
     """Return the simple commands of a command line in the order in which they stand there."""
     reader = _Reader()
-    start, tokens_max = 0, 4_000  # the text of a here-document or of quotes is one token
+    # The text of a here-document or of quotes is one token. A line of open brackets once took three seconds.
+    start, tokens_max = 0, 4_000
     for _ in range(tokens_max):
         if start >= len(line):
             break
