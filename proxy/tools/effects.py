@@ -51,7 +51,8 @@ def _is_act_by_words(program: Program, command: Command, operands: Sequence[str]
         return re.match(r"[\w.@-]{2,}:", operands[-1]) is not None
     if program.language:
         return is_acting_request(program, command, operands)
-    if program.runs_tasks and any(map(_is_acting_task, operands)):
+    tasks = [posixpath.basename(word) for word in operands if "=" not in word] if program.runs_tasks else []
+    if any(map(is_acting_task, tasks)):
         return True
     return program.acts_always or has_option(command.words, program.acts_with)
 
@@ -70,10 +71,6 @@ def _is_harmless(words: Sequence[str], operands: Sequence[str]) -> bool:
         if option in ("--help", "-help", "--version", *dry_runs) and value not in ("none", "false"):
             return True
     return False
-
-
-def _is_acting_task(word: str) -> bool:
-    return "=" not in word and is_acting_task(posixpath.basename(word)) is True
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:

@@ -86,10 +86,6 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
         texts = (self.acts, self.harmless, self.copies, self.quotes, self.answers)
         return frozenset(" ".join(texts).split())
 
-    @cached_property
-    def _nouns(self) -> frozenset[str]:
-        return frozenset(self.nouns.split())
-
     def find_verb(self, operands: Sequence[str]) -> str:
         """Return the verb as it stands in the table, or the first word if none does."""
         verb = "".join(operands[:1])
@@ -104,7 +100,7 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
                 if name in self._verbs:
                     verb = name
                     break
-            if self.nouns != "*" and word not in self._nouns:
+            if self.nouns != "*" and word not in self.nouns.split():
                 break
             noun = word
         return verb

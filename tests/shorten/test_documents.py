@@ -129,8 +129,6 @@ def test_a_result_stays_what_it_was_read_as_whatever_follows():
         assert known + list(find_documents(body, callers, known)) == list(find_documents(body, callers))
 
 
-# --- what becomes of them ---------------------------------------------------------------------------------------------
-
 RULES = Rules(
     keep=Keep(tokens=1_000, groups=2),
     clear_at_least=2_000,

@@ -63,9 +63,6 @@ RULES = Rules(
 HEAD = system("You are a coding agent.")
 
 
-# --- the history afterwards ------------------------------------------------------------------------------------------
-
-
 def forward_with_summary(*pieces, shape="notes", covers, rules=RULES, worker=None, text=ACCOUNT):
     """What is forwarded when a model has told the first so many messages."""
     worker = worker or Worker(replace(rules, summary=replace(rules.summary, shape=shape)))
@@ -102,8 +99,6 @@ def _shorten_text(message):
     )
     return [*shortened, *(f"calls {call.name}({call.arguments}) as {call.id}" for call in message.calls)]
 
-
-# --- what is asked ---------------------------------------------------------------------------------------------------
 
 OVER = (*LOOKED, *MENDED, *THEN, *NOW)
 
@@ -156,8 +151,6 @@ def render_prompt(name, focus=""):
     summaries = SummaryRules(prompt=read_prompt(name).text, max_tokens=4_000)
     return f"\n{summaries.instruction}{FOCUS.format(focus=focus) if focus else ''}"
 
-
-# --- the files -------------------------------------------------------------------------------------------------------
 
 SHOWN = {
     "prompt, structured": ("The prompt `structured`, as a model gets it.", lambda: render_prompt("structured")),

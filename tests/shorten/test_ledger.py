@@ -474,13 +474,13 @@ def test_the_cost_of_a_ledger_grows_with_any_text(make):
     assert_grows_in_proportion(lambda body: write_ledger(body, 6_000), write_body, 3_000)
 
 
-if __name__ == "__main__":
-    for each in FILES:
-        upper = each.read_text(encoding="utf-8").split(RULE)[0]
-        each.write_text(f"{upper}{RULE}{render_ledger(upper)}", encoding="utf-8")
-
-
 def test_an_act_that_failed_is_not_done_already():
     ledger = ran("gh api -X POST repos/a/b/comments/7/replies", out="gh: Not Found (HTTP 404)\nExit code 1")
     assert "Done already" not in ledger
     assert "HTTP 404" in ledger
+
+
+if __name__ == "__main__":
+    for each in FILES:
+        upper = each.read_text(encoding="utf-8").split(RULE)[0]
+        each.write_text(f"{upper}{RULE}{render_ledger(upper)}", encoding="utf-8")

@@ -37,9 +37,6 @@ def clear_results(*pieces, **settings):
     return [message.text for message in left if message.is_result]
 
 
-# --- the call ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("asked", "label"),
     [
@@ -77,9 +74,6 @@ def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
     assert len(first) <= LABEL_CHARACTERS + len("Bash()")
     path = f"/home/dev/{'folder/' * 20}strategy/hooks.go"
     assert re.fullmatch(r"Read\(…/(?:folder/)+strategy/hooks.go\)", render_call(tool_call("Read", file_path=path)))
-
-
-# --- the placeholder --------------------------------------------------------------------------------------------------
 
 
 def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
@@ -291,8 +285,6 @@ def test_a_template_of_its_own_is_filled():
     assert text == "X(b) 2 lines 8 {odd}"
 
 
-# --- results that are JSON --------------------------------------------------------------------------------------------
-
 LISTING = "\n".join(f"{number}\tdef handler_{number}(): ..." for number in range(300))
 
 
@@ -337,8 +329,6 @@ def test_the_lines_of_a_text_in_json_are_counted():
     assert "Left out: 88 other lines. " in text
 
 
-# --- on recorded conversations ----------------------------------------------------------------------------------------
-
 EVERY = 8
 
 
@@ -363,9 +353,6 @@ def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
     assert len(sizes) > 500
     assert median(sizes) <= 210
     assert whole / quoted >= 0.9
-
-
-# --- misleading results -----------------------------------------------------------------------------------------------
 
 
 def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():

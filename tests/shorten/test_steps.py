@@ -183,9 +183,6 @@ def test_an_observation_without_its_picture_is_no_word_of_a_user_when_it_is_read
     ]
 
 
-# --- the model's own words --------------------------------------------------------------------------------------------
-
-
 def test_text_and_calls_of_the_assistant_stay_to_the_byte_by_default():
     written = call("Write", preamble="I write it. " * 300, path="a.py", content=BIG)
     ran = call("Bash", command=f"cat > b.py <<'E'\n{BIG}\nE", out=BIG)
@@ -203,8 +200,6 @@ def test_of_a_shortened_command_the_lines_stay_that_name_the_files_it_writes():
     assert left.startswith("set -e\ncat > a.py <<'E'\ncat > b.py <<'E'\n… [")
     assert left.endswith("by the context proxy; the tool received the full text] …\npython b.py")
 
-
-# --- said once, and pointed at ----------------------------------------------------------------------------------------
 
 LEFT_OUT = "[Left out by the context proxy: word for word the same as the result of Read({}) above.]"
 SAME = [call("Read", path="a.py", out=BIG), call("Bash", command="make", out="ok"), call("Read", path="a.py", out=BIG)]

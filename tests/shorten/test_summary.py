@@ -37,9 +37,6 @@ def roles_and_texts(messages):
     return [(message.role, message.text) for message in messages]
 
 
-# --- its shapes ------------------------------------------------------------------------------------------------------
-
-
 def test_the_users_words_stay_and_one_note_behind_them_holds_the_account():
     on = ("assistant", GO_ON)
     task, first, word, again, last = roles_and_texts(summarize_history(WORK, ledger=300))
@@ -139,8 +136,6 @@ def test_a_summary_longer_than_the_messages_it_covers_is_not_used():
         ""
     ] * 4
 
-
-# --- in a history ----------------------------------------------------------------------------------------------------
 
 RULES = Rules(
     trigger_tokens=6_000,

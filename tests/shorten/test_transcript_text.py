@@ -41,9 +41,6 @@ def lines(*pieces, clip=0):
     return retell(*pieces, clip=clip).split("\n")
 
 
-# --- who said what ---------------------------------------------------------------------------------------------------
-
-
 def test_every_role_has_a_name_of_its_own():
     note = make_literal(b'{"role": "user", "content": "Earlier."}', 0, 0, NOTE)
     body = request(user("Do it."), call("Read", preamble="I look.", path="a", out="text"), system("Mind it.")).body
@@ -72,9 +69,6 @@ def test_a_message_without_text_is_not_named():
     ]
 
 
-# --- what is long ----------------------------------------------------------------------------------------------------
-
-
 def test_a_long_result_and_a_long_call_keep_beginning_and_end():
     written = "a" * 600 + "b" * 600
     text = retell(user("Go."), call("Write", content=written, out="c" * 600 + "d" * 600), clip=120)
@@ -93,9 +87,6 @@ def test_text_of_a_person_or_the_model_is_retold_in_full():
 def test_clipping_never_makes_longer(clip, size):
     result = call("Read", out="x" * size)
     assert len(retell(user("Go."), result, clip=clip)) <= len(retell(user("Go."), result))
-
-
-# --- the frame -------------------------------------------------------------------------------------------------------
 
 
 @given(EVIL, EVIL, EVIL)
