@@ -131,7 +131,7 @@ def _read_use(message: Message, call: ToolCall) -> FileResult | None:
             return FileResult(path, "point", lines)
         if not message.reports_error:
             return FileResult(path, "read", lines)
-    elif not message.reports_error and find_kind(call.name, call.named) in ("change", "patch"):
+    elif not message.reports_error and find_kind(call) in ("change", "patch"):
         if matches_any(call.name, ("write*", "create*", "*write_file", "*create_file")) and find_value(
             call.named, ("content", "file_text", "text")
         ):

@@ -155,7 +155,7 @@ def write_ledger(
 
 def _find_entries(message: Message, call: ToolCall | None, following: Message | None) -> Iterator[Entry]:
     if call is not None:
-        match find_kind(call.name, call.named):
+        match find_kind(call):
             case "silent":
                 return
             case "ask":
@@ -195,7 +195,7 @@ def _find_text_entries(message: Message, following: Message | None) -> Iterator[
 
 
 def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator[Entry]:
-    kind = find_kind(call.name, call.named)
+    kind = find_kind(call)
     outcome = find_outcome(result, call, failed=failed)
     words = find_words_of_user(result)
     if words and outcome.was_rejected:

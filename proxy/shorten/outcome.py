@@ -137,7 +137,7 @@ def _find_kinds(call: ToolCall | None, output: Output) -> tuple[str, str]:
         return "tool", "agent"
     if call is None:
         return "", "run"
-    return find_quoting_kind(call), find_kind(call.name, call.named)
+    return find_quoting_kind(call), find_kind(call)
 
 
 def _is_refused(message: str, kind: str, quoting: str) -> bool:
@@ -258,7 +258,7 @@ def _list_failures(output: Output) -> tuple[list[str], int]:
 
 
 def _runs_python(call: ToolCall | None) -> bool:
-    if call is None or find_kind(call.name, call.named) != "run":
+    if call is None or find_kind(call) != "run":
         return False
     if "code" in call.named:
         return True

@@ -78,7 +78,7 @@ def choose_argument(call: ToolCall | None) -> str:
     if not label and isinstance(find_value(arguments, COMMANDS), list):
         label = find_command_line(arguments)
     label = label or find_value(texts, (*COMMANDS, "code"))
-    if not label and find_kind(call.name, arguments) == "agent":
+    if not label and find_kind(call) == "agent":
         label = find_value(texts, ("description", "name", "prompt"))
     label = label or _render_arguments(call)
     if PATCH in label:
@@ -235,7 +235,7 @@ def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, 
     if attachments:
         return text, _describe_attachments(text, attachments), size + sum(map(itemgetter(1), attachments))
     output = read_output(text)
-    is_command = call is not None and find_kind(call.name, call.named) == "run"
+    is_command = call is not None and find_kind(call) == "run"
     if is_command and output.is_framed and not output.text and not output.members:
         return text, "no output", 0
     if not output.is_json:
@@ -269,7 +269,7 @@ NEW_RUN = "Only a new run shows it, as it is then."
 def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: bool) -> str:
     if call is None:
         return NEW_RUN
-    kind = find_kind(call.name, call.named)
+    kind = find_kind(call)
     if kind in ("change", "patch"):
         return "Read the file for its current text."
     is_plan_mode = matches_any(call.name, ("*plan_mode", "*planmode", "plan_mode_respond"))

@@ -23,7 +23,7 @@ from proxy.tools.wrappers import list_commands_of
 
 
 def acts_on_world(call: ToolCall) -> bool:
-    if find_kind(call.name, call.named) != "run":
+    if find_kind(call) != "run":
         return is_acting_tool(call)
     return any(map(is_act, list_commands_of(call)))
 
@@ -77,7 +77,7 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
     """A tool that reads, searches or reports, and a command that only reads, quote other texts."""
     if call is None:
         return ""
-    kind = find_kind(call.name, call.named)
+    kind = find_kind(call)
     if kind == "run":
         commands = _list_outer_commands(call)
         if commands and all(map(_is_quoting, commands)):

@@ -34,7 +34,7 @@ def list_file_uses(call: ToolCall) -> tuple[Sequence[FileUse], bool]:
 def _list_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
     values = call.named
     uses = list[FileUse]()
-    match find_kind(call.name, values):
+    match find_kind(call):
         case "read":
             uses = list(map(FileUse, _list_argument_paths(values)))
         case "change":

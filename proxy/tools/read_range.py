@@ -50,7 +50,7 @@ def find_read_range(call: ToolCall) -> ReadRange | None:
         if isinstance(path, str):
             return ReadRange(posixpath.normpath(path), find_requested_lines(values))
         return None
-    if find_kind(call.name, values) != "run":
+    if find_kind(call) != "run":
         return None
     command = remove_folder_change(find_command_line(values)).strip()
     for reading in READING_COMMANDS:

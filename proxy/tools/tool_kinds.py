@@ -124,8 +124,12 @@ def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
 
 
-def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
+def find_kind(call: ToolCall) -> Kind:
     """`other` if no pattern matches, as for most tools."""
+    return call.recall("kind", lambda call: _match_patterns(call.name, call.named))
+
+
+def _match_patterns(tool: str, values: Mapping[str, Any]) -> Kind:
     name = remove_server_name(tool[:_NAME_CHARACTERS]).lower()
     arguments = {key for key, value in values.items() if value}
     for pattern in PATTERNS:
@@ -145,7 +149,7 @@ def is_read_only(tool: str) -> bool:
 
 def is_acting_tool(call: ToolCall) -> bool:
     """Whether a tool acts on the world, by its name: not if it keeps an agent's own state, or changes files."""
-    if find_kind(call.name, call.named) != "other" or matches_any(call.name, EXEMPT):
+    if find_kind(call) != "other" or matches_any(call.name, EXEMPT):
         return False
     return acts_by_name(remove_server_name(call.name[:_NAME_CHARACTERS]))
 
@@ -180,4 +184,4 @@ def keeps_result(call: ToolCall | None, hints: tuple[Hint, ...]) -> bool:
 
 def is_read(call: ToolCall) -> bool:
     """So is an editor for everything, without arguments."""
-    return find_kind(call.name, {"path": ".", "command": "view", **call.named}) == "read"
+    return _match_patterns(call.name, {"path": ".", "command": "view", **call.named}) == "read"

@@ -5,15 +5,16 @@ import tracemalloc
 
 import pytest
 
+from proxy.tools.tool_call import ToolCall
 from proxy.tools.tool_kinds import STATE_TOOLS, find_kind, is_read_only, matches_any
 
 
 def test_names_of_tools_take_no_memory_however_long_they_are():
-    find_kind("x", {})
+    find_kind(ToolCall("", "x", "{}"))
     tracemalloc.start()
     for number in range(100):
         name = f"{number}" + "x" * 100_000
-        assert (find_kind(name, {}), matches_any(name, ("y*",))) == ("other", False)
+        assert (find_kind(ToolCall("", name, "{}")), matches_any(name, ("y*",))) == ("other", False)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 2_000_000
@@ -29,8 +30,8 @@ def test_a_tool_that_carries_state_is_known_by_its_names_in_agents(tool):
 
 
 def test_a_tool_whose_name_says_ask_is_not_taken_for_a_question_to_a_person():
-    assert find_kind("mcp__deepwiki__ask_question", {"question": "?"}) == "other"
-    assert find_kind("vscode_askQuestions", {"questions": ["?"]}) == "ask"
+    assert find_kind(ToolCall("", "mcp__deepwiki__ask_question", '{"question": "?"}')) == "other"
+    assert find_kind(ToolCall("", "vscode_askQuestions", '{"questions": ["?"]}')) == "ask"
 
 
 @pytest.mark.parametrize(
