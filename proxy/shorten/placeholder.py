@@ -23,7 +23,6 @@ from proxy.shorten.outcome import (
     ResultOutcome,
     cut_end,
     cut_first_line,
-    find_outcome,
 )
 from proxy.shorten.output import parse_json, read_output
 from proxy.tools.command_line import find_command_line, remove_folder_change
@@ -144,18 +143,15 @@ def render_placeholder(
     template: str,
     text: str,
     call: ToolCall | None,
+    outcome: ResultOutcome,
     handle: str = "",
     *,
-    outcome: ResultOutcome | None = None,
     attachments: Sequence[tuple[str, int]] = (),
     over: int = 0,
     is_outdated: bool = False,
 ) -> str:
     """Return the text in place of a result. *handle* recalls it; with *attachments* a text up to *over* stays."""
-    outcome = outcome or find_outcome(text, call)
-    verdicts = [outcome.render_in_line()]
-    if is_outdated:
-        verdicts.append("the file was changed or deleted since")
+    verdicts = [outcome.render_in_line(), "the file was changed or deleted since" if is_outdated else ""]
     printed_text, rows, size = _measure(text, call, attachments)
     lines = left_out = ""
     if size and attachments and len(text) <= over:
@@ -163,14 +159,14 @@ def render_placeholder(
     elif size:
         lines = join_lines(outcome.lines, outcome.omitted_errors)
         left_out = _describe_left_out(printed_text, outcome.lines)
-    if handle and text:
+    if not size:
+        way_back = "Nothing was left out."
+    elif handle and text:
         way_back = f"Call {handle} for the full text."
     else:
         way_back = _describe_new_call(call, is_text=not attachments, is_outdated=is_outdated)
-    if not size:
-        way_back = "Nothing was left out."
     values = {
-        "tool": "tool",
+        "tool": call.name if call is not None else "tool",
         "argument": choose_argument(call),
         "bytes": f"{size:,}",
         "rows": rows,
@@ -179,12 +175,8 @@ def render_placeholder(
         "first": cut_first_line(text, 120),
         "left_out": left_out,
         "way_back": way_back,
-        "lines": "",
+        "lines": f"\n{lines}" if lines else "",
     }
-    if call is not None:
-        values["tool"] = call.name
-    if lines:
-        values["lines"] = f"\n{lines}"
     result = _fill_in(template, values)
     if handle and "{way_back}" not in template:
         result += f" [Call {handle} for the full text.]"

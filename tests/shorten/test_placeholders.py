@@ -281,7 +281,8 @@ def test_no_placeholder_refers_to_a_message_number():
 
 
 def test_a_template_of_its_own_is_filled():
-    text = render_placeholder("{tool}({argument}) {rows} {bytes}{outcome} {odd}", "a\nnaïve", tool_call("X", a="b"))
+    template, call = "{tool}({argument}) {rows} {bytes}{outcome} {odd}", tool_call("X", a="b")
+    text = render_placeholder(template, "a\nnaïve", call, ResultOutcome())
     assert text == "X(b) 2 lines 8 {odd}"
 
 
@@ -388,7 +389,7 @@ def test_other_members_beside_an_empty_output_are_no_wrapping(out):
 def test_a_placeholder_counts_the_lines_that_it_leaves_out(lines, left_out):
     text = "error: no rule" + "\nmade" * lines
     tool = ToolCall("c", "build", "{}")
-    assert render_placeholder("{left_out}", text, tool, outcome=ResultOutcome(lines=("error: no rule",))) == left_out
+    assert render_placeholder("{left_out}", text, tool, ResultOutcome(lines=("error: no rule",))) == left_out
 
 
 def test_data_in_one_line_of_json_is_one_line():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from proxy.shorten.outcome import ResultOutcome, find_outcome
 from proxy.shorten.placeholder import TEMPLATE, render_placeholder
 from proxy.tools.effects import acts_on_world, find_quoting_kind
 from proxy.tools.file_uses import is_file_text, list_file_uses
@@ -22,7 +23,7 @@ def bash(command):
 
 
 def render(call, text=OUTPUT):
-    return render_placeholder(TEMPLATE, text, call)
+    return render_placeholder(TEMPLATE, text, call, find_outcome(text, call))
 
 
 ACTS = """
@@ -170,7 +171,8 @@ def test_what_acted_keeps_its_last_lines_and_ids_although_its_program_mostly_rea
 
 def test_a_handle_is_named_once_also_by_a_template_without_a_place_for_it():
     for template in (TEMPLATE, "{tool}"):
-        assert render_placeholder(template, OUTPUT, bash("make"), "recall(3)").count("Call recall(3) for the full") == 1
+        text = render_placeholder(template, OUTPUT, bash("make"), ResultOutcome(), "recall(3)")
+        assert text.count("Call recall(3) for the full") == 1
 
 
 @pytest.mark.parametrize(
