@@ -43,18 +43,27 @@ _ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "functi
 # An escape follows an odd number of backslashes. Control characters without a short form can be written in one way.
 _ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_PARSED_WHOLE_BYTES = 1_024
 
 
 def canonicalize(message: Message) -> bytes:
-    raw = message.raw
-    if len(raw) <= _PARSED_WHOLE_BYTES or _MARKER_NAME_PART in raw or not message.is_text:
+    """Write a message in the canonical form. A long text is parsed only if it holds escapes."""
+    raw, long_bytes = message.raw, 1_024
+    if len(raw) <= long_bytes or _MARKER_NAME_PART in raw or not message.is_text:
         return _rewrite(raw)
-    return _rewrite_around(message)
+    text = message.content
+    key, _, rest = raw.partition(text)
+    if not key.rstrip(b" \t\r\n:").endswith(b'"content"'):  # the same text stands in another member before
+        return _rewrite(raw)
+    before, separator, after = _rewrite(key + b"0" + rest).partition(b'"content":0')
+    if not separator:
+        return _rewrite(raw)
+    if has_ambiguous_escape(text):
+        text = _rewrite(text)
+    return b"".join((before, b'"content":', text, after))
 
 
 def keep_as_written(message: Message) -> bytes:
-    """Canonical, but for escapes, if the client writes that form."""
+    """Return a message without cache marks: the canonical form, but for escapes, if its client writes that."""
     raw = remove_cache_marker(message.raw)
     if not message.has_parts:
         return raw
@@ -83,7 +92,7 @@ def remove_cache_marker(raw: bytes) -> bytes:
 
 
 def remove_wrapping(content: bytes) -> bytes:
-    """Without markers and the list that a single text needs for them: both move with each turn."""
+    """Remove cache marks, and the list that a single text needs for them: clients move both with each turn."""
     if content[:1] != b"[":
         return content
     if _MARKER_NAME_PART in content:
@@ -102,21 +111,8 @@ def remove_wrapping(content: bytes) -> bytes:
     return members["text"]
 
 
-def _rewrite_around(message: Message) -> bytes:
-    """A long text is parsed only if it holds escapes."""
-    raw, text = message.raw, message.content
-    key, _, rest = raw.partition(text)
-    if not key.rstrip(b" \t\r\n:").endswith(b'"content"'):
-        return _rewrite(raw)
-    before, separator, after = _rewrite(key + b"0" + rest).partition(b'"content":0')
-    if not separator:
-        return _rewrite(raw)
-    if has_ambiguous_escape(text):
-        text = _rewrite(text)
-    return b"".join((before, b'"content":', text, after))
-
-
 def _rewrite(raw: bytes) -> bytes:
+    """Write JSON in the canonical form. A text that cannot be read stays."""
     try:
         value = _sort_keys(_remove_markers(json.loads(raw)))
         return _ENCODER.encode(value).encode("utf-8", "surrogatepass")

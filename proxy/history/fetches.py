@@ -25,13 +25,8 @@ from proxy.tools.file_uses import list_changed_paths
 from proxy.tools.read_range import Lines, ReadRange, find_read_range
 from proxy.tools.tool_call import ToolCall
 
-REPEATED_MIN_BYTES = 500
-"""A shorter result is never shortened, so nobody has to fetch it again."""
-COMPARED_READS_MAX = 32
-"""A file may be read a thousand times, a part at a time."""
 
-
-class Result(Struct, frozen=True):
+class Result(Struct, frozen=True, gc=False):  # it is in no circle, and there are many
     """Facts about a message that is a result, of any other message nothing: what it brings, and brought before."""
 
     use: FileResult | None = None
@@ -42,9 +37,7 @@ class Result(Struct, frozen=True):
     path: str = ""
     """Of a file that was only read."""
     changes_before: int = 0
-    """How often that file had been changed."""
-    file: str = ""
-    """Path and number of changes: the file as it was."""
+    """How often that file had been changed. With the path, this is the file as it was."""
     lines: Lines = None
     earlier: int = -1
     """The place of the newest earlier result that it brings again; -1 if there is none."""
@@ -56,6 +49,7 @@ class Result(Struct, frozen=True):
 
 
 NO_RESULT = Result()
+_file_of = attrgetter("path", "changes_before")
 
 
 def find_results(
@@ -79,22 +73,31 @@ class _Results:
     def __init__(self, known: Sequence[Result]) -> None:
         self._results = [*known]
         self._newest_texts = dict(zip(map(attrgetter("text"), known), range(len(known)), strict=True))
-        self._newest_files = dict(zip(map(attrgetter("file"), known), range(len(known)), strict=True))
+        self._newest_files = dict(zip(map(_file_of, known), range(len(known)), strict=True))
         self._changes = Counter(chain.from_iterable(map(attrgetter("changed_paths"), known)))
 
     def add(self, result: Result) -> None:
         if result.text:
-            self._newest_texts[result.text] = self._newest_files[result.file] = len(self._results)
+            self._newest_texts[result.text] = self._newest_files[_file_of(result)] = len(self._results)
         self._changes.update(result.changed_paths)
         self._results.append(result)
 
     def read(self, message: Message, call: ToolCall, use: FileResult | None) -> Result:
-        changed_paths = _list_changes(call, use)
+        if use is None:
+            changed_paths = tuple(list_changed_paths(call))
+        else:
+            changed_paths = (use.path,) if use.act in ("edit", "write") else ()
         is_pointer = use is not None and use.act == "point"
-        is_long = message.is_result and message.content_size >= REPEATED_MIN_BYTES
+        # A shorter result is never shortened, so nobody has to fetch it again.
+        least_bytes = 500
+        is_long = message.is_result and message.content_size >= least_bytes
         if message.reports_error or not (is_pointer or is_long):
             return Result(use, changed_paths) if use is not None or changed_paths else NO_RESULT
-        text = _digest(message, call)
+        digest = blake2b(digest_size=12)
+        for part in (call.name, call.arguments, remove_reminders(message.text).strip()):
+            digest.update(part.encode("utf-8", "surrogatepass"))
+            digest.update(b"\0")
+        text = digest.digest()
         earlier = self._newest_texts.get(text, -1)
         read_range = None
         if use is None:
@@ -105,31 +108,16 @@ class _Results:
             return Result(use, changed_paths, text, earlier=earlier)
         path, lines = normpath(read_range.path), read_range.lines
         changes_before = self._changes[path]
-        file = f"{changes_before} {path}"
-        same_file = self._newest_files.get(file, -1)
+        same_file = self._newest_files.get((path, changes_before), -1)
         earlier = max(earlier, self._find_overlapping(lines, same_file))
-        return Result(use, changed_paths, text, path, changes_before, file, lines, earlier, same_file)
+        return Result(use, changed_paths, text, path, changes_before, lines, earlier, same_file)
 
     def _find_overlapping(self, lines: Lines, place: int) -> int:
-        for _ in range(COMPARED_READS_MAX):
+        for _ in range(32):  # a file may be read a thousand times, a part at a time
             if place < 0 or _holds(lines, self._results[place].lines) or _holds(self._results[place].lines, lines):
                 return place
             place = self._results[place].same_file
         return -1
-
-
-def _list_changes(call: ToolCall, use: FileResult | None) -> tuple[str, ...]:
-    if use is None:
-        return tuple(list_changed_paths(call))
-    return (use.path,) if use.act in ("edit", "write") else ()
-
-
-def _digest(message: Message, call: ToolCall) -> bytes:
-    digest = blake2b(digest_size=12)
-    for text in (call.name, call.arguments, remove_reminders(message.text).strip()):
-        digest.update(text.encode("utf-8", "surrogatepass"))
-        digest.update(b"\0")
-    return digest.digest()
 
 
 def _holds(lines: Lines, inner_lines: Lines) -> bool:

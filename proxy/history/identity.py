@@ -39,10 +39,11 @@ class Identity(Struct, frozen=True):
     counter: str
     """Upstream and family of models: the counts of one say nothing about another."""
     head: str = ""
+    """A digest of the head."""
 
     @classmethod
     def of(cls, request: Request, tenant: str, secret: bytes, name: str, counter: str) -> "Identity":
-        """*name* is the client's, to tell apart conversations with equal content."""
+        """Identify a history. *name* is the client's, to tell apart conversations with equal content."""
         links = compute_chain(request, tenant, secret, name)
         head = [message.raw for message in request.head]
         digest = request.known.memo(
@@ -52,7 +53,7 @@ class Identity(Struct, frozen=True):
 
     @property
     def conversation(self) -> str:
-        """Of a head alone, the owner names it: tenants share no name."""
+        """The conversation's name, by its first message, or by its owner if it has only a head: tenants share none."""
         return self.links[:2][-1].hex()[:16] if self.links else ""
 
     @property
@@ -63,36 +64,30 @@ class Identity(Struct, frozen=True):
         return f"{self.tenant}/anchor/{link.hex()}"
 
     def list_anchor_keys(self) -> list[str]:
-        """Return a key for each link, the newest first."""
-        return self._list_keys(f"{self.tenant}/anchor/")
+        return self._list_keys("anchor")
 
     def list_block_keys(self, *, is_observed: bool) -> list[str]:
-        """Return a key for each link, the newest first."""
-        return self._list_keys(f"{self._find_space(is_observed=is_observed)}/block/")
+        return self._list_keys(f"{OBSERVED}/block" if is_observed else "block")
 
     def block_keys(self, link: bytes, *, is_observed: bool) -> tuple[str, str]:
-        """Without and with the head, to which a summary is bound."""
-        key = make_block_key(self._find_space(is_observed=is_observed), link)
+        """Return the keys of a block without and with the head, to which a summary is bound."""
+        key = make_block_key(f"{self.tenant}/{OBSERVED}" if is_observed else self.tenant, link)
         return key, f"{key}.{self.head}"
 
     def summary_key(self, covers: int, focus: str = "") -> str:
-        """One with a focus is only for the request that asks for it."""
+        """Return the key of a summary; one with a focus is only for the request that asks for it."""
         key = f"{self.tenant}/summary/{self.links[covers].hex()}.{self.head}"
         if not focus:
             return key
         return f"{key}.{blake2b(focus.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def list_summary_keys(self) -> list[str]:
+        return self._list_keys("summary", f".{self.head}")
+
+    def _list_keys(self, kind: str, ending: str = "") -> list[str]:
         """Return a key for each link, the newest first."""
-        return self._list_keys(f"{self.tenant}/summary/", f".{self.head}")
-
-    def _list_keys(self, beginning: str, ending: str = "") -> list[str]:
+        beginning = f"{self.tenant}/{kind}/"
         return [f"{beginning}{link.hex()}{ending}" for link in reversed(self.links)]
-
-    def _find_space(self, *, is_observed: bool) -> str:
-        if is_observed:
-            return f"{self.tenant}/{OBSERVED}"
-        return self.tenant
 
 
 def make_block_key(tenant: str, link: bytes) -> str:
@@ -101,7 +96,10 @@ def make_block_key(tenant: str, link: bytes) -> str:
 
 
 def _compile_moment() -> re.Pattern[str]:
-    """Matches `2026-11-27T09:30:19Z`, `11/27/26`, `27 Nov 2026`, `Nov 27, 2026`, `9:30 pm CET`, `5 minutes ago`."""
+    """Build an expression for moments.
+
+    `2026-11-27T09:30:19Z`, `11/27/26`, `27 Nov 2026`, `Nov 27, 2026`, `9:30 pm CET`, `5 minutes ago`
+    """
     month = (
         r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?"
         r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
@@ -122,7 +120,7 @@ def _compile_moment() -> re.Pattern[str]:
 
 
 def _compile_counters() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Match a line about use, and the numbers in it: `Tokens used: 5,120 of 200,000`, `3/8 requests remaining`.
+    """Build expressions for a line about use, and its numbers: `Tokens used: 5,120 of 200,000`, `3/8 requests left`.
 
     Only in such a line: a rule may speak of guests that left, and accounts that are used.
     """
@@ -156,11 +154,10 @@ _OF_GIT = re.compile(
 )
 _PLACE_OF_MOMENT = "\0"
 _RUNS = re.compile(r"\0(?:[\s,]{0,8}\0)+")
-_CACHED_LINE_CHARACTERS = 1_000
 
 
 def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> str:
-    """An empty head has one, too."""
+    """Return a digest of all that stays in a head from turn to turn. An empty head has one, too."""
     digest = blake2b(key=secret, digest_size=8, person=b"head")
     for message in head:
         text = "\n".join(find_stable_lines(_extract_text(message), tenant)).encode("utf-8", "surrogatepass")
@@ -169,8 +166,8 @@ def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> 
 
 
 def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
-    """Lines that are not empty, without all that agents change."""
-    in_git = False
+    """Yield the lines that are not empty, without all that agents change from turn to turn."""
+    in_git, cached_characters = False, 1_000
     for line in text.splitlines():
         if in_git:
             in_git = _OF_GIT.match(line) is not None
@@ -180,7 +177,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
         # The header holds a client's checksum over each request.
         if in_git or line[:27].lower() == "x-anthropic-billing-header:" or not line.strip():
             continue
-        if len(line) <= _CACHED_LINE_CHARACTERS:
+        if len(line) <= cached_characters:
             yield _remove_moments(tenant, line)
         else:
             yield _replace_moments(line)
@@ -205,7 +202,7 @@ def _replace_moments(line: str) -> str:
 
 
 def _extract_text(message: Message) -> str:
-    """Of a message that holds more than text, the canonical form."""
+    """Return the text of a message, or its canonical form if it holds more than text."""
     content = json.loads(message.content)
     if isinstance(content, str):
         return content

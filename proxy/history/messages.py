@@ -7,6 +7,7 @@ message that was rewritten has other bytes and the name of the step that `made` 
 import json
 from collections.abc import Sequence
 from itertools import chain
+from sys import intern
 from typing import Any
 
 from msgspec import Struct
@@ -19,15 +20,15 @@ HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
 NOTE = "note"
 JOINED = "joined"
-"""Makes several messages of the user one."""
+"""Made of several messages of the user."""
 WORDS_KEPT = ("", "strip_attachments", JOINED)
 """A user's message that one of these made is still a user's words; "" is the client's own message."""
 REPEATED = "dedup_arrivals"
-"""Makes a result a pointer to an earlier, equal one."""
+"""Made of a result that equals an earlier one, to which it points now."""
 
 
 class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there are many
-    """It stands for the client's messages from `start` to `stop`."""
+    """A message of a request or of a view. It stands for the client's messages from `start` to `stop`."""
 
     raw: bytes
     role: str
@@ -50,7 +51,7 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
     def of(
         cls, raw: bytes, role: str, content: bytes, calls: tuple[ToolCall, ...] = (), answers: str = ""
     ) -> "Message":
-        """*content* is a part of *raw*, or null."""
+        """Make a message whose *content* is a part of *raw*, or null."""
         return cls(raw, role, calls, answers, content_at=raw.find(content), content_size=len(content))
 
     @property
@@ -79,17 +80,17 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
 
     @property
     def is_user(self) -> bool:
-        """A person wrote it: neither an environment, nor the proxy."""
+        """Whether a person wrote it: neither an environment, nor the proxy."""
         return self.role == "user" and not self.is_observation and self.made in WORDS_KEPT
 
     @property
     def is_bulk(self) -> bool:
-        """Output of an environment, in any role."""
+        """Whether it is output of an environment, in any role."""
         return self.role in RESULTS or self.is_observation
 
     @property
     def signed(self) -> bool:
-        """One changed letter would break its signature or encrypted payload."""
+        """Whether one changed letter would break its signature or encrypted payload."""
         raw = self.raw
         if b'signature"' in raw or b'"redacted_thinking"' in raw:
             return True
@@ -97,7 +98,7 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
 
     @property
     def has_claude_thinking(self) -> bool:
-        """As Anthropic signs it, or gateways pass it on.
+        """Whether it holds thinking as Anthropic signs it, or as gateways pass it on.
 
         https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks
         """
@@ -115,6 +116,7 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
 
     @property
     def attached(self) -> bool:
+        """Whether it holds a picture, a recording or a file."""
         if not self.has_parts:
             return False
         content = self.content
@@ -124,7 +126,7 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
         return False
 
     def list_attachments(self) -> list[tuple[str, int]]:
-        """Type and bytes of each part without text."""
+        """Return the type and the bytes of each part without text."""
         if not self.has_parts:
             return []
         attachments, content = [], self.content
@@ -140,14 +142,14 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
 
     @property
     def declares_tools(self) -> bool:
-        """Later calls of these tools are refused without this result."""
+        """Whether later calls of some tools are refused without this result."""
         if self.role not in RESULTS or not self.has_parts or b'"tool_reference"' not in self.raw:
             return False
         return any(part.get("type") == "tool_reference" for part in _list_objects(json.loads(self.content)))
 
     @property
     def continues(self) -> frozenset[str]:
-        """Server-side tool uses of an earlier answer."""
+        """The ids of the provider's own tool uses that an earlier answer began."""
         if self.role != "assistant" or not (b'_tool_result"' in self.raw or b'"caller"' in self.raw):
             return frozenset()
         value = json.loads(self.raw)
@@ -174,14 +176,14 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
         return "\n".join(chain.from_iterable(map(self._read_texts, content)))
 
     def _read_texts(self, part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sends
-        """Of a search result: title, source and content."""
+        """Return the texts of a part; of a search result its title, source and content."""
         if not self.is_result or not isinstance(part, dict) or part.get("type") != "search_result":
             return _list_texts(part)
         members = (part.get("title"), part.get("source"), extract_text(part.get("content")))
         return [text for text in members if text and isinstance(text, str)]
 
     def with_text(self, text: str, made: str) -> "Message":
-        """Every other key keeps its bytes."""
+        """Return the message with another text. All other members keep their bytes."""
         return self.with_content(splice.quote(text), made)
 
     def with_content(self, content: bytes, made: str) -> "Message":
@@ -197,7 +199,7 @@ def is_different(message: Message, other: Message) -> bool:
 
 
 def find_last_assistant(messages: Sequence[Message], stop: int | None = None) -> int | None:
-    """The index of the newest answer of the model before *stop*."""
+    """Return the index of the newest answer of the model before *stop*."""
     if stop is None or stop > len(messages):
         stop = len(messages)
     for place in reversed(range(stop)):
@@ -237,13 +239,14 @@ def read_message(value: Any, raw: bytes, content: bytes | None = None) -> Messag
     """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
-    role = value["role"]
+    # Interned, like names and ids of calls: each parsed message brings its own copies of the same few texts.
+    role = intern(value["role"])
     if content is None:
         member = splice.find_member(raw, "content")
         content = raw[member.start : member.stop] if member is not None else b"null"
     answers = ""
     if role == "tool":
-        answers = _as_string(value.get("tool_call_id"))
+        answers = intern(_as_string(value.get("tool_call_id")))
     elif role in RESULTS:
         answers = _as_string(value.get("name"))
     calls: tuple[ToolCall, ...] = _read_calls(value) if role == "assistant" else ()
@@ -256,13 +259,13 @@ def find_part_type(part: bytes) -> str:
 
 
 def find_first_line(text: str) -> str:
-    """The first that is not empty. It ends at any line end, U+2028 too."""
+    """Return the first line that is not empty. It ends at any line end, U+2028 too."""
     lines = text.strip().splitlines()
     return lines[0].strip() if lines else ""
 
 
 def remove_other_breaks(text: str) -> str:
-    """Line feeds stay: a quoted text begins no line by another break."""
+    """Replace all line breaks but line feeds: a quoted text begins no line by another break."""
     text = text.replace("\r\n", "\n")
     for line_break in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029":
         text = text.replace(line_break, " ")
@@ -270,7 +273,7 @@ def remove_other_breaks(text: str) -> str:
 
 
 def remove_reminders(text: str) -> str:
-    """Agents add them to a person's words. One that does not end stays, with all that follows it."""
+    """Remove the reminders that agents add to a person's words. One that does not end stays, with all after it."""
     remaining: list[str] = []
     start, opening, closing = 0, "<system-reminder>", "</system-reminder>"
     while (reminder := text.find(opening, start)) >= 0:
@@ -329,11 +332,11 @@ def _read_calls(value: dict[str, Any]) -> tuple[ToolCall, ...]:
 def _read_call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client sends
     if not isinstance(value, dict):
         return ToolCall("", "", "")
-    id_, custom, function = _as_string(value.get("id")), value.get("custom"), value.get("function")
+    id_, custom, function = intern(_as_string(value.get("id"))), value.get("custom"), value.get("function")
     if isinstance(custom, dict):
-        return ToolCall(id_, _as_string(custom.get("name")), _as_string(custom.get("input")), "custom")
+        return ToolCall(id_, intern(_as_string(custom.get("name"))), _as_string(custom.get("input")), "custom")
     if isinstance(function, dict):
-        return ToolCall(id_, _as_string(function.get("name")), _as_string(function.get("arguments")))
+        return ToolCall(id_, intern(_as_string(function.get("name"))), _as_string(function.get("arguments")))
     return ToolCall(id_, "", "")
 
 

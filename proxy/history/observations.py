@@ -38,11 +38,8 @@ OBSERVATIONS = (
     r"^\s*I ran this command:\n",
     r"^\[\w+(?: for '[^\n]*')?\] Result:",
 )
-SEEN_CHARACTERS = 1_000
-"""At both ends of a message. A search may take its square."""
-EXAMPLES_MIN = 2
-"""Earlier messages of a speaker, all after answers that run something."""
 OUTPUT_MIN_CHARACTERS = 500
+"""Output that no pattern matches is at least this long: a shorter text may be a word of the person."""
 _OPENING_TAG = re.compile(r"\s*<(\w+)>")
 _FENCED = re.compile(r"^\s{0,8}```\w", re.MULTILINE)
 RUNS_SOMETHING = re.compile(
@@ -54,7 +51,7 @@ RUNS_SOMETHING = re.compile(
 
 
 def find_pattern_fault(pattern: str) -> str | None:
-    """A pattern that begins with ^ may repeat two things."""
+    """Return the fault of a pattern. One that begins with ^ may repeat two things."""
     if pattern.startswith("^"):
         return find_pin_fault(pattern, repetitions=2)
     return find_pin_fault(pattern)
@@ -67,7 +64,9 @@ def is_text_style(body: Iterable[Message]) -> bool:
 def mark_observations(
     body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = Pins(), *, text_style: bool = False
 ) -> tuple[Message, ...]:
-    """*text_style*: a block was made before the first tool call. Messages before that call are read as they were then,
+    """Mark the messages that are output of an environment.
+
+    *text_style*: a block was made before the first tool call. Messages before that call are read as they were then,
     or the bytes that were forwarded would change.
     """
     if not patterns or not (text_style or is_text_style(body)):
@@ -81,7 +80,9 @@ def mark_observations(
             return (*marked_messages, *body[place:])
         if message.role == "assistant":
             was_answered = True
-            is_output = _holds_output(message.text)
+            text = message.text
+            start = find_output_within(text)
+            is_output = start > 0 and len(text) - start >= OUTPUT_MIN_CHARACTERS
         elif was_answered:
             is_output = environment.is_output(message, before)
             if message.role == "user" and _matches(message.text, patterns):
@@ -98,7 +99,7 @@ def mark_observations(
 
 
 def find_output_within(text: str) -> int:
-    """The place of output that a client has added to an answer, else 0."""
+    """Return the place of output that a client has added to an answer, else 0."""
     start = f"\n{text}".find("\nObservation:")
     if start > 0 and RUNS_SOMETHING.search(text, 0, start):
         return start
@@ -111,7 +112,7 @@ def find_words_beside_output(text: str) -> str:
 
 
 def _skip_elements(text: str, opening_tag: re.Pattern[str]) -> int:
-    """The end of the elements that a text begins with; 0 if it begins with none."""
+    """Return the end of the elements that a text begins with; 0 if it begins with none."""
     end = 0
     while opening := opening_tag.match(text, end):
         closing = f"</{opening[1]}>"
@@ -122,15 +123,10 @@ def _skip_elements(text: str, opening_tag: re.Pattern[str]) -> int:
     return end
 
 
-def _holds_output(text: str) -> bool:
-    start = find_output_within(text)
-    return start > 0 and len(text) - start >= OUTPUT_MIN_CHARACTERS
-
-
 def _matches(text: str, patterns: Iterable[str]) -> bool:
-    ends = text
-    if len(text) > 2 * SEEN_CHARACTERS:
-        ends = f"{text[:SEEN_CHARACTERS]}\n{text[-SEEN_CHARACTERS:]}"
+    ends, seen_characters = text, 1_000  # at both ends: a search may take the square of the length
+    if len(text) > 2 * seen_characters:
+        ends = f"{text[:seen_characters]}\n{text[-seen_characters:]}"
     for pattern in patterns:
         if compile_pattern(pattern).search(ends):
             return not _holds_answer(text) and not find_words_beside_output(text)
@@ -138,7 +134,7 @@ def _matches(text: str, patterns: Iterable[str]) -> bool:
 
 
 def _holds_answer(text: str) -> bool:
-    """Cline and its kin put the answer of a person into an element of a result."""
+    """Return whether a person speaks in the output: Cline and its kin put an answer into an element of a result."""
     framed = f"\n{text}\n"
     return "\n<feedback>\n" in framed or "\n<answer>\n" in framed or "\n<user_message>\n" in framed
 
@@ -164,25 +160,23 @@ class _Environment:
                 return False
             speaker = f"name {name}"
         examples = self._examples.get(speaker, 0)
-        if before is None or before.role != "assistant" or not _runs_something(before.text):
+        runs_something = False
+        if before is not None and before.role == "assistant":
+            runs_something = bool(_FENCED.search(before.text) or RUNS_SOMETHING.search(before.text))
+        if not runs_something:
             self._examples[speaker] = -inf
             return False
         self._examples[speaker] = examples + 1
         is_long = len(message.text) >= OUTPUT_MIN_CHARACTERS
-        return examples >= EXAMPLES_MIN and is_long and not _holds_answer(message.text)
-
-
-def _runs_something(text: str) -> bool:
-    return _FENCED.search(text) is not None or RUNS_SOMETHING.search(text) is not None
+        examples_min = 2  # one or two messages may come after such an answer by chance
+        return examples >= examples_min and is_long and not _holds_answer(message.text)
 
 
 def _find_name(message: Message) -> str:
     if b'"name"' not in message.raw:
         return ""
     name = json.loads(message.raw).get("name")
-    if isinstance(name, str):
-        return name
-    return ""
+    return name if isinstance(name, str) else ""
 
 
 _TALK = "(?:conversation|session|transcript|chat|context|discussion)"
@@ -197,8 +191,6 @@ ASIDES = (
     r"(?i)<state_snapshot>",
     r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
 )
-COMPACT = "compact"
-_REMINDER_CHARACTERS = 50_000
 _HARNESS_OPENING = re.compile(
     r"\s*<(system-reminder|task-notification|turn_aborted|local-command-[a-z]{1,20}|bash-std(?:out|err))>"
 )
@@ -209,9 +201,9 @@ _END_CHARACTERS = 2_000
 
 
 def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
-    """The focus of a `/compact` that ends the history."""
-    last = request.messages[-1]
-    if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
+    """Return the focus of a `/compact` that ends the history, or None if there is none."""
+    last, with_reminders_bytes = request.messages[-1], 50_000
+    if last.role != "user" or len(last.raw) > with_reminders_bytes:
         return None
     text = remove_reminders(last.text)
     command = text.strip()
@@ -223,33 +215,33 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
 
 
 def is_harness_note(text: str) -> bool:
-    """No rules in force, only notes such as `<system-reminder>The file a.py was changed.</system-reminder>`."""
+    """Return whether a text holds only notes of a harness, and no rules in force.
+
+    `<system-reminder>The file a.py was changed.</system-reminder>` is such a note.
+    """
     end = _skip_elements(text, _HARNESS_OPENING)
     return end > 0 and not text[end:].strip() and _RULES_IN_FORCE.search(text) is None
 
 
 def find_compact_call(request: Request) -> str | None:
-    """The focus of a call of `Compact` in the newest answer, if the client offers that."""
+    """Return the focus of a call of `Compact` in the newest answer, or None. The client must offer that tool."""
     newest = find_last_assistant(request.messages)
     if newest is None:
         return None
     for call in request.messages[newest].calls:
-        if call.name.lower() == COMPACT:
-            if COMPACT not in map(str.lower, list_tool_names(request.tools)):
+        if call.name.lower() == "compact":
+            if "compact" not in map(str.lower, list_tool_names(request.tools)):
                 return None
             focus = call.named.get("focus")
-            if isinstance(focus, str):
-                return focus
-            return ""
+            return focus if isinstance(focus, str) else ""
     return None
 
 
 def was_asked(request: Request) -> bool:
-    """If a request for compaction is in the history, there may be a block, however short it is."""
+    """Return whether the history was to be compacted: then there may be a block, however short the history is."""
     body, source = request.body, request.source
     if not body:
         return _asks(source)
-
     if any(request.known.map("compact requests", lambda message: _asks(message.raw))):
         return True
     before, after = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
@@ -257,7 +249,7 @@ def was_asked(request: Request) -> bool:
 
 
 def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
-    """A question about the conversation itself."""
+    """Return whether the last message is a question about the conversation itself."""
     if not body or not body[-1].is_user:
         return False
     text = body[-1].text

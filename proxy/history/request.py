@@ -53,7 +53,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
 
     @cached_property
     def known(self) -> Known:
-        """What is known of the body."""
+        """The values that were computed of the messages of the body."""
         return Known(self.body)
 
     @cached_property
@@ -97,7 +97,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
         return self.offsets[count - 1] + len(self.messages[count - 1].raw)
 
     def find_cut(self, count: int) -> int:
-        """Return the same if another history may go on differently from there, else 0."""
+        """Return this end if another history may go on differently from there, else 0."""
         return self.find_end(count)
 
     @cached_property

@@ -105,18 +105,20 @@ class Reading:
         body, results, callers = self._known.messages, self._results, self._known.callers
         changes = _count_changes(results[: fetch.place])
         fetched_result, fetched_call = results[fetch.earlier], callers[fetch.earlier]
-        newer_texts, newer_files = {results[fetch.place].text}, {results[fetch.place].file}
+        newest = results[fetch.place]
+        newer_texts, newer_files = {newest.text}, {(newest.path, newest.changes_before)}
         places = []
         for place in reversed(range(self._block.covers)):
             result, call = results[place], callers[place]
             if not result.text or call is None or fetched_call is None or body[place].attached:
                 continue
-            is_same_kind = bool(result.file) and bool(fetched_result.file)
-            if not result.file and not fetched_result.file:
+            is_same_kind = bool(result.path) and bool(fetched_result.path)
+            if not result.path and not fetched_result.path:
                 is_same_kind = call.name == fetched_call.name
-            is_repeated = result.text in newer_texts or (result.file != "" and result.file in newer_files)
+            file = result.path, result.changes_before
+            is_repeated = result.text in newer_texts or (result.path != "" and file in newer_files)
             newer_texts.add(result.text)
-            newer_files.add(result.file)
+            newer_files.add(file)
             if is_same_kind and not is_repeated and place not in self._standing and result.is_current(changes):
                 places.append(place)
         return places

@@ -1,7 +1,7 @@
 """Requests that were read lately: of the next one only the end is read. They decide nothing."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.request import Request
@@ -27,51 +27,50 @@ class KnownRequests:
     def __init__(self, most_bytes: int = 256 * 1024 * 1024) -> None:
         self._requests = ByteBoundedCache[Key, tuple[Request, ...]](
             most_bytes,
-            owner_of=lambda key: key[0],
+            owner_of=itemgetter(0),
             weigh=lambda _, alike: sum(map(_weigh, alike)),
         )
 
     def find_prefix(self, caller: int, source: bytes, wire: RequestFormat) -> Prefix | None:
+        """Return the longest prefix of a body that a request of this caller shares, or None."""
         start = wire.find_first_message(source)
         if start < 0:
             return None
+        longest: Prefix | None = None
         for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
-            alike = self._find(_make_key(caller, wire.NAME, depth, source, start))
-            prefixes = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
-            if prefixes:  # one of a smaller depth is shorter, but perhaps for its newest messages
-                return max(prefixes, key=lambda prefix: prefix.count)
-        return None
+            for request in self._requests.get(_make_key(caller, wire.NAME, depth, source, start)) or ():
+                prefix = find_prefix(request, source, start)
+                if prefix is not None and (longest is None or prefix.count > longest.count):
+                    longest = prefix
+            if longest is not None:  # one of a smaller depth is shorter, but perhaps for its newest messages
+                break
+        return longest
 
     @property
     def bytes(self) -> int:
         return self._requests.bytes
 
     def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
-        """Keep a request in place of the one that it continues."""
+        """Keep a request in place of the one that it continues, with a few others that have the same samples."""
         if prefix is not None:
             key = _make_key(caller, prefix.request.wire, _find_depth(prefix.request), request.source, prefix.start)
-            neighbours = [neighbour for neighbour in self._find(key) if neighbour is not prefix.request]
-            self._requests.pop(key)
+            neighbours = [neighbour for neighbour in self._requests.pop(key) or () if neighbour is not prefix.request]
             if neighbours:
                 self._requests[key] = tuple(neighbours)
         depth = _find_depth(request)
-        if depth:
-            key = _make_key(caller, request.wire, depth, request.source, request.offsets[0])
-            neighbours = [neighbour for neighbour in self._find(key) if neighbour.messages != request.messages]
-            self._requests[key] = tuple(_take_newest([request.without_body(), *neighbours]))
-
-    def _find(self, key: Key) -> Sequence[Request]:
-        return self._requests.get(key) or ()
-
-
-def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
-    """Yield the newest requests: at most 8 and 16 MiB, and at least one."""
-    size = 0
-    for number, request in enumerate(requests):
-        size += _weigh(request)
-        if number and (number == 8 or size > 16 * 1024 * 1024):  # noqa: PLR2004
+        if not depth:
             return
-        yield request
+        key = _make_key(caller, request.wire, depth, request.source, request.offsets[0])
+        alike = [request.without_body()]
+        remaining_bytes, most_requests = 16 * 1024 * 1024 - _weigh(alike[0]), 8
+        for neighbour in self._requests.get(key) or ():
+            if neighbour.messages == request.messages:
+                continue
+            remaining_bytes -= _weigh(neighbour)
+            if remaining_bytes < 0 or len(alike) == most_requests:
+                break
+            alike.append(neighbour)
+        self._requests[key] = tuple(alike)
 
 
 def _weigh(request: Request) -> int:
