@@ -30,6 +30,10 @@ class TailMessage(Struct, frozen=True, gc=False):
     fetch: Fetch | None = None
 
 
+COVERED = TailMessage(Message(b"", ""), Message(b"", ""))
+"""In the place of each message before the tail: a value of its own for each would be kept as long as the history."""
+
+
 class TailWriter(Struct, frozen=True):
     known: Known
     block: Block
@@ -57,8 +61,7 @@ class TailWriter(Struct, frozen=True):
     def _extend(self, earlier: Sequence[TailMessage]) -> Iterator[TailMessage]:
         known, covers = self.known, self.block.covers
         start = max(covers, len(earlier))
-        covered = known.messages[len(earlier) : start]
-        yield from map(TailMessage, covered, covered)
+        yield from [COVERED] * (start - len(earlier))
         tail = earlier[covers:]
         new_messages = self._shorten_new(start)
         if covers and not self.is_marked:
