@@ -127,7 +127,7 @@ class UpstreamTimeout(ProxyError):
 
 
 def as_error(fault: ProxyError) -> dict[str, Any]:
-    """https://platform.openai.com/docs/guides/error-codes"""
+    """Return an error as OpenAI writes it: https://platform.openai.com/docs/guides/error-codes"""
     return {"message": fault.message, "type": "proxy_error", "param": None, "code": fault.code}
 
 
@@ -141,15 +141,13 @@ ANTHROPIC_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-
-
-def as_anthropic_error(fault: ProxyError) -> dict[str, Any]:
-    """Anthropic's clients know these types only: https://docs.anthropic.com/en/api/errors"""
-    kind = ANTHROPIC_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": fault.message, "code": fault.code}}
+"""Anthropic's clients know these types only: https://docs.anthropic.com/en/api/errors"""
 
 
 def to_json(fault: ProxyError, request_id: str, path: str = "") -> bytes:
-    if path.startswith(("/v1/messages", "/v1/v1/messages")):
-        return json.dumps({**as_anthropic_error(fault), "request_id": request_id}).encode()
-    return json.dumps({"error": {**as_error(fault), "request_id": request_id}}).encode()
+    """Write an error as clients of the API that has this path expect it."""
+    if not path.startswith(("/v1/messages", "/v1/v1/messages")):
+        return json.dumps({"error": {**as_error(fault), "request_id": request_id}}).encode()
+    kind = ANTHROPIC_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
+    error = {"type": kind, "message": fault.message, "code": fault.code}
+    return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()

@@ -12,11 +12,9 @@ V = TypeVar("V")
 
 
 def weigh_text(value: Any) -> int:  # noqa: ANN401 - any key or value
-    """Everything but texts and tuples counts 0."""
+    """Return the bytes of texts, and of those in tuples. Everything else counts 0."""
     if isinstance(value, str):
-        if value.isascii():
-            return len(value)
-        return 4 * len(value)
+        return len(value) if value.isascii() else 4 * len(value)
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, tuple):
@@ -61,7 +59,7 @@ class ByteBoundedCache(Generic[K, V]):
         return iter(self._entries)
 
     def find_known(self, keys: Iterable[K]) -> Iterator[K]:
-        """In their order; none of them counts as used."""
+        """Return those of the keys that have an entry, in their order. None of them counts as used."""
         return filter(self._entries.__contains__, keys)
 
     def get(self, key: K) -> V | None:
@@ -87,7 +85,7 @@ class ByteBoundedCache(Generic[K, V]):
         self.bytes += size
 
     def _add_to_owner(self, key: K, size: int) -> bool:
-        """False if the entry is larger than the share of its owner."""
+        """Make room in the share of an owner. Return False if the entry is larger than that."""
         assert self._owner_of is not None  # noqa: S101 (the caller has asked)
         if size > self._max_owner_bytes:
             return False

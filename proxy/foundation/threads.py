@@ -35,7 +35,7 @@ class Lane:
         self._lock = Lock()
 
     async def run(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
-        """Call it in a thread, on account of the current request. Overloaded: too much waits already."""
+        """Call *act* in a thread, on account of the current request. Raise Overloaded if too much waits already."""
         work = WORK.get()
         if work is None:
             return await self.submit(act, *args)
@@ -48,7 +48,8 @@ class Lane:
     def submit(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> asyncio.Future[Result]:
         if self._unfinished >= self._most_unfinished:
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
-        self._count(1)
+        with self._lock:
+            self._unfinished += 1
         future = self._threads.submit(act, *args)
         # The act goes on if nobody waits for it any more.
         future.add_done_callback(self._note_end)
@@ -58,11 +59,8 @@ class Lane:
         self._threads.shutdown(wait=False)
 
     def _note_end(self, _: object) -> None:
-        self._count(-1)
-
-    def _count(self, change: int) -> None:
         with self._lock:
-            self._unfinished += change
+            self._unfinished -= 1
 
 
 def _carry(work: Work, act: Callable[[], Result]) -> Result:
@@ -83,6 +81,7 @@ UNKNOWN = Lane("unknown-callers", threads=1)
 LARGE_WORK_BYTES = 256 * 1024
 """More is done in a thread: 250 kB of text, or a thousand short messages."""
 HUGE_WORK_BYTES = 8 * 1024 * 1024
+"""More has a lane to itself."""
 UNMEASURED_BYTES = 16 * 1024
 """Less is not counted against a budget: most requests of a conversation bring less that is new."""
 

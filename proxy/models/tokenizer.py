@@ -48,94 +48,69 @@ _SEALED = frozenset(  # long, and readable for its maker only
 
 
 class Weight(Struct):
-    """What of a message is counted apart. `unread`: characters of the JSON that are media or sealed."""
+    """The parts of a message that are counted in different ways."""
 
     texts: list[str] = field(default_factory=list)
     markup: int = 0
     media: int = 0
     unread: int = 0
+    """Characters of the JSON that are media, sealed, or written twice."""
 
-    def of_message(self, message: Mapping[str, object]) -> "Weight":
-        self.markup += MESSAGE_TOKENS
-        if message.get("audio"):  # a spoken answer, by its id
-            self.media += MEDIA_TOKENS["input_audio"]
-        for name, value in message.items():
-            if name not in _REASONING:
-                self._add_member(name, value)
-        self._add_reasoning(message)
-        return self
-
-    def _add_reasoning(self, message: Mapping[str, object]) -> None:
-        """Add reasoning once. Some dialects repeat the same text under two names, of which the model reads one."""
-        longest = Weight()
-        for name in _REASONING:
-            value = message.get(name)
-            if value:
-                weight = Weight().of(value)
-                self.unread += _letters(value)
-                if weight.length() > longest.length():
-                    longest = weight
-        self.texts += longest.texts
-        self.unread -= longest.length()
-
-    def of(self, value: object) -> "Weight":
-        match value:
-            case str():
-                self._add_text(value)
-            case list():
-                for item in value:
-                    self.of(item)
-            case dict():
-                self._add_part(value)
-        return self
-
-    def length(self) -> int:
-        return sum(map(len, self.texts))
-
-    def _add_part(self, part: Mapping[str, object]) -> None:
-        kind = str(part.get("type"))
-        if kind in MEDIA_TOKENS:
-            tokens, picture = MEDIA_TOKENS[kind], part.get("image_url")
-            if part.get("detail") == "low" or (isinstance(picture, dict) and picture.get("detail") == "low"):
-                tokens = SMALL_PICTURE_TOKENS
-            self._add_unread(tokens, part)
-        else:
-            if kind in ("function", "custom"):
-                self.markup += TOOL_CALL_TOKENS
-            for name, item in part.items():
-                self._add_member(name, item)
-
-    def _add_member(self, name: str, value: object) -> None:
+    def add(self, value: object, name: str = "") -> None:
+        """Add a value; *name* is that of the member that holds it."""
         if name in _MARKS:
             return
         if name in _SEALED:
-            self._add_unread(0, value)
+            self.unread += _count_letters(value)
         elif name in ("arguments", "input") and not isinstance(value, str):
             self.texts.append(json.dumps(value))  # an object in place of a string
-        else:
-            self.of(value)
+        elif isinstance(value, dict):
+            self._add_part(value)
+        elif isinstance(value, list):
+            for item in value:
+                self.add(item)
+        elif isinstance(value, str) and value.startswith("data:") and ";base64," in value[:200]:
+            self.media += MEDIA_TOKENS["image" if value.startswith("data:image/") else "file"]
+            self.unread += len(value)
+        elif isinstance(value, str):
+            self.texts.append(value)
 
-    def _add_text(self, text: str) -> None:
-        if text.startswith("data:") and ";base64," in text[:200]:
-            kind = "image" if text.startswith("data:image/") else "file"
-            self._add_unread(MEDIA_TOKENS[kind], text)
-        else:
-            self.texts.append(text)
-
-    def _add_unread(self, tokens: int, value: object) -> None:
-        self.media += tokens
-        self.unread += _letters(value)
+    def _add_part(self, part: Mapping[str, object]) -> None:
+        kind, picture = str(part.get("type")), part.get("image_url")
+        if kind in MEDIA_TOKENS:
+            is_small = part.get("detail") == "low" or (isinstance(picture, dict) and picture.get("detail") == "low")
+            self.media += SMALL_PICTURE_TOKENS if is_small else MEDIA_TOKENS[kind]
+            self.unread += _count_letters(part)
+            return
+        if kind in ("function", "custom"):
+            self.markup += TOOL_CALL_TOKENS
+        for name, item in part.items():
+            self.add(item, name)
 
 
 def weigh(raw: bytes) -> Weight:
     """Return the weight of a message, which has a role, or of tools and schemas, which are read as JSON."""
-    value = read_json(raw)
-    if isinstance(value, dict) and "role" in value:
-        return Weight().of_message(value)
-    return Weight([raw.decode(errors="replace")])
+    message = read_json(raw)
+    if not isinstance(message, dict) or "role" not in message:
+        return Weight([raw.decode(errors="replace")])
+    weight, reasoning = Weight(markup=MESSAGE_TOKENS), list[str]()
+    if message.get("audio"):  # a spoken answer, by its id
+        weight.media += MEDIA_TOKENS["input_audio"]
+    for name, value in message.items():
+        if name not in _REASONING:
+            weight.add(value, name)
+    # Some dialects repeat the same text under two names, of which the model reads one.
+    for name in _REASONING:
+        other = Weight()
+        other.add(message.get(name))
+        weight.unread += _count_letters(message.get(name))
+        reasoning = max(reasoning, other.texts, key=lambda texts: sum(map(len, texts)))
+    weight.texts += reasoning
+    weight.unread -= sum(map(len, reasoning))
+    return weight
 
 
-def _letters(value: object) -> int:
+def _count_letters(value: object) -> int:
     return sum(map(len, iterate_strings(value)))
 
 
@@ -247,19 +222,14 @@ class Tokenizer:
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """Count these texts, so that `count` answers for each of them at once."""
         size = sum(map(len, messages)) + 400 * len(messages)
-        if size > LOOK_UP_BYTES:
-            return await self._in_thread(messages, size)
-        known_counts = [self._counts.get(hash(message) ^ self._owner) for message in messages]
         new_bytes = 0
-        for message, count in zip(messages, known_counts, strict=True):
-            if count is None:
+        for message in messages if size <= LOOK_UP_BYTES else ():
+            if self._counts.get(hash(message) ^ self._owner) is None:
                 new_bytes += len(message)
-        if new_bytes > INLINE_BYTES:
-            return await self._in_thread(messages, size)
-        counts = []
-        for message, count in zip(messages, known_counts, strict=True):
-            counts.append(self.count(message) if count is None else count)
-        return counts
+        if size <= LOOK_UP_BYTES and new_bytes <= INLINE_BYTES:
+            return [self.count(message) for message in messages]
+        lane = UNKNOWN if needs_thread(size) and is_of_stranger() else COUNTING
+        return await lane.run(self._count_each, messages)
 
     def count(self, message: bytes) -> int:
         """Return the remembered count of a text, or count it now."""
@@ -268,10 +238,6 @@ class Tokenizer:
         if count is None:
             count = self._counts[key] = self._count(message)
         return count
-
-    async def _in_thread(self, messages: Sequence[bytes], size: int) -> list[int]:
-        lane = UNKNOWN if needs_thread(size) and is_of_stranger() else COUNTING
-        return await lane.run(self._count_each, messages)
 
     def _count_each(self, messages: Sequence[bytes]) -> list[int]:
         counts = []
@@ -283,17 +249,14 @@ class Tokenizer:
     def _count(self, message: bytes) -> int:
         weight = weigh(message)
         if self._encoding is None:
-            characters = count_characters(message) + len(", ") - weight.unread
+            escapes = len(re.findall(rb"\\u[0-9a-fA-F]{4}", message))
+            characters = len(message.decode("utf-8", "replace")) - 5 * escapes + len(", ") - weight.unread
             return round(characters / 4) + weight.media
         return sum(count_tokens(text, self._encoding) for text in weight.texts) + weight.markup + weight.media
 
 
-def count_characters(raw: bytes) -> int:
-    return len(raw.decode("utf-8", "replace")) - 5 * len(re.findall(rb"\\u[0-9a-fA-F]{4}", raw))
-
-
 class CountCache:
-    """Two halves: when the new one is full it becomes the old one, which is forgotten.
+    """The newest counts, in two halves: when the new one is full it becomes the old one, which is forgotten.
 
     A look-up takes 0.1 us and 49 bytes; `lru.ByteBoundedCache` takes 2.7 us and 242 bytes. The key is Python's hash
     with the caller's fingerprint: 64 bits, private to the process.

@@ -145,9 +145,7 @@ class Store(ABC):
 
     async def _read(self, kind: Kind, key: str) -> bytes | None:
         (found,) = await self.find(Keys(kind, (key,)))
-        if found is None:
-            return None
-        return found.value
+        return None if found is None else found.value
 
 
 JUMP_SECONDS = 3600.0

@@ -37,7 +37,7 @@ class MemoryStore(Store):
         """Each value with the time until which it counts."""
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
-        return tuple([self._find_first(keys) for keys in lists])
+        return tuple(map(self._find_first, lists))
 
     async def put(
         self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
@@ -108,7 +108,7 @@ class FallbackStore(Store):
         remembered_values = await self._memory.find(*lists)
         newest, older = [], []
         for keys, remembered in zip(lists, remembered_values, strict=True):
-            stop = _count_newest(keys.names, remembered)
+            stop = len(keys.names) if remembered is None else keys.names.index(remembered.key) + 1
             newest.append(Keys(keys.kind, keys.names[:stop]))
             older.append(Keys(keys.kind, keys.names[stop:]))
         try:
@@ -150,8 +150,11 @@ class FallbackStore(Store):
 
     async def _find_older(self, values: list[Found | None], older: Sequence[Keys]) -> None:
         """Find facts that are older than a remembered one that the store has lost."""
-        wanted = {place: keys for place, keys in enumerate(older) if keys.kind is Kind.FACT and keys.names}
-        wanted = {place: keys for place, keys in wanted.items() if values[place] is None}
+        wanted = {
+            place: keys
+            for place, keys in enumerate(older)
+            if keys.kind is Kind.FACT and keys.names and values[place] is None
+        }
         if wanted:
             for place, found in zip(wanted, await self._store.find(*wanted.values()), strict=True):
                 values[place] = found
@@ -171,10 +174,3 @@ class FallbackStore(Store):
         if now - self._reported_at >= 1:
             self._reported_at = now
             self._warn(fault)
-
-
-def _count_newest(keys: Sequence[str], last: Found | None) -> int:
-    """Return the number of keys up to this one."""
-    if last is None:
-        return len(keys)
-    return keys.index(last.key) + 1

@@ -174,15 +174,13 @@ class RedisStore(Store):
                         for server_key in server_keys:
                             key = self._expect_bytes(server_key).decode("utf-8", "replace")
                             key = key.removeprefix(PREFIXES[kind])
-                            if key.partition("/")[0] in tenants:
-                                await self._remove_if(server_key, key, is_wanted)
+                            if key.partition("/")[0] not in tenants:
+                                continue
+                            value = await self._client.ask("GET", server_key)
+                            if value is not None and is_wanted(key, self._expect_bytes(value)):
+                                await self._client.ask("DEL", server_key)
                     case _:
                         raise self._client.odd_reply()
-
-    async def _remove_if(self, server_key: bytes, key: str, is_wanted: Callable[[str, bytes], bool]) -> None:
-        value = await self._client.ask("GET", server_key)
-        if value is not None and is_wanted(key, self._expect_bytes(value)):
-            await self._client.ask("DEL", server_key)
 
     async def peek(self, keys: Sequence[str]) -> dict[str, bytes]:
         blocks = {}
@@ -197,9 +195,7 @@ class RedisStore(Store):
 
     @property
     def _now(self) -> Argument:
-        if self._clock is None:
-            return ""
-        return repr(self._clock())
+        return "" if self._clock is None else repr(self._clock())
 
     def _read_found(self, keys: Sequence[str], entry: object) -> Found | None:
         match entry:

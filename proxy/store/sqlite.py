@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -127,7 +127,7 @@ class SqliteStore(Store):
         except Overloaded:
             raise StoreUnavailable(f"{CALLS_WAITING_MAX:,} calls wait for {self._file.path}") from None
         # Nobody may be left to retrieve its exception, and asyncio would report that as a fault of the proxy.
-        work.add_done_callback(_retrieve_exception)
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.shield(work)  # the act of a client that left still runs
@@ -208,11 +208,6 @@ class SqliteStore(Store):
                     ) where filled > :max_bytes)
             """  # noqa: S608
             db.execute(statement, {"oldest": self._compute_oldest(kind), "max_bytes": max_bytes})
-
-
-def _retrieve_exception(work: "asyncio.Future[Any]") -> None:
-    if not work.cancelled():
-        work.exception()
 
 
 def _as_json(keys: Sequence[str]) -> str:
