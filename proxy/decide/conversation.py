@@ -178,12 +178,13 @@ class Context(Struct, frozen=True):
     summary_seconds: float = 180.0
 
     def read_block(self, stored_bytes: bytes) -> Block | None:
-        return self.request.known.read_block(stored_bytes, Block.from_bytes)
+        """Read a stored block: that of a long conversation has 100 kB, and comes back every turn."""
+        return self.request.known.memo("block", stored_bytes, partial(Block.from_bytes, stored_bytes))
 
     def note_block(self, block: Block, conversation: str) -> bytes:
         """Return the block as it is stored, which the next request need not read."""
         block_bytes = block.to_bytes(conversation)
-        self.request.known.read_block(block_bytes, lambda _: block)
+        self.request.known.memo("block", block_bytes, lambda: block)
         return block_bytes
 
     @property

@@ -10,18 +10,17 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any, Generic, Self, TypeVar
 
+from msgspec import Struct
+
 T = TypeVar("T")
 INTERRUPTED_STATUS = 130
 """The exit status of a command that SIGINT ended, as shells have it."""
 
 
-class Lease:
+class Lease(Struct, eq=False):
     """One use of a shared resource. Releasing it twice counts once."""
 
-    __slots__ = ("_leases",)
-
-    def __init__(self, leases: "Leases") -> None:
-        self._leases: Leases | None = leases
+    _leases: "Leases | None"
 
     def release(self) -> None:
         leases, self._leases = self._leases, None
@@ -59,26 +58,23 @@ class Leases:
             self._close()
 
 
-class Containment:
+class Containment(Struct, frozen=True):
     """The only broad `except` of this package: exceptions are reported and not raised, but for those in `passes`.
 
     Two may use it (docs/decisions.md, 0012): the gateway and the dispatcher of events.
     """
 
-    __slots__ = ("_passes", "_report")
-
-    def __init__(self, report: Callable[[Exception], None], passes: type[Exception] | tuple[()] = ()) -> None:
-        self._report = report
-        self._passes = passes
+    report: Callable[[Exception], None]
+    passes: type[Exception] | tuple[()] = ()
 
     def __enter__(self) -> None:
         """Begin a block. One value may serve many of them."""
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
         # A cancellation is no Exception and is raised.
-        if not isinstance(fault, Exception) or isinstance(fault, self._passes):
+        if not isinstance(fault, Exception) or isinstance(fault, self.passes):
             return False
-        self._report(fault)
+        self.report(fault)
         return True
 
 

@@ -4,6 +4,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct, field
+
 ENTRY_BYTES = 200
 """Counted for each entry in addition to its content."""
 
@@ -11,21 +13,22 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-def weigh_text(value: Any) -> int:  # noqa: ANN401 - any key or value
+def weigh_text(*values: Any) -> int:  # noqa: ANN401 - any keys and values
     """Return the bytes of texts, and of those in tuples. Everything else counts 0."""
-    if isinstance(value, str):
-        return len(value) if value.isascii() else 4 * len(value)
-    if isinstance(value, bytes):
-        return len(value)
-    if isinstance(value, tuple):
-        return sum(map(weigh_text, value))
-    return 0
+    size = 0
+    for value in values:
+        if isinstance(value, str):
+            size += len(value) if value.isascii() else 4 * len(value)
+        elif isinstance(value, bytes):
+            size += len(value)
+        elif isinstance(value, tuple):
+            size += weigh_text(*value)
+    return size
 
 
-class _OwnEntries(Generic[K]):
-    def __init__(self) -> None:
-        self.keys: OrderedDict[K, None] = OrderedDict()
-        self.bytes = 0
+class _OwnEntries(Struct, Generic[K]):
+    keys: OrderedDict[K, None] = field(default_factory=OrderedDict)
+    bytes: int = 0
 
 
 class ByteBoundedCache(Generic[K, V]):
@@ -39,7 +42,7 @@ class ByteBoundedCache(Generic[K, V]):
         max_bytes: int,
         *,
         owner_of: Callable[[K], Hashable] | None = None,
-        weigh: Callable[[K, V], int] = lambda key, value: weigh_text((key, value)),
+        weigh: Callable[[K, V], int] = weigh_text,
     ) -> None:
         self._max_bytes = max_bytes
         self._max_owner_bytes = max_bytes // 4

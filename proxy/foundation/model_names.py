@@ -14,7 +14,10 @@ _REGION_AND_MAKER = re.compile(
 
 
 def plain_name(model: str) -> str:
-    """`anthropic/claude-sonnet-4.5:free`, `us.anthropic.claude-sonnet-4-5-v1:0` -> `claude-sonnet-4-5`."""
+    """Return the name of a model without provider, region and route.
+
+    `anthropic/claude-sonnet-4.5:free`, `us.anthropic.claude-sonnet-4-5-v1:0` -> `claude-sonnet-4-5`
+    """
     name = model.strip().lower().rpartition("/")[2]
     name = name.replace("@", "-")
     base_name, _, route = name.rpartition(":")
@@ -67,10 +70,6 @@ def find_binding(model: str, *, has_budget: bool) -> Binding:
         if re.search(pattern, name):
             # A model that takes a budget does not bind, and wants the thinking of the newest tool calls back:
             # <https://platform.claude.com/docs/en/build-with-claude/extended-thinking#extended-thinking-with-tool-use>.
-            if has_budget and binding == "if-refused":
-                return "no"
-            return binding
+            return "no" if has_budget and binding == "if-refused" else binding
     # A name of the operator's own, for any of them.
-    if has_budget:
-        return "if-refused"
-    return "yes"
+    return "if-refused" if has_budget else "yes"

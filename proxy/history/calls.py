@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import filterfalse
 from typing import Any
 
 from proxy.history import splice
@@ -11,7 +10,7 @@ from proxy.tools.tool_call import ToolCall
 
 
 def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
-    """*change* returns the arguments of each call."""
+    """Replace the arguments of each call in a message by those that *change* returns."""
     changes: list[tuple[int, int, bytes]] = []
     for call, (start, stop) in zip(message.calls, _find_argument_spans(message.raw), strict=False):
         text = change(call)
@@ -24,7 +23,10 @@ def change_arguments(message: Message, change: Callable[[ToolCall], str], made: 
 
 
 def remove_calls(message: Message, removed: Collection[int], made: str) -> Message | None:
-    """None if nothing would be left. A legacy `function_call` is numbered after the others."""
+    """Remove calls by their numbers, or return None if nothing would be left.
+
+    A legacy `function_call` is numbered after the others.
+    """
     raw = message.raw
     calls = splice.find_member(raw, "tool_calls")
     count = 0
@@ -49,7 +51,7 @@ def remove_calls(message: Message, removed: Collection[int], made: str) -> Messa
 
 
 def list_argument_texts(call: ToolCall) -> Iterator[str]:
-    """The arguments as one text if they are not JSON."""
+    """Yield the texts in the arguments, or the arguments as one text if they are not JSON."""
     value = call.value
     if value is None:
         yield call.arguments
@@ -58,7 +60,7 @@ def list_argument_texts(call: ToolCall) -> Iterator[str]:
 
 
 def iterate_strings(value: object) -> Iterator[str]:
-    """Every text in a JSON value, without the names of members."""
+    """Yield every text in a JSON value, without the names of members."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -70,7 +72,7 @@ def iterate_strings(value: object) -> Iterator[str]:
 
 
 def _find_argument_spans(raw: bytes) -> list[tuple[int, int]]:
-    """In the order of `Message.calls`; (0, 0) for a call without arguments."""
+    """Return the spans of arguments in the order of `Message.calls`; (0, 0) for a call without them."""
     spans = []
     calls = splice.find_member(raw, "tool_calls")
     if calls is not None and raw[calls.start : calls.start + 1] == b"[":
@@ -102,18 +104,18 @@ def _find_span(raw: bytes, start: int, key: str) -> tuple[int, int]:
 def list_tool_names(tools: bytes | None) -> list[str]:
     if tools is None:
         return []
-    return list(map(_find_tool_name, json.loads(tools) or ()))
+    return [_find_tool_name(definition) for definition in json.loads(tools) or ()]
 
 
 def find_pruned_tools(tools: bytes | None, remaining_tools: bytes | None) -> tuple[str, ...]:
     if tools == remaining_tools:
         return ()
     remaining_names = set(list_tool_names(remaining_tools))
-    return tuple(filterfalse(remaining_names.__contains__, list_tool_names(tools)))
+    return tuple(name for name in list_tool_names(tools) if name not in remaining_names)
 
 
 def remove_pruned_tools(tools: bytes | None, pruned: Iterable[str]) -> bytes | None:
-    """The others byte for byte. A list that would be empty stays."""
+    """Remove tools by their names; the others keep their bytes. A list that would be empty stays."""
     pruned_names = frozenset(pruned)
     if tools is None or not pruned_names:
         return tools
@@ -134,6 +136,4 @@ def _find_tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
     if not isinstance(inner, dict):
         return ""
     name = inner.get("name")
-    if isinstance(name, str):
-        return name
-    return ""
+    return name if isinstance(name, str) else ""

@@ -18,9 +18,10 @@ from operator import attrgetter
 from posixpath import normpath
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.history.messages import Message, remove_reminders
-from proxy.history.rereads import FileResult, Files
+from proxy.history.rereads import FileResult, holds_promise, read_use
 from proxy.tools.file_uses import list_changed_paths
 from proxy.tools.read_range import Lines, ReadRange, find_read_range
 from proxy.tools.tool_call import ToolCall
@@ -56,25 +57,33 @@ def find_results(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[Result]
 ) -> Iterator[Result]:
     """Read each message after the *known* ones."""
-    results, files = _Results(known), Files([result.use for result in known])
+    results = _Results(known)
     for place in range(len(known), len(messages)):
-        call, use, result = callers[place], None, NO_RESULT
+        call, result = callers[place], NO_RESULT
         if call is not None:
-            use = files.read(messages[place], call)
-            result = results.read(messages[place], call, use)
-        files.add(use)
+            result = results.read(messages[place], call)
         results.add(result)
         yield result
 
 
+class _File(Struct):
+    reads: dict[Lines, int]
+    """The newest read of these lines."""
+    newest_read: int
+    newest_edit: int = -1
+
+
 class _Results:
-    """The results so far, with the newest place of each text and file."""
+    """The results so far, with the newest place of each text and of each file as it was."""
 
     def __init__(self, known: Sequence[Result]) -> None:
         self._results = [*known]
         self._newest_texts = dict(zip(map(attrgetter("text"), known), range(len(known)), strict=True))
         self._newest_files = dict(zip(map(_file_of, known), range(len(known)), strict=True))
         self._changes = Counter(chain.from_iterable(map(attrgetter("changed_paths"), known)))
+        self._uses_of_files: dict[str, _File] = {}
+        """The newest uses of each file by the first results, which are found once a result needs them."""
+        self._results_with_known_uses = 0
 
     def add(self, result: Result) -> None:
         if result.text:
@@ -82,7 +91,10 @@ class _Results:
         self._changes.update(result.changed_paths)
         self._results.append(result)
 
-    def read(self, message: Message, call: ToolCall, use: FileResult | None) -> Result:
+    def read(self, message: Message, call: ToolCall) -> Result:
+        use = read_use(message, call)
+        if use is not None and (use.act == "point" or (use.act == "edit" and holds_promise(message))):
+            use = self._find_target(use)
         if use is None:
             changed_paths = tuple(list_changed_paths(call))
         else:
@@ -118,6 +130,29 @@ class _Results:
                 return place
             place = self._results[place].same_file
         return -1
+
+    def _find_target(self, use: FileResult) -> FileResult:
+        """Find the earlier result that a pointer or a promise says is in the context."""
+        files = self._uses_of_files
+        for place in range(self._results_with_known_uses, len(self._results)):
+            earlier_use = self._results[place].use
+            if earlier_use is None:
+                continue
+            if earlier_use.act == "write":
+                files.pop(earlier_use.path, None)
+            elif earlier_use.act == "read":
+                file = files.setdefault(earlier_use.path, _File({}, place))
+                file.reads[earlier_use.lines] = file.newest_read = place
+            elif earlier_use.act == "edit" and earlier_use.path in files:
+                files[earlier_use.path].newest_edit = place
+        self._results_with_known_uses = len(self._results)
+        if use.path not in files:
+            return use
+        file = files[use.path]
+        target = file.reads.get(use.lines) if use.act == "point" else file.newest_read
+        if target is None:
+            return use
+        return replace(use, target=target, was_edited=file.newest_edit > target)
 
 
 def _holds(lines: Lines, inner_lines: Lines) -> bool:

@@ -44,7 +44,7 @@ def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
 
 
 def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
-    """The call that each message answers. Those of the first messages are *known*."""
+    """Yield the call that each message answers. Those of the first messages are *known*."""
     for pair in pair_results(messages, len(known)):
         if pair is None:
             yield None
@@ -53,7 +53,7 @@ def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] =
 
 
 def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[tuple[int, ToolCall] | None]:
-    """The message that calls, and the call, which each message from *first* on answers.
+    """Yield the message that calls, and the call, which each message from *first* on answers.
 
     Ids repeat: a result answers the newest open call of its id, of several in one message the first. That of an earlier
     answer is open for `ANSWERED_WITHIN_MESSAGES` only, so that the pairs are the same wherever the reading began.
@@ -100,7 +100,7 @@ class _OpenCalls:
             self._by_id.setdefault(call.call.answered_by, []).append(call)
 
     def take(self, answers: str) -> _OpenCall | None:
-        """Without an id it is the first call of the newest answer."""
+        """Close the call that a result answers, and return it. Without an id it is the newest answer's first one."""
         if not answers:
             while self.newest:
                 call = self.newest.popleft()
@@ -118,7 +118,7 @@ class _OpenCalls:
 
 
 def _read_open_calls(messages: Sequence[Message], stop: int) -> _OpenCalls:
-    """Those shortly before *stop* that no result before it answers."""
+    """Read the calls shortly before *stop* that no result before it answers."""
     open_calls = _OpenCalls()
     for place in range(max(0, stop - ANSWERED_WITHIN_MESSAGES), stop):
         message = messages[place]
@@ -130,7 +130,7 @@ def _read_open_calls(messages: Sequence[Message], stop: int) -> _OpenCalls:
 
 
 class Flaws(NamedTuple):
-    """An upstream may refuse a history for these."""
+    """Counts of what an upstream may refuse a history for."""
 
     orphans: int = 0
     """Results without a call."""
@@ -219,7 +219,7 @@ class Groups(Struct, frozen=True):
             stop = start
 
     def snap(self, cut: int) -> int:
-        """The last place at or before *cut* for a cut."""
+        """Return the last place at or before *cut* where the history may be cut."""
         if cut >= len(self.starts):
             return len(self.starts)
         start = self.starts[-1]
@@ -232,7 +232,7 @@ class Groups(Struct, frozen=True):
 
 
 def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
-    """The values of `Groups.starts`, after the *known* ones of the first messages."""
+    """Yield the values of `Groups.starts`, after the *known* ones of the first messages."""
     first = find_last_assistant(messages, len(known)) or 0
     starts, start, answer_start = [*known[:first]], -1, -1
     pairs, answers = pair_results(messages, first), _AnswersByUse(messages)
@@ -255,7 +255,9 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
 
 
 def _find_origin(starts: Sequence[int], caller: int) -> int | None:
-    """The group of the next message, a result of the message at *caller*, or None if it would be too large.
+    """Return the start of the group of the next message, or None if the group would be too large.
+
+    The message is a result of the one at *caller*.
 
     Another answer may come between: an unknown item may part the parallel calls of one response.
     """
@@ -271,7 +273,7 @@ def _find_origin(starts: Sequence[int], caller: int) -> int | None:
 
 
 def _find_start(starts: Sequence[int], place: int) -> int:
-    """A later result may have drawn the message into a larger group."""
+    """Return the start of a message's group: a later result may have drawn it into a larger one."""
     stop = len(starts)
     while stop > place:
         stop = starts[stop - 1]
@@ -288,7 +290,7 @@ class _AnswersByUse:
         """The place of each id, which is written as JSON."""
 
     def find_continued(self, place: int) -> Iterator[int]:
-        """An upstream refuses the answer at *place* without these."""
+        """Yield the places of answers without which an upstream refuses the answer at *place*."""
         ids = self._messages[place].continues
         if not ids:
             return
@@ -316,7 +318,7 @@ def snap(messages: Sequence[Message], cut: int) -> int:
 
 
 def find_turns(messages: Sequence[Message]) -> list[range]:
-    """The messages before the first of a person are a turn, too."""
+    """Return the turns of a history. The messages before the first of a person are one, too."""
     if not messages:
         return []
     turns = []

@@ -45,10 +45,8 @@ class Identity(Struct, frozen=True):
     def of(cls, request: Request, tenant: str, secret: bytes, name: str, counter: str) -> "Identity":
         """Identify a history. *name* is the client's, to tell apart conversations with equal content."""
         links = compute_chain(request, tenant, secret, name)
-        head = [message.raw for message in request.head]
-        digest = request.known.memo(
-            "head digest", (tenant, secret, *head), lambda: compute_head_digest(request.head, tenant, secret)
-        )
+        cause = request.head, tenant, secret
+        digest = request.known.memo("head digest", cause, lambda: compute_head_digest(*cause))
         return cls(tenant, links, counter, digest)
 
     @property

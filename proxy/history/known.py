@@ -143,15 +143,9 @@ class Known:
             return ()
         return self.messages[min(len(self._earlier.get(key, ())), self._shared) :]
 
-    def read_block(self, stored_bytes: bytes, read: Callable[[bytes], V]) -> V:
-        """Read a block as it is stored, unless it is the one that was read for the last request.
-
-        That of a long conversation has a hundred kilobytes and comes back every turn.
-        """
-        return self.memo("block", stored_bytes, partial(read, stored_bytes))
-
     @property
     def block_bytes(self) -> int:
+        """The size of the stored block that was read last, which its memo keeps."""
         stored_bytes, _ = self._memos.get("block", (b"", None))
         return len(stored_bytes)
 

@@ -27,7 +27,7 @@ from math import inf
 from msgspec.structs import replace
 
 from proxy.history.calls import list_tool_names
-from proxy.history.messages import HEAD, Message, find_last_assistant, remove_reminders
+from proxy.history.messages import HEAD, RESULTS, Message, find_last_assistant, remove_reminders
 from proxy.history.pins import Pins, compile_pattern, find_pin_fault
 from proxy.history.request import Request
 
@@ -58,7 +58,8 @@ def find_pattern_fault(pattern: str) -> str | None:
 
 
 def is_text_style(body: Iterable[Message]) -> bool:
-    return not any(message.is_result or message.calls for message in body)
+    """Return whether a history has neither calls nor results, so that its tools, if any, are known by text only."""
+    return not any(message.calls or message.role in RESULTS for message in body)
 
 
 def mark_observations(

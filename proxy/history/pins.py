@@ -29,7 +29,7 @@ _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
 
 
 def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
-    """Patterns that could be slow are refused."""
+    """Return why a pattern is refused, or None. One that could be slow is."""
     if _RISKY.search(pattern):
         return "a pattern may not repeat a group, look around or refer back: it could be made slow"
     if len(_LOOPS.findall(pattern)) > repetitions:
@@ -54,7 +54,7 @@ class Pins(Struct, frozen=True):
     """Bytes of pinned passages in all. If there are more, or more than `MAX_PASSAGES`, the oldest are dropped."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        return self.choose(messages, list(map(self.find, messages)))
+        return self.choose(messages, [self.find(message) for message in messages])
 
     def find(self, message: Message) -> tuple[str, ...]:
         if message.role in ("user", *HEAD) and (self.tags or self.markers or self.patterns):
@@ -62,7 +62,7 @@ class Pins(Struct, frozen=True):
         return ()
 
     def choose(self, messages: Sequence[Message], passages_of_each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-        """The newest that fit the budget, in order, each once."""
+        """Return the newest passages that fit the budget, in their order, each once."""
         candidates: list[str] = []
         for message, passages in zip(messages, passages_of_each, strict=True):
             if passages and _may_pin(message):
@@ -93,7 +93,7 @@ class Pins(Struct, frozen=True):
 
 
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """The starts of messages that no step may touch: instructions, tool definitions, the user's last words, pins."""
+    """Return the starts of messages that no step may touch: instructions, tool definitions, last words, pins."""
     last_user = find_last_user(messages)
     starts = set()
     for place, message in enumerate(messages):

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from proxy.history.messages import Message, remove_reminders
 from proxy.tools.read_range import Lines
@@ -71,57 +70,8 @@ class FileResult(Struct, frozen=True):
     was_edited: bool = False
 
 
-class _File(Struct):
-    reads: dict[Lines, int]
-    """The newest read of these lines."""
-    newest_read: int
-    newest_edit: int = -1
-
-
-class Files:
-    """The uses of files by the messages so far. The newest ones of each file are looked for once a message needs them.
-
-    Most histories hold neither a pointer nor a promise.
-    """
-
-    def __init__(self, uses: list[FileResult | None]) -> None:
-        self._uses = uses
-        self._files: dict[str, _File] = {}
-        self._seen_messages = 0
-
-    def add(self, use: FileResult | None) -> None:
-        self._uses.append(use)
-
-    def read(self, message: Message, call: ToolCall) -> FileResult | None:
-        """Return the use of a file by the next message, which answers this call."""
-        use = _read_use(message, call)
-        if use is not None and (use.act == "point" or (use.act == "edit" and holds_promise(message))):
-            return self._find_target(use)
-        return use
-
-    def _find_target(self, use: FileResult) -> FileResult:
-        for place in range(self._seen_messages, len(self._uses)):
-            earlier_use = self._uses[place]
-            if earlier_use is None:
-                continue
-            if earlier_use.act == "write":
-                self._files.pop(earlier_use.path, None)
-            elif earlier_use.act == "read":
-                file = self._files.setdefault(earlier_use.path, _File({}, place))
-                file.reads[earlier_use.lines] = file.newest_read = place
-            elif earlier_use.act == "edit" and earlier_use.path in self._files:
-                self._files[earlier_use.path].newest_edit = place
-        self._seen_messages = len(self._uses)
-        if use.path not in self._files:
-            return use
-        file = self._files[use.path]
-        target = file.reads.get(use.lines) if use.act == "point" else file.newest_read
-        if target is None:
-            return use
-        return replace(use, target=target, was_edited=file.newest_edit > target)
-
-
-def _read_use(message: Message, call: ToolCall) -> FileResult | None:
+def read_use(message: Message, call: ToolCall) -> FileResult | None:
+    """Return the use of a file by a call and its result, or None. The earlier result is looked for later."""
     path = find_value(call.named, PATHS)
     if not isinstance(path, str):
         return None

@@ -101,12 +101,14 @@ def weigh(raw: bytes) -> Weight:
             weight.add(value, name)
     # Some dialects repeat the same text under two names, of which the model reads one.
     for name in _REASONING:
-        other = Weight()
-        other.add(message.get(name))
-        weight.unread += _count_letters(message.get(name))
-        reasoning = max(reasoning, other.texts, key=lambda texts: sum(map(len, texts)))
+        if message.get(name):
+            other = Weight()
+            other.add(message[name])
+            weight.unread += _count_letters(message[name])
+            if _count_letters(other.texts) > _count_letters(reasoning):
+                reasoning = other.texts
     weight.texts += reasoning
-    weight.unread -= sum(map(len, reasoning))
+    weight.unread -= _count_letters(reasoning)
     return weight
 
 
@@ -252,7 +254,10 @@ class Tokenizer:
             escapes = len(re.findall(rb"\\u[0-9a-fA-F]{4}", message))
             characters = len(message.decode("utf-8", "replace")) - 5 * escapes + len(", ") - weight.unread
             return round(characters / 4) + weight.media
-        return sum(count_tokens(text, self._encoding) for text in weight.texts) + weight.markup + weight.media
+        tokens = weight.markup + weight.media
+        for text in weight.texts:
+            tokens += count_tokens(text, self._encoding)
+        return tokens
 
 
 class CountCache:
