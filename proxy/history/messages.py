@@ -6,8 +6,8 @@ message that was rewritten has other bytes and the name of the step that `made` 
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
-from sys import intern
 from typing import Any
 
 from msgspec import Struct
@@ -239,14 +239,13 @@ def read_message(value: Any, raw: bytes, content: bytes | None = None) -> Messag
     """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
-    # Interned, like names and ids of calls: each parsed message brings its own copies of the same few texts.
-    role = intern(value["role"])
+    role = _as_name(value["role"])
     if content is None:
         member = splice.find_member(raw, "content")
         content = raw[member.start : member.stop] if member is not None else b"null"
     answers = ""
     if role == "tool":
-        answers = intern(_as_string(value.get("tool_call_id")))
+        answers = _as_name(value.get("tool_call_id"))
     elif role in RESULTS:
         answers = _as_string(value.get("name"))
     calls: tuple[ToolCall, ...] = _read_calls(value) if role == "assistant" else ()
@@ -332,13 +331,22 @@ def _read_calls(value: dict[str, Any]) -> tuple[ToolCall, ...]:
 def _read_call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client sends
     if not isinstance(value, dict):
         return ToolCall("", "", "")
-    id_, custom, function = intern(_as_string(value.get("id"))), value.get("custom"), value.get("function")
+    id_, custom, function = _as_name(value.get("id")), value.get("custom"), value.get("function")
     if isinstance(custom, dict):
-        return ToolCall(id_, intern(_as_string(custom.get("name"))), _as_string(custom.get("input")), "custom")
+        return ToolCall(id_, _as_name(custom.get("name")), _as_string(custom.get("input")), "custom")
     if isinstance(function, dict):
-        return ToolCall(id_, intern(_as_string(function.get("name"))), _as_string(function.get("arguments")))
+        return ToolCall(id_, _as_name(function.get("name")), _as_string(function.get("arguments")))
     return ToolCall(id_, "", "")
 
 
 def _as_string(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     return value if isinstance(value, str) else ""
+
+
+_find_equal = lru_cache(maxsize=4_096)(str)
+
+
+def _as_name(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
+    """Return a role, a name or an id: parsed JSON has a copy of it in each message, and one is enough to keep."""
+    text, longest = _as_string(value), 64
+    return _find_equal(text) if len(text) <= longest else text
