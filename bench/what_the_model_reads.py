@@ -8,7 +8,6 @@ quote the code of others.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -112,7 +111,7 @@ Of the user's messages in such a row all but the last are forwarded as one messa
 PAGE_KINDS = (
     ("A file that was read", "Read"),
     ("A search", "Grep"),
-    ("A command", "Bash"),
+    ("A command that failed", "Bash"),
     ("An edit", "Edit"),
 )
 
@@ -125,12 +124,6 @@ def render_page(bodies: Sequence[LateBody], folded: Sequence[LateBody]) -> str:
         found = sorted((text for text in values if f"proxy: {tool}(" in text.split("\n")[0]), key=len)
         if found:
             parts.append(f"## {title}\n\n```text\n{found[len(found) // 2]}\n```\n")
-    failed = sorted(
-        (text for text in values if re.search(r"exit code [1-9]|failed: |contains errors", text.split("\n")[0])),
-        key=len,
-    )
-    if failed:
-        parts.append(f"## A failure\n\n```text\n{failed[len(failed) // 2]}\n```\n")
     repeats = [text for text in values if text.startswith("[Left out")]
     if repeats:
         parts.append(f"## A repeated result\n\n```text\n{repeats[0]}\n```\n")

@@ -21,7 +21,7 @@ def _act(action: Action) -> Turn:
 AGENT = Agent(
     "codex",
     "@openai/codex",
-    "With a provider of its own, see [Using Codex](#using-codex).",
+    "With your own provider, see [Using Codex](#using-codex).",
     _start,
     Habits(step_after_the_last, _act, text_turn),
     varies=r"(?m)^.*(?:session id|tokens used|[Ww]all time|Chunk ID|Process exited|succeeded in).*$|^[\d,]+$",
