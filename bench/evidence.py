@@ -1,10 +1,10 @@
 """Write the figures of docs/evidence.md and README.md from replays, between the marks that the pages have for them.
 
 compaction-proxy replay FILE ... --policy default --policy blocks ... --json > new.json
-python bench/evidence.py new.json 0.2=old.json [--sentences sentences.txt] [--questions questions.txt]
+python bench/evidence.py new.json 0.2=old.json [--sentences sentences.txt]
 
-More files are replays of the same conversations; the `default` of `NAME=FILE` is called NAME. `--sentences`
-and `--questions` are what `bench/sentences.py` and `make -C bench questions` have printed; each is shown as it is.
+More files are replays of the same conversations; the `default` of `NAME=FILE` is called NAME. `--sentences` is what
+`bench/sentences.py` has printed; it is shown as it is.
 `--choice` says which conversations these are, if they are not all: "`--part 1/4`".
 """
 
@@ -48,10 +48,7 @@ COLUMNS = (
     f"x4, {PRICES[HEADLINE].read:g}",
     "needed spans",
     "own words",
-    "documents whole",
-    "steps /100",
     "rewrites /100",
-    "summaries",
     "lambda",
 )
 """`cost`, `re-reads x1` and `lambda` have a figure for each price model, or that of the headline's alone."""
@@ -100,8 +97,6 @@ def fill_row(policy: str, rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
     row, default = rows[HEADLINE][policy], rows[HEADLINE][OWN]
     scores = row.scores
     needs = [conversation.needed for conversation in row.conversations if conversation.needed.asked]
-    documents = scores.documents
-    asked = documents.whole + documents.cut + documents.gone
     break_even = [each.break_even for each in own]
     return [
         f"`{policy}`",
@@ -114,10 +109,7 @@ def fill_row(policy: str, rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
         figure(100 * row.repeat_rereads(4), 1),
         format_share([(needed.kept / needed.asked, 1.0) for needed in needs], 3, 1),
         figure(scores.own.kept / scores.own.asked, 3) if scores.own.asked else "-",
-        figure(documents.whole / asked, 2) if asked else "-",
-        figure(row.steps_per_100, 1),
         figure(row.rewrites_per_100, 1),
-        figure(scores.summary_calls, 0),
         " / ".join("-" if value is None else figure(value, 1) for value in break_even),
     ]
 
@@ -129,7 +121,7 @@ def fill_row_of_nothing(rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
         format_share([(whole - cost, whole) for cost, whole in compare_costs(default, times)]) for times in (1, 2)
     ]
     whole = ["100.0", "100.0", "100.0", savings[0], "100.0", savings[1], "100.0"]
-    return ["doing nothing", *whole, "1.000", "1.000", "1.00", "0.0", "0.0", "0", "-"]
+    return ["doing nothing", *whole, "1.000", "1.000", "0.0", "-"]
 
 
 def make_table(results: Sequence[Result]) -> str:
@@ -213,7 +205,6 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> None:
     parser.add_argument("replays", metavar="[NAME=]FILE", nargs="+")
     parser.add_argument("--choice", metavar="TEXT", default="")
     parser.add_argument("--sentences", metavar="FILE", type=Path)
-    parser.add_argument("--questions", metavar="FILE", type=Path)
     args = parser.parse_args(argv)
     results = [result for argument in args.replays for result in read_results(argument)]
     choice = f" ({args.choice})" if args.choice else ""
@@ -230,8 +221,6 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> None:
     }
     if args.sentences:
         blocks["sentences"] = f"```text\n{args.sentences.read_text(encoding='utf-8').strip()}\n```"
-    if args.questions:
-        blocks["questions"] = args.questions.read_text(encoding="utf-8").strip()
     for name in PAGES:
         page = root / name
         page.write_text(replace_blocks(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")

@@ -196,9 +196,6 @@ def test_every_file_and_test_that_is_named_exists():
         ("operations.md", "`listen.drain_seconds`", lambda config: config.listen.drain_seconds),
         ("operations.md", "`policies.NAME.summary.wait`", lambda config: config.policy("default").summary.wait),
         ("operations.md", "`policies.NAME.summary.seconds`", lambda config: config.policy("default").summary.seconds),
-        ("summaries.md", "`summary.wait`", lambda config: config.policy("default").summary.wait),
-        ("summaries.md", "`summary.seconds`", lambda config: config.policy("default").summary.seconds),
-        ("summaries.md", "`summary.max_tokens`", lambda config: config.policy("default").summary.max_tokens),
     ],
 )
 def test_a_default_that_is_quoted_is_that_of_the_code(page, row, default):
