@@ -17,10 +17,12 @@ from proxy import __version__
 from proxy.cli import COMMANDS
 from proxy.config import Config
 from proxy.config.defaults import as_yaml
+from proxy.config.policies import SMALL_WINDOW_TOKENS
 from proxy.foundation import errors
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.reasons import Reason
-from proxy.shorten.rules import AUTO_TRIGGER, AUTO_TRIGGER_TOKENS
+from proxy.shorten.rules import AUTO_TRIGGER, AUTO_TRIGGER_TOKENS, DEAR_TRIGGER_TOKENS
+from proxy.shorten.steps import STEPS
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
 from proxy.wire.http_head import COMPACTED_PATHS, ApiPath
@@ -54,6 +56,62 @@ def test_every_reason_is_explained_in_the_table_of_reasons():
     cells = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[1:]]
     explained = {reason for cell in cells for reason in re.findall(r"`([\w-]+)`", cell)}
     assert explained | {"", "signature"} == set(get_args(Reason))  # a block's own reason, shown as `reasoning-removed`
+
+
+def rows_of_policies(heading):
+    """The rows of a table of the page on policies, as lists of cells."""
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    table = page.partition(heading)[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def test_the_defaults_of_steps_are_those_of_the_code():
+    wrong, compared = [], 0
+    for name, _, settings in rows_of_policies("| step | what it does "):
+        step = STEPS[name.strip("`")]()
+        for setting, value in re.findall(r"`(\w+)`[^`()]*\((false|true|[\d,.]*\d)", settings):
+            compared += 1
+            if yaml.safe_load(value.replace(",", "")) != getattr(step, setting):
+                wrong.append((name, setting, value, getattr(step, setting)))
+    assert wrong == []
+    assert compared == 20
+
+
+def numbers_of_policies():
+    """The numbers that the table of policies must name, by policy, in the order of its sentences."""
+
+    def find(name):
+        return Config().policy(name).rules(name)
+
+    default, thrifty, jcli, blocks = map(find, ("default", "thrifty", "j-cli", "blocks"))
+    (clear,) = jcli.when_full
+    return {
+        "default": [AUTO_TRIGGER_TOKENS, AUTO_TRIGGER, default.target, default.keep.tokens],
+        "thrifty": [thrifty.trigger_tokens, thrifty.target],
+        "small-window": [SMALL_WINDOW_TOKENS],
+        "j-cli": [clear.keep_recent],
+        "middleware": [find("middleware").trigger_tokens + 1],
+        "jp": [find("jp").trigger],
+        "blocks": [blocks.trigger, blocks.keep.first, blocks.keep.groups],
+    }
+
+
+NUMBER_WORDS = {"a quarter": "0.25", "three quarters": "0.75", "85 %": "0.85", "two": "2", "ten": "10"}
+
+
+@pytest.mark.parametrize(("policy", "numbers"), numbers_of_policies().items())
+def test_the_numbers_of_a_policy_are_those_of_the_code(policy, numbers):
+    (text,) = [text for name, text in rows_of_policies("| policy | what it is ") if name == f"`{policy}`"]
+    for word, digits in NUMBER_WORDS.items():
+        text = re.sub(rf"\b{word}(?!\w)", digits, text)
+    assert [float(number.replace(",", "")) for number in re.findall(r"\d[\d,.]*", text)] == numbers
+
+
+def test_the_automatic_trigger_is_that_of_the_code():
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    text = page.partition("**`trigger: auto`**")[2].partition("`explain")[0]
+    told = [float(number.replace(",", "")) for number in re.findall(r"(?<!-)\d[\d,.]*", text)]
+    assert told == [AUTO_TRIGGER, AUTO_TRIGGER_TOKENS, DEAR_TRIGGER_TOKENS]
 
 
 def parsers():

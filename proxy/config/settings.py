@@ -52,10 +52,22 @@ NO_URL = "must begin with https:// or http://, as in https://api.openai.com/v1 o
 TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
 
 
+def _describe_no_url(url: str) -> str:
+    """Quote the URL if it only lacks its scheme: a text of another form may be a key in the wrong line."""
+    address = (
+        r"(?:localhost|(?:\d{1,3}\.){3}\d{1,3}|[a-z0-9-]{1,30}(?=:)|(?:[a-z0-9-]{1,30}\.){1,5}[a-z]{2,12})(:\d{1,5})?"
+    )
+    match = re.fullmatch(rf"{address}(?:/[\w./-]{{0,60}})?", url)
+    if match is None:
+        return NO_URL
+    is_own = match[1] or url.startswith("localhost") or url[0].isdigit()
+    return f"{url!r} has no scheme: write {'http' if is_own else 'https'}://{url}"
+
+
 def _normalize_base_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(NO_URL)
+        raise ValueError(_describe_no_url(url))
     if parts.username or parts.password:
         raise ValueError("credentials do not belong into a URL: use key")
     if parts.query or parts.fragment:

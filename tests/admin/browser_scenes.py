@@ -47,7 +47,7 @@ class PageObserver:
 
     def _record_console_error(self, message):
         """A refusal is an answer like any other; a script that was stopped or a file that is not there is none."""
-        if message.type == "error" and "with a status of 4" not in message.text:
+        if "Password forms" in message.text or (message.type == "error" and "with a status of 4" not in message.text):
             self.wrong.append(message.text)
 
     def _record_failed_file(self, response):
@@ -134,6 +134,21 @@ def tour(browser, url, key, folder):
         paper = observer.page.evaluate("getComputedStyle(document.body).backgroundColor")
         found[name] = {"widths": widths, "paper": paper, **observer.findings}
     return found
+
+
+@scene
+def cut_tables(observer):
+    """Every page in windows of many widths, and the tables whose right end would have to be scrolled to."""
+    cut = {}
+    for page, place in PAGES.items():
+        observer.go(place)
+        for wide in (1920, 1440, 1280, 1100, 1024, 900, 768, 721, 600, 390):
+            observer.page.set_viewport_size({"width": wide, "height": 900})
+            hidden = "tables => tables.map(each => each.scrollWidth - each.clientWidth)"
+            for pixels in observer.page.eval_on_selector_all(".scroll", hidden):
+                if pixels > 0:
+                    cut[f"{page} at {wide}"] = pixels
+    return {"cut": cut}
 
 
 @scene

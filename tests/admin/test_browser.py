@@ -31,6 +31,11 @@ async def test_every_page_fits_in_light_in_dark_and_on_a_phone(busy_proxy):
     assert seen["light"]["paper"] != seen["dark"]["paper"]
 
 
+async def test_no_table_is_cut_in_any_window(busy_proxy):
+    cut = (await run_scene(busy_proxy, "cut_tables"))["cut"]
+    assert cut == {}, cut
+
+
 async def test_nothing_needs_a_mouse(busy_proxy):
     seen = await run_scene(busy_proxy, "keyboard")
     assert seen["first"] == "Skip to the page"

@@ -108,3 +108,5 @@ async def test_the_pages_draw_what_would_be_as_a_line(observing_proxy):
     assert "would be" in seen["list"]
     assert "would be" in seen["facts"]
     assert "would save $" in seen["turn"]
+    cut = (await run_scene(observing_proxy, "cut_tables"))["cut"]
+    assert cut == {}, cut

@@ -163,8 +163,30 @@ def test_one_pass_reports_every_setting_that_is_wrong_by_itself_in_the_order_of_
         (
             "upstreams: [{base_url: api.openai.com}]",
             "upstreams.0.base_url",
+            "'api.openai.com' has no scheme: write https://api.openai.com",
+        ),
+        (
+            "upstreams: [{base_url: 'localhost:8000/v1'}]",
+            "upstreams.0.base_url",
+            "'localhost:8000/v1' has no scheme: write http://localhost:8000/v1",
+        ),
+        (
+            "upstreams: [{base_url: 'vllm:8000'}]",
+            "upstreams.0.base_url",
+            "'vllm:8000' has no scheme: write http://vllm:8000",
+        ),
+        (
+            "upstreams: [{base_url: sk-proj-4f1a2b3c}]",
+            "upstreams.0.base_url",
             "must begin with https:// or http://, as in https://api.openai.com/v1 or http://localhost:8000",
         ),
+        (
+            "transcripts: {patterns: ['abc[']}",
+            "transcripts.patterns.0",
+            "not a regular expression: unterminated character set at position 3",
+        ),
+        ("transcripts: {days: 30d}", "transcripts.days", "must be a number, such as 0.5: write 30 (it says '30d')"),
+        ("transcripts: {mib: 32MB}", "transcripts.mib", "must be a whole number, such as 4: write 32 (it says '32MB')"),
         (
             "access: {team_header: Authorization}",
             "access.team_header",
