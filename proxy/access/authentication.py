@@ -19,8 +19,6 @@ from proxy.config.settings import is_team
 from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header, remove_headers
 
-_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?")
-
 
 def check_page(headers: Headers, hosts: frozenset[str]) -> None:
     """Raise a ProxyError if a page of another site, whose name is not in `hosts`, may have caused the request."""
@@ -44,10 +42,8 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
 def find_host(netloc: str) -> str:
     """Return `::1` of `[::1]:8800`, and anything else whole."""
     name = netloc.strip().lower()
-    match = _HOST.fullmatch(name)
-    if match is None:
-        return name
-    return match[1] or match[2]
+    match = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?", name)
+    return name if match is None else match[1] or match[2]
 
 
 def is_private(host: str) -> bool:
@@ -173,7 +169,15 @@ class Authenticator(Struct, frozen=True):
         return Caller(self._check_team(teams[0]))
 
     def _identify_by_key(self, headers: Headers, registry: Registry, now: float) -> Caller:
-        text = _find_key(headers)
+        text = ""
+        # OpenAI's libraries send a bearer token, Azure's `api-key`:
+        # https://learn.microsoft.com/azure/ai-services/openai/reference#authentication
+        for name in ("authorization", "api-key", "x-api-key"):
+            value = find_header(headers, name)
+            if value:
+                scheme, _, token = value.partition(" ")
+                text = (token if scheme.lower() == "bearer" else value).strip()
+                break
         key_id = find_public_id(text)
         if key_id is None:
             raise Unauthorized(f"missing team key: send `Authorization: Bearer cp-...`; {HOW_TO_GET_A_KEY}")
@@ -189,21 +193,6 @@ class Authenticator(Struct, frozen=True):
         if is_team(team, self.teams, self.access):
             return team
         raise UnknownTeam("the team of this request is not in `teams` of the proxy's configuration")
-
-
-def _find_key(headers: Headers) -> str:
-    """OpenAI's libraries send a bearer token, Azure's `api-key`.
-
-    https://learn.microsoft.com/azure/ai-services/openai/reference#authentication
-    """
-    for name in ("authorization", "api-key", "x-api-key"):
-        value = find_header(headers, name)
-        if value:
-            scheme, _, token = value.partition(" ")
-            if scheme.lower() == "bearer":
-                value = token
-            return value.strip()
-    return ""
 
 
 def _find_values(headers: Headers, lower_name: str) -> list[str]:

@@ -95,7 +95,10 @@ class Records:
         One thread at a time: the slower of two would bring back the older registry, and with it a revoked key.
         """
         with self._looking:
-            stamp = self._read_stamp()
+            stamp = None
+            with suppress(FileNotFoundError, NotADirectoryError):
+                stat = self.path.stat()
+                stamp = stat.st_ino, stat.st_mtime_ns, stat.st_size
             if stamp == self._stamp_read:
                 return False
             try:
@@ -126,13 +129,6 @@ class Records:
             return Registry()
         registry = _parse(data, str(self.path))
         return replace(registry, version=registry.version or 1)
-
-    def _read_stamp(self) -> tuple[int, int, int] | None:
-        try:
-            stat = self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

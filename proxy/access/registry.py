@@ -202,8 +202,4 @@ def has_session_form(session: str) -> bool:
 
 def _choose_lasting(sessions: Collection[str]) -> frozenset[str]:
     """Return those that would last longest: the others have run out by themselves soon."""
-    return frozenset(sorted(sessions, key=_read_expiry, reverse=True)[:ENDED_SESSIONS_MAX])
-
-
-def _read_expiry(session: str) -> int:
-    return int(session.partition(".")[0])
+    return frozenset(sorted(sessions, key=lambda name: int(name.partition(".")[0]), reverse=True)[:ENDED_SESSIONS_MAX])

@@ -72,19 +72,16 @@ class ConfigSource(Struct):
     def read(self) -> Loaded:
         self.stamp_read = self.read_stamp()
         loaded_config = self.load()
-        self._check_reload(loaded_config)
-        self.had_file_settings = self.had_file_settings or loaded_config.has_file_settings
-        self._had_teams = self._had_teams or bool(loaded_config.config.teams)
-        return loaded_config
-
-    def _check_reload(self, loaded_config: Loaded) -> None:
-        """Refuse an empty file, which a full disk or a killed editor leaves, and one that lifts access control."""
+        # A full disk or a killed editor leaves an empty file.
         if self.had_file_settings and not loaded_config.has_file_settings:
             why = "the file has become empty: restore its settings, or restart the proxy to use the defaults"
             raise InvalidConfig([Fault("", str(self.file), why)])
         if self._had_teams and not loaded_config.config.teams:
             why = "the last team is gone, and without teams no client needs a key: restore one, or restart the proxy"
             raise InvalidConfig([Fault("teams", str(self.file or "configuration"), why)])
+        self.had_file_settings = self.had_file_settings or loaded_config.has_file_settings
+        self._had_teams = self._had_teams or bool(loaded_config.config.teams)
+        return loaded_config
 
 
 class ConfigWatch:

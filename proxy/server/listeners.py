@@ -73,15 +73,18 @@ class Listeners:
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
         listeners: dict[str, events.Listener] = {"metrics": self.metrics, "log": self._log, "audit": self.audit}
         listeners |= {f"hook {number}": hook for number, hook in enumerate(self._hooks)}
-        if self.exporter is not None:
-            listeners["otel"] = self.exporter
+        exporter = self.exporter
+        if exporter is not None:
+            listeners["otel"] = exporter
+            self.metrics.track(self.metrics.telemetry_dropped, lambda: exporter.dropped)
         if config.admin.enabled:
             listeners["activity"] = ActivityListener(self.activity_log)
         self.emit = events.Dispatcher(listeners, self.metrics.listener_errors.add)
         counts = None if snapshots is None else snapshots.read_own()
         if counts:
             self.metrics.add_snapshot(counts, gauges=False)
-        self._track_losses()
+        self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)
+        self.metrics.track(self.metrics.activity_dropped, lambda: self.activity_log.dropped_records)
 
     def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
         """Return a function by which any thread may report such an event."""
@@ -106,13 +109,6 @@ class Listeners:
             await CONTROL.run(self.exporter.close)
         await CONTROL.run(self.activity_log.close)
         await CONTROL.run(self._log.close)
-
-    def _track_losses(self) -> None:
-        self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)
-        self.metrics.track(self.metrics.activity_dropped, lambda: self.activity_log.dropped_records)
-        exporter = self.exporter
-        if exporter is not None:
-            self.metrics.track(self.metrics.telemetry_dropped, lambda: exporter.dropped)
 
     def _list_base_urls(self) -> dict[str, str]:
         return {upstream.name: upstream.base_url for upstream in self._get_config_in_force().upstreams}

@@ -30,17 +30,13 @@ _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket.socket) -> int:
     """Serve with one or several workers. With several, the bound socket only reserves the port for them."""
-    _raise_open_files_limit()
-    if config.listen.workers == 1:
-        return _serve_until_stopped(partial(Worker, source, config, LastValid(config, registry)), sock)
-    return Supervisor(source, config, registry, sock).run()
-
-
-def _raise_open_files_limit() -> None:
-    """Raise the limit of open files, often 1,024 by default: each client's connection takes one."""
+    # Each client's connection takes an open file, of which the limit is often 1,024 by default.
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # macOS says "unlimited" and does not grant it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    if config.listen.workers == 1:
+        return _serve_until_stopped(partial(Worker, source, config, LastValid(config, registry)), sock)
+    return Supervisor(source, config, registry, sock).run()
 
 
 def reserve_port(config: Config) -> socket.socket:
@@ -83,7 +79,7 @@ class Supervisor:
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        signal.signal(signal.SIGHUP, self._reload)
+        signal.signal(signal.SIGHUP, lambda *_: self._signal_workers(signal.SIGHUP))
         for slot in range(self._config.listen.workers):
             self._start(slot)
         while not self._is_stopping:
@@ -129,9 +125,6 @@ class Supervisor:
         self._is_stopping = True
         self._stopped_by = number
         self._signal_workers(signal.SIGTERM)
-
-    def _reload(self, *_: object) -> None:
-        self._signal_workers(signal.SIGHUP)
 
     def _signal_workers(self, number: signal.Signals) -> None:
         for worker in self._workers.values():

@@ -45,7 +45,6 @@ from proxy.store.fleet import Fleet
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
 
 Job = Callable[[], Coroutine[Any, Any, None]]
-_TRIM_SECONDS = 15.0
 
 
 class Jobs:
@@ -86,7 +85,7 @@ async def return_memory() -> None:
     # https://man7.org/linux/man-pages/man3/malloc_trim.3.html
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
-        await asyncio.sleep(_TRIM_SECONDS)
+        await asyncio.sleep(15.0)
         await CONTROL.run(trim, 0)
 
 

@@ -53,14 +53,12 @@ def _explain_unreachable(fault: aiohttp.ClientConnectorError | aiohttp.ClientHtt
         case aiohttp.ClientConnectorDNSError():
             return f"{who}: host name not found: check base_url and DNS"
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return f"{who}: TLS failed: {_explain_tls_fault(fault)}"
+            is_certificate = isinstance(fault, aiohttp.ClientConnectorCertificateError)
+            cause = fault.certificate_error if is_certificate else fault.os_error
+            why = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
+            return f"{who}: TLS failed: {why}"
         case _:
             return f"{who}: cannot connect: {os.strerror(fault.os_error.errno or errno.ECONNREFUSED)}; {_NOT_RUNNING}"
-
-
-def _explain_tls_fault(fault: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError) -> str:
-    cause = fault.certificate_error if isinstance(fault, aiohttp.ClientConnectorCertificateError) else fault.os_error
-    return getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
 
 
 class ConnectTimeout(UpstreamUnreachable):

@@ -10,6 +10,7 @@ several choices interleaved, unknown keys. So nothing here knows a dialect:
 
 import json
 from collections.abc import Iterator, Mapping
+from io import StringIO
 from itertools import islice
 from typing import Any
 
@@ -166,10 +167,6 @@ def _read_index(value: Mapping[str, Any], default: int) -> int:
     return index if isinstance(index, int) else default
 
 
-class _GrowingText(Struct):
-    pieces: list[str]
-
-
 class _GrowingChoice(Struct):
     message: dict[str, Any] = field(default_factory=dict)
     finish: str | None = None
@@ -203,10 +200,9 @@ def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a serv
     if isinstance(piece, str):
         if isinstance(grown, list):
             return _add_elements(grown, [{"type": "text", "text": piece}] if piece else [])
-        if isinstance(grown, _GrowingText):
-            grown.pieces.append(piece)
-            return grown
-        return _GrowingText([piece])
+        text = grown if isinstance(grown, StringIO) else StringIO()
+        text.write(piece)
+        return text
     if isinstance(piece, dict):
         members = grown if isinstance(grown, dict) else {}
         _add_members(members, piece)
@@ -221,7 +217,7 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
     elements: list[Any] = []
     if isinstance(grown, list):
         elements = grown
-    elif isinstance(grown, _GrowingText) and any(grown.pieces):
+    elif isinstance(grown, StringIO) and grown.getvalue():
         elements.append({"type": "text", "text": grown})
     for piece in pieces:
         continued_element = _find_continued(elements, piece)
@@ -260,8 +256,8 @@ def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
 
 
 def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(grown, _GrowingText):
-        return "".join(grown.pieces)
+    if isinstance(grown, StringIO):
+        return grown.getvalue()
     if isinstance(grown, dict):
         return {key: _join_texts(value) for key, value in grown.items()}
     if isinstance(grown, list):

@@ -32,12 +32,7 @@ from proxy.wire.json_body import (
 
 MARKS_MAX = 4
 LOOK_BACK_BLOCKS = 20
-STRIDE_BLOCKS = 18
-"""Less than the API looks back, because a message is marked at its end."""
 MARK_KEY = b'"cache_control"'
-MARKABLE_TYPES = frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result"})
-"""The API refuses a mark on thinking."""
-CACHE_KEY = b'"prompt_cache_key"'
 SMALLEST_CACHED_BYTES = 3 * 1_024
 """No provider caches a prompt below 1,024 tokens, and a token of text takes three bytes or more."""
 
@@ -133,7 +128,7 @@ def place_key(source: bytes, request: Request) -> bytes:
     The key is the same from the first request on: it is a digest of the messages before the first answer.
     <https://platform.openai.com/docs/guides/prompt-caching>
     """
-    if CACHE_KEY in source:
+    if b'"prompt_cache_key"' in source:
         return source
     digest = blake2b(digest_size=16)
     for message in request.messages:
@@ -141,7 +136,7 @@ def place_key(source: bytes, request: Request) -> bytes:
             break
         digest.update(b"%d:" % len(message.raw) + message.raw)
     end = source.rindex(b"}")
-    return splice.replace_bytes(source, end, end, b',%b:"%b"' % (CACHE_KEY, digest.hexdigest().encode()))
+    return splice.replace_bytes(source, end, end, b',"prompt_cache_key":"%b"' % digest.hexdigest().encode())
 
 
 def outline(source: bytes, places: Places) -> Outline:
@@ -189,7 +184,7 @@ def iterate_strides(request: Outline) -> Iterator[Span]:
             span = find_markable(request.source, list_blocks(request.source, request.messages[number]))
             if span is not None:
                 yield span
-                next_mark_at = passed_blocks + STRIDE_BLOCKS
+                next_mark_at = passed_blocks + 18  # less than the API looks back: a message is marked at its end
         passed_blocks += request.count_blocks(number)
 
 
@@ -258,7 +253,9 @@ def find_markable(source: bytes, blocks: Sequence[Span]) -> Span | None:
 def can_have_mark(source: bytes, block: Span) -> bool:
     raw = source[slice(*block)]
     value = as_object(read_json(raw))
-    if MARK_KEY in raw or as_text(value.get("type")) not in MARKABLE_TYPES:
+    # The API refuses a mark on thinking.
+    markable_types = {"text", "image", "document", "search_result", "tool_use", "tool_result"}
+    if MARK_KEY in raw or as_text(value.get("type")) not in markable_types:
         return False
     text = value.get("text", "no text")
     return isinstance(text, str) and text.strip() != ""

@@ -176,13 +176,10 @@ class _ModelMember(msgspec.Struct):
     model: str | None = None
 
 
-_model_decoder = msgspec.json.Decoder(_ModelMember)
-
-
 def find_model(body: bytes) -> str | None:
     """Return the model that a request names, or None. An empty name is none."""
     try:
-        return _model_decoder.decode(body).model or None
+        return msgspec.json.decode(body, type=_ModelMember).model or None
     except (msgspec.DecodeError, RecursionError):  # clients send lone surrogates, NaN and byte order marks
         return as_text((read_object(body) or {}).get("model")) or None
 
@@ -199,23 +196,19 @@ def build_reader(struct: type[S]) -> Callable[[bytes], S]:
         try:
             return decoder.decode(raw)
         except msgspec.MsgspecError:
-            return _read_slowly(struct, raw)
+            places = _scan(raw, lists=())
+        values: dict[str, object] = {}
+        for struct_field in msgspec.structs.fields(struct):
+            value = find_raw(raw, places, struct_field.name)
+            if value and struct_field.type is msgspec.Raw:
+                values[struct_field.name] = msgspec.Raw(value)
+            elif value:
+                values[struct_field.name] = msgspec.convert(json.loads(value), struct_field.type)
+            elif struct_field.required:
+                raise ValueError(f"it has no {struct_field.name}")
+        return struct(**values)
 
     return read
-
-
-def _read_slowly(struct: type[S], raw: bytes) -> S:
-    places = _scan(raw, lists=())
-    values: dict[str, object] = {}
-    for struct_field in msgspec.structs.fields(struct):
-        value = find_raw(raw, places, struct_field.name)
-        if value and struct_field.type is msgspec.Raw:
-            values[struct_field.name] = msgspec.Raw(value)
-        elif value:
-            values[struct_field.name] = msgspec.convert(json.loads(value), struct_field.type)
-        elif struct_field.required:
-            raise ValueError(f"it has no {struct_field.name}")
-    return struct(**values)
 
 
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")

@@ -33,12 +33,8 @@ class Rule(Struct, frozen=True, dict=True):
     """The pattern is tried on this many characters from a mark on."""
 
     @cached_property
-    def _quoted_marks(self) -> list[str]:
+    def marks_in_json(self) -> list[str]:
         return [splice.quote(mark)[1:-1].decode() for mark in self.marks]
-
-    def may_apply_to(self, json_text: str) -> bool:
-        """Return True if a mark stands in this JSON."""
-        return any(mark in json_text for mark in self._quoted_marks)
 
     def iterate_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         for mark in self.marks:
@@ -50,9 +46,6 @@ class Rule(Struct, frozen=True, dict=True):
                 else:
                     yield *secret.span(secret.re.groups), self.name
                     start = text.find(mark, secret.end())
-
-
-NAME_CHARACTERS = 200
 
 
 class Redaction(Struct, frozen=True):
@@ -79,14 +72,14 @@ class Redaction(Struct, frozen=True):
 
     def of_name(self, name: str) -> str:
         """Return the name of a user or a session as it is stored: some clients put a key in."""
-        return self.of_text(name)[0][:NAME_CHARACTERS]
+        return self.of_text(name)[0][:200]
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
         """Redact each string of a JSON value. Returns the names of the rules that applied as well."""
         rules = self.rules
         if re.search(rb"\\(?:/|u00[2-7])", raw) is None:  # else JSON may have written a mark in another way
             json_text = raw.decode("utf-8", "replace")
-            rules = tuple([rule for rule in rules if rule.may_apply_to(json_text)])
+            rules = tuple([rule for rule in rules if any(mark in json_text for mark in rule.marks_in_json)])
         if not rules:
             return raw, ()
         redaction_here = Redaction(rules)

@@ -49,28 +49,25 @@ def split_messages(
 ) -> Iterator[tuple[Message, Piece]]:
     """Read messages of the client's list, in which the first has the number `first`."""
     for number, container in enumerate(containers, first):
-        yield from _split(container, number)
-
-
-def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:
-    fields = decode_message(container)
-    role, content = fields.role, bytes(fields.content)
-    if content[:1] != b"[":
-        yield _make_message(role, content), Piece(number, role, (_text_block(content),))
-        return
-    raw_blocks = read_elements(content)
-    if role == "assistant":
-        yield _read_assistant(raw_blocks), Piece(number, role, tuple(raw_blocks))
-        return
-    other_blocks: list[bytes] = []
-    for raw in raw_blocks:
-        block = decode_block(raw)
-        if block.type == "tool_result":
-            yield _read_result(raw, block), Piece(number, role, (raw,))
-        else:
-            other_blocks.append(raw)
-    if other_blocks or not raw_blocks:
-        yield _make_message(role, b"[" + b",".join(other_blocks) + b"]"), Piece(number, role, tuple(other_blocks))
+        fields = decode_message(container)
+        role, content = fields.role, bytes(fields.content)
+        if content[:1] != b"[":
+            yield _make_message(role, content), Piece(number, role, (_text_block(content),))
+            continue
+        raw_blocks = read_elements(content)
+        if role == "assistant":
+            yield _read_assistant(raw_blocks), Piece(number, role, tuple(raw_blocks))
+            continue
+        other_blocks: list[bytes] = []
+        for raw in raw_blocks:
+            block = decode_block(raw)
+            if block.type == "tool_result":
+                yield _read_result(raw, block), Piece(number, role, (raw,))
+            else:
+                other_blocks.append(raw)
+        if other_blocks or not raw_blocks:
+            content = b"[" + b",".join(other_blocks) + b"]"
+            yield _make_message(role, content), Piece(number, role, tuple(other_blocks))
 
 
 def _make_message(role: str, content: bytes) -> Message:
@@ -138,7 +135,9 @@ def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[by
 def _iterate_blocks(message: Message) -> Iterator[bytes]:
     """Write a message as blocks, without empty texts, which the API refuses."""
     if message.is_result:
-        yield _write_result(message)
+        members = find_other_members(message.raw, {"role", "tool_call_id", "content", "name"})
+        result = splice.quote(message.answers), message.content, members
+        yield b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % result
         return
     content = json.loads(message.content)
     if isinstance(content, str) and content.strip():
@@ -157,12 +156,6 @@ def _write_input(call: ToolCall) -> bytes:
     if isinstance(call.value, dict):
         return call.arguments.encode("utf-8", "surrogatepass")
     return b"{}"
-
-
-def _write_result(message: Message) -> bytes:
-    members = find_other_members(message.raw, {"role", "tool_call_id", "content", "name"})
-    fields = splice.quote(message.answers), message.content, members
-    return b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % fields
 
 
 class WrittenBlocks(Struct, frozen=True):

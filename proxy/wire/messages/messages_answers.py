@@ -63,25 +63,22 @@ class MessagesRounds(Rounds):
         return event
 
     def _show_block_event(self, event: bytes, value: Mapping[str, Any]) -> bytes:
+        index = _get_index(value)
         if value["type"] == "content_block_start":
-            self._open_block(value)
+            block = self._items[index] = dict(as_object(value.get("content_block")))
+            self._client_indexes.pop(index, None)
+            if self._is_shown(block):
+                self._client_indexes[index] = self._next_index
+                self._next_index += 1
+                self._client_calls += block.get("type") == "tool_use"
         elif value["type"] == "content_block_delta":
-            self._grow(_get_index(value), as_object(value.get("delta")))
-        client_index = self._client_indexes.get(_get_index(value))
+            self._grow(index, as_object(value.get("delta")))
+        client_index = self._client_indexes.get(index)
         if client_index is None:
             return b""
         if client_index == value["index"]:
             return event
         return write_event({**value, "index": client_index}, named=True)
-
-    def _open_block(self, value: Mapping[str, Any]) -> None:
-        block, index = dict(as_object(value.get("content_block"))), _get_index(value)
-        self._items[index] = block
-        self._client_indexes.pop(index, None)
-        if self._is_shown(block):
-            self._client_indexes[index] = self._next_index
-            self._next_index += 1
-            self._client_calls += block.get("type") == "tool_use"
 
     def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
         block, kind = self._items.setdefault(index, {}), str(delta.get("type"))
@@ -165,7 +162,13 @@ class MessagesAnswers(AnswerFormat):
                     return make_chunk({"tool_calls": [{"index": event.get("index"), **call}]})
                 return make_chunk({"content": [{"index": event.get("index"), **block}]})
             case "content_block_delta":
-                return _read_block_delta(event)
+                index, delta = event.get("index"), dict(as_object(event.get("delta")))
+                kind = delta.pop("type", None)
+                grown: dict[str, Any] = {"content": [{"index": index, **delta}]}
+                if kind == "input_json_delta":
+                    function = {"arguments": delta.get("partial_json")}
+                    grown = {"tool_calls": [{"index": index, "function": function}]}
+                return make_chunk(grown)
             case "message_delta":
                 stop_reason = as_object(event.get("delta")).get("stop_reason")
                 chunk = make_chunk({}, _name_finish(stop_reason))
@@ -215,14 +218,6 @@ class MessagesAnswers(AnswerFormat):
             results_by_call.append(b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % fields)
         blocks = b",".join(results_by_call)
         return extend_request(source, "messages", (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))
-
-
-def _read_block_delta(event: Mapping[str, Any]) -> dict[str, Any]:
-    delta = dict(as_object(event.get("delta")))
-    if delta.pop("type", None) == "input_json_delta":
-        function = {"arguments": delta.get("partial_json")}
-        return make_chunk({"tool_calls": [{"index": event.get("index"), "function": function}]})
-    return make_chunk({"content": [{"index": event.get("index"), **delta}]})
 
 
 def _name_finish(stop_reason: object) -> str | None:

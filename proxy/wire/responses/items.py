@@ -44,17 +44,8 @@ def write_output(call: str, id_: str, text: str) -> bytes:
     return b'{"type":"%b_output","call_id":%b,"output":%b%b}' % (kind.encode(), quoted_id, output, other_members)
 
 
-ANSWER_TYPES = frozenset(
-    {
-        "reasoning",
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "image_generation_call",
-        "mcp_call",
-        "mcp_list_tools",
-    }
-)
+HOSTED_CALLS = {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
+ANSWER_TYPES = HOSTED_CALLS | {"reasoning", "mcp_list_tools"}
 """The other items that a model makes. An unknown item stays where it is."""
 NAMED_BY = "named_by"
 """Marks a result whose item names its call by `id` and has no `call_id`."""
@@ -341,11 +332,11 @@ def _write_text(message: Message) -> bytes:
 def _as_input(content: bytes) -> bytes:
     if content[:1] != b"[" or b'"text"' not in content:
         return content
-    return splice.replace_elements(content, 0, _as_input_part)
 
+    def name_as_input(part: bytes) -> bytes:
+        kind = splice.find_member(part, "type")
+        if kind is None or part[kind.start : kind.stop] != b'"text"':
+            return part
+        return splice.replace_bytes(part, kind.start, kind.stop, b'"input_text"')
 
-def _as_input_part(part: bytes) -> bytes:
-    kind = splice.find_member(part, "type")
-    if kind is None or part[kind.start : kind.stop] != b'"text"':
-        return part
-    return splice.replace_bytes(part, kind.start, kind.stop, b'"input_text"')
+    return splice.replace_elements(content, 0, name_as_input)

@@ -46,8 +46,11 @@ class ResponsesFormat(RequestFormat):
         request = read_request(
             source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
         )
-        if request is not None and _ends_with_trigger(request):
-            return replace(request, provider_compacts=True)
+        newest = None if request is None else request.pieces[-1]
+        # Codex asks the provider for a compaction by the last item.
+        if request is not None and newest is not None and b'"compaction_trigger"' in newest.blocks[-1]:
+            is_trigger = decode_item(newest.blocks[-1]).type == "compaction_trigger"
+            return replace(request, provider_compacts=is_trigger or request.provider_compacts)
         return request
 
     def why_relayed(self, source: bytes, /) -> Reason:
@@ -71,14 +74,6 @@ class ResponsesFormat(RequestFormat):
 
 
 RESPONSES_FORMAT = ResponsesFormat()
-
-
-def _ends_with_trigger(request: PiecedRequest) -> bool:
-    """Return True if the last item asks the provider for a compaction, as Codex does."""
-    newest = request.pieces[-1]
-    if newest is None or b'"compaction_trigger"' not in newest.blocks[-1]:
-        return False
-    return decode_item(newest.blocks[-1]).type == "compaction_trigger"
 
 
 def _has_reference(source: bytes) -> bool:
