@@ -19,8 +19,6 @@ from msgspec.structs import replace
 from proxy.store.deletions import Deletion
 from proxy.wire.http_head import SwitchState
 
-_KEY = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
-
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
 """A time as seconds since 1970, up to the end of the year 9999."""
 
@@ -57,7 +55,7 @@ def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = ""
 
 
 def find_public_id(text: str) -> str | None:
-    match = _KEY.fullmatch(text)
+    match = re.fullmatch(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}", text)
     return match[1] if match else None
 
 
@@ -73,10 +71,6 @@ DELETIONS_MAX = 1_000
 """A machine that was down obeys as many of the newest orders."""
 _SESSION = re.compile(r"[0-9]{1,12}\.(?:[0-9a-f]{8}\.)?[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<random>`, in version 0.3 with its owner between."""
-
-
-_ASCENDING_STATES: tuple[SwitchState, ...] = ("on", "still-fit", "off", "bypass")
-"""Of the switches of a team and of everybody, the one that stands further right counts."""
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -119,7 +113,8 @@ class Registry(Struct, frozen=True):
         if not self.switches:
             return "on"
         states = [self.switches[name].state for name in (EVERYBODY, team) if name in self.switches]
-        return max(states, key=_ASCENDING_STATES.index, default="on")
+        ascending_states: tuple[SwitchState, ...] = ("on", "still-fit", "off", "bypass")
+        return max(states, key=ascending_states.index, default="on")
 
     def with_key(self, key: TeamKey) -> "Registry":
         return replace(self, keys={**self.keys, key.id: key})

@@ -14,11 +14,9 @@ from proxy.foundation.errors import Internal, MethodNotAllowed, Overloaded, Prox
 from proxy.serve.gateway import Gateway
 from proxy.server.connection import REQUEST_ID, SERVER_NAME, ClientRequest, find_path, new_request_id, render_error
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
-from proxy.wire.http_head import COMPACTED_PATHS, ApiPath, below_v1
+from proxy.wire.http_head import ApiPath, below_v1
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-_LABELLED_PATHS = frozenset({*COMPACTED_PATHS, ApiPath.COMPACT, "/completions", "/embeddings", "/models"})
 
 
 class App:
@@ -84,7 +82,8 @@ class App:
         path_below_v1 = below_v1(path) if path else None
         route = "other"
         if path_below_v1 is not None:
-            route = f"/v1{path_below_v1 if path_below_v1 in _LABELLED_PATHS else '/*'}"
+            is_labelled = path_below_v1 in {*ApiPath, "/completions", "/embeddings", "/models"}
+            route = f"/v1{path_below_v1 if is_labelled else '/*'}"
         record = RequestFinished(new_request_id(), method, route, received_at=perf_counter())
         request[REQUEST_ID] = record.request_id
         task = cast("asyncio.Task[Any]", asyncio.current_task())

@@ -90,7 +90,11 @@ class Supervisor:
                 self._records.look()
             for slot, worker in tuple(self._workers.items()):
                 if not worker.is_alive():
-                    self._restart(slot)
+                    del self._workers[slot]  # its exit code does not count when the others stop
+                    time.sleep(_RESTART_SECONDS)  # a worker that ends at once must not be restarted in a busy loop
+                    if not self._is_stopping:
+                        self._read_config()  # a reload may have found new values where no file has changed
+                        self._start(slot)
         for worker in self._workers.values():
             worker.join()
         status = _exit_status(self._stopped_by)
@@ -113,13 +117,6 @@ class Supervisor:
         worker.start()
         self._workers[slot] = worker
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-
-    def _restart(self, slot: int) -> None:
-        del self._workers[slot]  # its exit code does not count when the others stop
-        time.sleep(_RESTART_SECONDS)  # a worker that ends at once must not be restarted in a busy loop
-        if not self._is_stopping:
-            self._read_config()  # a reload may have found new values where no file has changed
-            self._start(slot)
 
     def _stop(self, number: int, _: object) -> None:
         self._is_stopping = True

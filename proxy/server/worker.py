@@ -194,7 +194,19 @@ class Worker:
 
     async def _serve(self, sock: socket.socket) -> None:
         self._set_up_process()
-        runner = web.ServerRunner(self._make_server(), shutdown_timeout=_CANCEL_SECONDS)
+        server = HttpServer(
+            self._app,
+            self._emit,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=75,
+            max_line_size=64 * 1024,
+            max_field_size=64 * 1024,
+            max_headers=HEADERS_MAX,
+            read_bufsize=256 * 1024,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=_CANCEL_SECONDS)
         await runner.setup()
         config = self._app.gateway.config
         tls_context = make_tls_context(config.listen)
@@ -216,7 +228,11 @@ class Worker:
             with suppress(StoreUnavailable):  # published at the next start
                 await self._fleet.publish()
         await self._services.close()
-        await self._close_clients()
+        self._app.gateway.retire()
+        clients = self._app.gateway.clients.values()
+        with suppress(TimeoutError):  # a lease that is not returned must not keep the process alive
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await asyncio.gather(*(client.wait_closed() for client in clients))
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
 
     def _set_up_process(self) -> None:
@@ -236,20 +252,6 @@ class Worker:
     def _request_stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._stopped_by = number
         self._stop_requested.set()
-
-    def _make_server(self) -> HttpServer:
-        return HttpServer(
-            self._app,
-            self._emit,
-            handler_cancellation=True,
-            access_log=None,
-            auto_decompress=False,
-            keepalive_timeout=75,
-            max_line_size=64 * 1024,
-            max_field_size=64 * 1024,
-            max_headers=HEADERS_MAX,
-            read_bufsize=256 * 1024,
-        )
 
     def _start_jobs(self) -> None:
         start = self._jobs.start
@@ -280,13 +282,6 @@ class Worker:
                 await self._app.wait_idle()
         self._app.cut_requests()
         await runner.cleanup()
-
-    async def _close_clients(self) -> None:
-        gateway = self._app.gateway
-        gateway.retire()
-        with suppress(TimeoutError):  # a lease that is not returned must not keep the process alive
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
     async def _apply_config(self, config: Config) -> Changes | None:
         """Use a configuration and return how it differs. Requests and notes finish on the gateway they began with."""

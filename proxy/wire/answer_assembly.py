@@ -132,7 +132,7 @@ class Assembly:
         if self._room >= 0:
             self._room -= sum(_iterate_weights(delta))
         if self._room >= 0:
-            _add_members(growing.message, delta)
+            add_members(growing.message, delta)
 
 
 def _read_whole(body: bytes) -> Answer:
@@ -173,7 +173,7 @@ class _GrowingChoice(Struct):
 
 
 def _render_message(choice: _GrowingChoice) -> bytes:
-    message = {"role": "assistant", **_join_texts(choice.message)}
+    message = {"role": "assistant", **join_texts(choice.message)}
     for name in ("tool_calls", "content"):
         members = message.get(name)
         if isinstance(members, list):
@@ -186,7 +186,8 @@ def _render_message(choice: _GrowingChoice) -> bytes:
         return json.dumps(message).encode()
 
 
-def _add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
+def add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    """Continue a JSON object by the next piece of it. Its texts grow until `join_texts`."""
     for key, value in delta.items():
         if value is None:
             grown.setdefault(key, None)
@@ -205,7 +206,7 @@ def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a serv
         return text
     if isinstance(piece, dict):
         members = grown if isinstance(grown, dict) else {}
-        _add_members(members, piece)
+        add_members(members, piece)
         return members
     if isinstance(piece, list):
         return _add_elements(grown, piece)
@@ -224,7 +225,7 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
         if continued_element is None:
             elements.append(_add_piece(None, piece))
         else:
-            _add_members(continued_element, piece)
+            add_members(continued_element, piece)
     return elements
 
 
@@ -255,13 +256,13 @@ def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
     )
 
 
-def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
+def join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(grown, StringIO):
         return grown.getvalue()
     if isinstance(grown, dict):
-        return {key: _join_texts(value) for key, value in grown.items()}
+        return {key: join_texts(value) for key, value in grown.items()}
     if isinstance(grown, list):
-        return [_join_texts(element) for element in grown]
+        return [join_texts(element) for element in grown]
     return grown
 
 

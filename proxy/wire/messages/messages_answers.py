@@ -7,6 +7,7 @@ from typing import Any
 from proxy.history import splice
 from proxy.recall.tool import RECALL
 from proxy.tools.tool_call import ToolCall
+from proxy.wire.answer_assembly import add_members, join_texts
 from proxy.wire.api_format import (
     AnswerFormat,
     Round,
@@ -33,15 +34,13 @@ class MessagesRounds(Rounds):
     _CALL = "tool_use"
     _FINISHES = "tool_use", "end_turn"
 
-    def _reset(self, *, is_last: bool) -> None:
-        super()._reset(is_last=is_last)
-        self._growing: dict[int, dict[str, list[str]]] = {}
-
     def _find_round(self) -> Round | None:
         blocks: list[dict[str, Any]] = []
         calls: list[ToolCall] = []
         for index in sorted(self._items):
-            block = self._close_block(index)
+            block = join_texts(self._items[index])
+            if "partial_json" in block:
+                block["input"] = read_object(block.pop("partial_json").encode("utf-8", "surrogatepass")) or {}
             if block.get("type") == "text" and not str(block.get("text")).strip():
                 continue  # the API refuses an empty text
             blocks.append(block)
@@ -63,45 +62,27 @@ class MessagesRounds(Rounds):
         return event
 
     def _show_block_event(self, event: bytes, value: Mapping[str, Any]) -> bytes:
-        index = _get_index(value)
+        index = value["index"] if isinstance(value.get("index"), int) else -1
         if value["type"] == "content_block_start":
-            block = self._items[index] = dict(as_object(value.get("content_block")))
+            block = self._items[index] = dict[str, Any]()
+            add_members(block, as_object(value.get("content_block")))
             self._client_indexes.pop(index, None)
             if self._is_shown(block):
                 self._client_indexes[index] = self._next_index
                 self._next_index += 1
                 self._client_calls += block.get("type") == "tool_use"
         elif value["type"] == "content_block_delta":
-            self._grow(index, as_object(value.get("delta")))
+            delta = dict(as_object(value.get("delta")))
+            delta.pop("type", None)
+            if "citation" in delta:
+                delta["citations"] = [delta.pop("citation")]
+            add_members(self._items.setdefault(index, {}), delta)
         client_index = self._client_indexes.get(index)
         if client_index is None:
             return b""
         if client_index == value["index"]:
             return event
         return write_event({**value, "index": client_index}, named=True)
-
-    def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
-        block, kind = self._items.setdefault(index, {}), str(delta.get("type"))
-        growing_members = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-        if kind in growing_members:
-            name = growing_members[kind]
-            pieces = self._growing.setdefault(index, {}).setdefault(name, [str(block.get(name) or "")])
-            pieces.append(str(delta.get(name) or ""))
-        elif kind == "signature_delta":
-            block["signature"] = delta.get("signature")
-        elif kind == "citations_delta":
-            block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
-
-    def _close_block(self, index: int) -> dict[str, Any]:
-        """Return a block as it is sent back."""
-        block = dict(self._items[index])
-        for name, pieces in self._growing.get(index, {}).items():
-            text = "".join(pieces)
-            if name == "partial_json":
-                block["input"] = read_object(text.encode("utf-8", "surrogatepass")) or {}
-            else:
-                block[name] = text
-        return block
 
     def _is_shown(self, block: dict[str, Any]) -> bool:
         return not self._is_own(block) and (
@@ -136,11 +117,6 @@ class MessagesRounds(Rounds):
     def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
         reason = self._name_finish(self._finish)
         return {} if reason == body.get("stop_reason") else {"stop_reason": write_json(reason)}
-
-
-def _get_index(event: Mapping[str, Any]) -> int:
-    index = event.get("index")
-    return index if isinstance(index, int) else -1
 
 
 class MessagesAnswers(AnswerFormat):
