@@ -70,7 +70,7 @@ class UpstreamRetried(Event, frozen=True):
 
 
 class WindowUnknown(Event, frozen=True):
-    """Under a policy that compacts by the window. Once for each model and worker."""
+    """A policy compacts by the window of a model, which is unknown. Once for each model and worker."""
 
     upstream: str
     model: str
@@ -78,7 +78,7 @@ class WindowUnknown(Event, frozen=True):
 
 
 class WindowSmall(Event, frozen=True):
-    """Of a model that the policy `default` asks for summaries. Once for each model and worker."""
+    """The policy `default` asks a model of a small window for summaries. Once for each model and worker."""
 
     upstream: str
     model: str
@@ -101,12 +101,12 @@ class FetchRate(Event, frozen=True):
 
 
 class InternalFault(Event, frozen=True):
-    """`where` is file and line, never a value."""
+    """An exception that the proxy did not expect. `where` is file and line, never a value."""
 
     request_id: str
     kind: str
     where: str
-    times: int = 1  # reported once for so many
+    times: int = 1  # the number of equal faults that this event reports
 
 
 class TurnEnded(Event, frozen=True):
@@ -212,7 +212,7 @@ class SummaryEnded(Event, frozen=True):
 
 
 class SizeRefused(Event, frozen=True):
-    """For its size or a signature. `helped`: a second try was accepted.
+    """An upstream refused a request for its size or a signature. `helped`: it accepted a second try.
 
     `is_observed`: nothing was tried, because the policy only observes.
     """
@@ -227,7 +227,7 @@ class SizeRefused(Event, frozen=True):
 
 
 class ViewRefused(Event, frozen=True):
-    """`helped`: the upstream accepted the history that the client had sent."""
+    """An upstream refused a shortened history. `helped`: it accepted the one that the client had sent."""
 
     request_id: str
     upstream: str
@@ -235,7 +235,7 @@ class ViewRefused(Event, frozen=True):
 
 
 class RecallAnswered(Event, frozen=True):
-    """`number`: of the next round, from 1 on."""
+    """The proxy answered calls of its own tool, and asks for round `number`, counted from 1."""
 
     request_id: str
     conversation: str
@@ -253,7 +253,7 @@ class PromptTruncated(Event, frozen=True):
 
 
 class FailedOpen(Event, frozen=True):
-    """The client's own bytes were forwarded."""
+    """Compaction failed, and the client's own bytes were forwarded."""
 
     request_id: str
     kind: str
@@ -261,7 +261,7 @@ class FailedOpen(Event, frozen=True):
 
 
 class StoreFailed(Event, frozen=True):
-    """Requests go on without it."""
+    """A store or a file failed. Requests are served without it."""
 
     why: str
 
@@ -312,7 +312,7 @@ Listener = Callable[[Event], None]
 
 
 class Dispatcher:
-    """It never raises."""
+    """Hands each event to all listeners. It never raises."""
 
     def __init__(self, listeners: Mapping[str, Listener], count_error: Callable[[str], None]) -> None:
         self._listeners: list[tuple[Listener, Containment]] = []
@@ -337,7 +337,7 @@ class Dispatcher:
 
 
 def locate_fault(fault: BaseException) -> tuple[str, str]:
-    """Type, file and line of a fault. Its message may quote a client."""
+    """Return type, file and line of a fault. Its message is left out: it may quote a client."""
     # Not extract_tb, which reads source files: a disk may have failed.
     frames = list(traceback.walk_tb(fault.__traceback__))
     if not frames:

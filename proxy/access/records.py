@@ -26,6 +26,8 @@ TRIES_MAX = 8
 
 
 class KeyUses:
+    """When each key was last used: in this process since its start, and in the document that replicas share."""
+
     def __init__(self) -> None:
         self._last_uses: dict[str, float] = {}
         self._uses_written: dict[str, float] = {}
@@ -116,7 +118,7 @@ class Records:
         return self.write(lambda registry: make_next(registry, change))
 
     def write(self, change: Change) -> Registry:
-        """Write to the file what *change* makes of it."""
+        """Replace the registry in the file by the one that *change* makes of it."""
         with self._lock():
             replace_file(self.path, change(self._read()).to_bytes())
         self.look()

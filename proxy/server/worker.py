@@ -48,7 +48,7 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Jobs:
-    """Jobs beside the requests. One that fails is reported, and started again after a rest."""
+    """Runs jobs in the background. One that fails is reported, and started again after a second."""
 
     def __init__(self, emit: events.Listener) -> None:
         self._emit = emit

@@ -72,7 +72,7 @@ class Assembly:
             self._lost = True
 
     def lose(self) -> None:
-        """Go on without a piece: the answer is not whole."""
+        """Note that a piece is missing, so that the answer is not whole."""
         self._lost = True
 
     def answer(self, *, ended: bool) -> Answer:

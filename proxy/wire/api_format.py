@@ -307,7 +307,7 @@ class Rounds(ABC):
 
     @abstractmethod
     def _choose_shown(self) -> list[bytes]:
-        """Return what the client gets of this round, as it came."""
+        """Return the items of this round that the client gets, in the upstream's bytes."""
 
     def _find_changes(self, _body: Mapping[str, Any], /) -> dict[str, bytes]:
         """Return the other members of the last body that change."""

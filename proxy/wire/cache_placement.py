@@ -48,7 +48,7 @@ class Outline(Struct, frozen=True):
     head: Span | None
     """The last block that all conversations of an agent share."""
     messages: Sequence[Span]
-    """Those behind the head."""
+    """The messages after the head."""
 
     def count_blocks(self, number: int) -> int:
         count = 0

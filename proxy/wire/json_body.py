@@ -221,7 +221,7 @@ class Prefix(Struct, frozen=True):
     count: int
     start: int
     stop: int
-    """Behind the last of them and the comma after it."""
+    """The end of the last of them, and of the comma after it."""
 
     def find_values(self, source: bytes, list_name: str) -> Places | None:
         """Return the place of each value of a body in which these messages stand, without reading them.

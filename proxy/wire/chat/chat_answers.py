@@ -213,7 +213,7 @@ def _prepend(message: bytes, earlier: bytes) -> bytes:
 
 
 def _find_separator(before: str, text: str) -> str:
-    """Return what stands between the texts of two rounds: a new paragraph, unless there is white space already."""
+    """Return the separator of the texts of two rounds: a new paragraph, unless there is white space already."""
     if not before or before[-1:].isspace() or text[:1].isspace():
         return ""
     return "\n\n"

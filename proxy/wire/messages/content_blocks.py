@@ -29,7 +29,7 @@ class _MessageFields(msgspec.Struct):
 
 
 class ContentBlock(msgspec.Struct):
-    """The members of any block: in some, what is a text here has another type."""
+    """The members that blocks may have. Those of type `Any` are texts in most blocks, and other values in some."""
 
     type: str = ""
     id: Any = ""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from proxy.history import splice
 from proxy.history.messages import Message, read_message
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.json_body import NULL, as_text, build_reader
+from proxy.wire.json_body import NULL, as_text, build_reader, read_elements
 from proxy.wire.pieces import Piece, PiecedRequest, build_answer, write_call
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -44,8 +44,10 @@ def write_output(call: str, id_: str, text: str) -> bytes:
     return b'{"type":"%b_output","call_id":%b,"output":%b%b}' % (kind.encode(), quoted_id, output, other_members)
 
 
-HOSTED_CALLS = {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
-ANSWER_TYPES = HOSTED_CALLS | {"reasoning", "mcp_list_tools"}
+ANSWER_TYPES = frozenset(
+    {"reasoning", "mcp_list_tools", "web_search_call", "file_search_call", "code_interpreter_call"}
+    | {"image_generation_call", "mcp_call"}
+)
 """The other items that a model makes. An unknown item stays where it is."""
 NAMED_BY = "named_by"
 """Marks a result whose item names its call by `id` and has no `call_id`."""
@@ -53,7 +55,7 @@ _TEXT_PART = b'{"type":"text","text":%b}'
 
 
 class Item(msgspec.Struct):
-    """The members of any item: in some, what is a text here has another type."""
+    """The members that items may have. Those of type `Any` are texts in most items, and other values in some."""
 
     type: str = "message"
     id: Any = None
@@ -220,7 +222,11 @@ def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int) -> tuple[Messag
         if is_call(item.type):
             calls.append(read_call(item))
         elif item.type == "message":
-            parts += _read_parts(bytes(item.content))
+            content = bytes(item.content)
+            if content[:1] == b'"':
+                parts.append(_TEXT_PART % content)
+            elif content[:1] == b"[":
+                parts += read_elements(content)
         else:
             parts.append(raw)
     message = build_answer(parts, calls, list(map(write_call, calls)))
@@ -234,14 +240,6 @@ def read_call(item: Item) -> ToolCall:
         return ToolCall(item.pairing_id, as_text(item.name), as_text(item.arguments))
     action = item.operation if item.type == "apply_patch_call" else item.action
     return ToolCall(item.pairing_id, item.type.removesuffix("_call"), bytes(action).decode())
-
-
-def _read_parts(content: bytes) -> list[bytes]:
-    if content[:1] == b'"':
-        return [_TEXT_PART % content]
-    if content[:1] == b"[":
-        return [content[start:stop] for start, stop in splice.iterate_elements(content)]
-    return []
 
 
 def write_items(request: PiecedRequest, view: Sequence[Message]) -> list[bytes]:

@@ -71,7 +71,12 @@ class ResponsesRounds(Rounds):
     def _show_item(self, event: bytes, value: dict[str, Any], index: int) -> bytes:
         ready = b""
         if value["type"] == "response.output_item.added":
-            ready = self._open_item(index, as_object(value.get("item")))
+            item = self._items[index] = as_object(value.get("item"))
+            if not self._is_own(item):
+                ready = self._show_reasoning()
+            elif self._reasoning:  # it was for the proxy's tool
+                self._is_changed = True
+                self._reasoning = []
         elif value["type"] == "response.output_item.done":
             self._items[index] = as_object(value.get("item"))
         item = self._items.get(index, {})
@@ -82,15 +87,6 @@ class ResponsesRounds(Rounds):
             self._reasoning.append((event, value))
             return ready
         return ready + self._show_item_event(event, value)
-
-    def _open_item(self, index: int, item: dict[str, Any]) -> bytes:
-        self._items[index] = item
-        if not self._is_own(item):
-            return self._show_reasoning()
-        if self._reasoning:
-            self._is_changed = True
-            self._reasoning = []
-        return b""
 
     def _show_reasoning(self) -> bytes:
         reasoning, self._reasoning = self._reasoning, []
@@ -127,7 +123,10 @@ class ResponsesRounds(Rounds):
                 self._sequence_number = number
             if RECALL.name.encode() not in event:
                 return event
-        return write_event(self._remove_own_tool(value), named=has_name(event))
+        response = value.get("response", value)
+        if isinstance(response, dict) and isinstance(response.get("tools"), list):
+            response["tools"] = [tool for tool in response["tools"] if not _is_recall_tool(tool)]
+        return write_event(value, named=has_name(event))
 
     def _choose_shown(self) -> list[bytes]:
         shown: list[bytes] = []
@@ -150,12 +149,6 @@ class ResponsesRounds(Rounds):
         if len(shown) == len(elements):
             return {}
         return {"tools": write_elements(shown)}
-
-    def _remove_own_tool(self, value: dict[str, Any]) -> dict[str, Any]:
-        response = value.get("response", value)
-        if isinstance(response, dict) and isinstance(response.get("tools"), list):
-            response["tools"] = [tool for tool in response["tools"] if not _is_recall_tool(tool)]
-        return value
 
 
 def _is_recall_tool(tool: object) -> bool:
