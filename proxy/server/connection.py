@@ -22,15 +22,6 @@ from proxy import events
 from proxy.config import Listen
 from proxy.events import RequestFinished
 from proxy.foundation import errors
-from proxy.foundation.errors import (
-    BadRequest,
-    BodyTimeout,
-    BodyTooLarge,
-    NotFound,
-    UnsupportedEncoding,
-    UpstreamBroke,
-    UpstreamTimeout,
-)
 from proxy.foundation.threads import choose_lane
 from proxy.serve.gateway import RelayedAnswer
 from proxy.store.contract import MEBIBYTE
@@ -212,16 +203,20 @@ class ClientRequest:
         self.peer = request.remote or ""
         self.headers: Headers = tuple(request.headers.items())
         if not are_writable(self.headers):
-            raise BadRequest(
+            raise errors.BadRequest(
                 "a request header is not valid UTF-8 or has a control character (name withheld: it may be a credential)"
             )
         transfer_encoding = ",".join(request.headers.getall("Transfer-Encoding", ["chunked"]))
         if transfer_encoding.strip().lower() != "chunked":
-            raise BadRequest("unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding")
+            raise errors.BadRequest(
+                "unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding"
+            )
         if path is None:
-            raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
+            raise errors.NotFound(
+                "not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics"
+            )
         if below_v1(path) in PATHS_WITH_HISTORY:  # relayed, it would be a 404 without a reason
-            raise NotFound(
+            raise errors.NotFound(
                 "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
                 "without /v1, OPENAI_BASE_URL with one)"
             )
@@ -231,7 +226,7 @@ class ClientRequest:
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
         encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))
         if encoding and not can_decode(encoding):
-            raise UnsupportedEncoding(
+            raise errors.UnsupportedEncoding(
                 f"unsupported Content-Encoding: send gzip, deflate, zstd, br or identity, at most {CODINGS_MAX} of them"
             )
         max_bytes = int(limits.max_body_mib * MEBIBYTE)
@@ -256,7 +251,9 @@ class ClientRequest:
         except DecodedTooLarge:
             raise _make_too_large(max_bytes) from None
         except UndecodableBody:
-            raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
+            raise errors.BadRequest(
+                "malformed request body: it is not compressed as its Content-Encoding says"
+            ) from None
 
     def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
         if not self._request.body_exists:
@@ -300,7 +297,7 @@ class ClientRequest:
                 record.outcome = "completed"
         except ConnectionError:
             record.note_departure()
-        except (UpstreamBroke, UpstreamTimeout):
+        except (errors.UpstreamBroke, errors.UpstreamTimeout):
             if not response.prepared:
                 raise
             record.outcome = "upstream-broke"
@@ -359,21 +356,21 @@ class ClientRequest:
         except TimeoutError:
             raise _make_too_slow(silence_seconds) from None
         except web.RequestPayloadError:
-            raise BadRequest(
+            raise errors.BadRequest(
                 "malformed request body: it does not match its Content-Length or Transfer-Encoding"
             ) from None
 
 
-def _make_too_slow(silence_seconds: float) -> BodyTimeout:
-    return BodyTimeout(
+def _make_too_slow(silence_seconds: float) -> errors.BodyTimeout:
+    return errors.BodyTimeout(
         f"the request's body stopped coming for {silence_seconds:g} s, or came at less than 1 KiB a second: send it "
         "again, or have the proxy's operator raise `listen.body_silence_seconds`",
         headers=(("connection", "close"),),
     )
 
 
-def _make_too_large(max_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(
+def _make_too_large(max_bytes: int) -> errors.BodyTooLarge:
+    return errors.BodyTooLarge(
         f"the request's body is larger than {max_bytes / MEBIBYTE:g} MiB (or unpacks to more than its size makes "
         "plausible): send less, or have the proxy's operator raise `listen.max_body_mib`"
     )

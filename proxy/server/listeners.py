@@ -52,10 +52,7 @@ class LoopFaults:
 
 class Listeners:
     def __init__(
-        self,
-        config: Config,
-        get_config_in_force: Callable[[], Config],
-        snapshots: metrics.WorkerSnapshots | None,
+        self, config: Config, get_config_in_force: Callable[[], Config], snapshots: metrics.WorkerSnapshots | None
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._get_config_in_force = get_config_in_force

@@ -120,12 +120,7 @@ class Reply:
     """An upstream's answer whose headers have arrived and whose body is still to come."""
 
     def __init__(
-        self,
-        response: aiohttp.ClientResponse,
-        settings: Upstream,
-        idle_timeout: IdleTimeout,
-        *,
-        is_last: bool,
+        self, response: aiohttp.ClientResponse, settings: Upstream, idle_timeout: IdleTimeout, *, is_last: bool
     ) -> None:
         self._response = response
         self._name = settings.name

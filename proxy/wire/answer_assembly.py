@@ -10,7 +10,6 @@ several choices interleaved, unknown keys. So nothing here knows a dialect:
 
 import json
 from collections.abc import Iterator, Mapping
-from io import StringIO
 from itertools import islice
 from typing import Any
 
@@ -167,6 +166,12 @@ def _read_index(value: Mapping[str, Any], default: int) -> int:
     return index if isinstance(index, int) else default
 
 
+class _GrowingText(Struct):
+    """A text whose pieces are joined at its end: adding each to a long text would take the product of both."""
+
+    pieces: list[str] = field(default_factory=list)
+
+
 class _GrowingChoice(Struct):
     message: dict[str, Any] = field(default_factory=dict)
     finish: str | None = None
@@ -201,8 +206,8 @@ def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a serv
     if isinstance(piece, str):
         if isinstance(grown, list):
             return _add_elements(grown, [{"type": "text", "text": piece}] if piece else [])
-        text = grown if isinstance(grown, StringIO) else StringIO()
-        text.write(piece)
+        text = grown if isinstance(grown, _GrowingText) else _GrowingText()
+        text.pieces.append(piece)
         return text
     if isinstance(piece, dict):
         members = grown if isinstance(grown, dict) else {}
@@ -218,7 +223,7 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
     elements: list[Any] = []
     if isinstance(grown, list):
         elements = grown
-    elif isinstance(grown, StringIO) and grown.getvalue():
+    elif isinstance(grown, _GrowingText) and any(grown.pieces):
         elements.append({"type": "text", "text": grown})
     for piece in pieces:
         continued_element = _find_continued(elements, piece)
@@ -257,8 +262,8 @@ def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
 
 
 def join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(grown, StringIO):
-        return grown.getvalue()
+    if isinstance(grown, _GrowingText):
+        return "".join(grown.pieces)
     if isinstance(grown, dict):
         return {key: join_texts(value) for key, value in grown.items()}
     if isinstance(grown, list):

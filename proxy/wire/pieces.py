@@ -16,15 +16,7 @@ from proxy.history import splice
 from proxy.history.messages import HEAD, NOTE, Message
 from proxy.history.request import Request
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.json_body import (
-    Places,
-    Prefix,
-    as_object,
-    as_text,
-    read_elements,
-    read_json,
-    read_list,
-)
+from proxy.wire.json_body import Places, Prefix, as_object, as_text, read_elements, read_json, read_list
 
 V = TypeVar("V")
 WRITTEN_BYTES = 48

@@ -170,10 +170,7 @@ SHIPPED = (
     _rule("package-token", "npm_ dop_v1_ pypi-AgEI", r"[A-Za-z0-9_-]{30,500}"),
     _rule("sendgrid-key", "SG.", r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
     _rule(
-        "web-token",
-        "eyJ",
-        r"[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{8,8000}+\.[A-Za-z0-9_-]{8,1000}",
-        reach=16 * 1024,
+        "web-token", "eyJ", r"[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{8,8000}+\.[A-Za-z0-9_-]{8,1000}", reach=16 * 1024
     ),
     _rule_after_label(
         "bearer-token",

@@ -22,12 +22,7 @@ from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_object, as_text, find_raw, find_values, read_members
 from proxy.wire.messages.content_blocks import find_fold_ends, split_messages, write_list
 from proxy.wire.messages.messages_answers import MessagesAnswers
-from proxy.wire.pieces import (
-    PiecedRequest,
-    find_types,
-    read_request,
-    replace_list,
-)
+from proxy.wire.pieces import PiecedRequest, find_types, read_request, replace_list
 
 ThreadUse = Literal["create", "continue", ""]
 
