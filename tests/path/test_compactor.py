@@ -183,7 +183,7 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
         monkeypatch.setattr(module, name, lambda *given, **more: work.append(name) or act(*given, **more))
 
     watch(tokenizer, "count_tokens")
-    watch(chat_format, "_read_message")
+    watch(chat_format, "read_message")
     watch(chain, "compute_link")
     steps = []
     for team in ("a", "b", "a", "b"):
@@ -194,8 +194,8 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
     assert body_of_first == body_of_second
     assert first == second
     assert first["count_tokens"] > 0
-    assert first["_read_message"] == first["compute_link"] + 1 == len(WORK)
-    assert all(counted["_read_message"] == counted["compute_link"] == 0 for counted, _ in again)
+    assert first["read_message"] == first["compute_link"] + 1 == len(WORK)
+    assert all(counted["read_message"] == counted["compute_link"] == 0 for counted, _ in again)
 
 
 async def test_steps_that_always_act_need_no_stride(compactor_under_test):
