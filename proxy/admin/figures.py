@@ -68,43 +68,38 @@ def list_machines(log: ActivityLog, since: float) -> list[Json]:
 
 
 _SUMMED = ", ".join(f"sum({name}) as {name}" for name in FIGURES)
-_TOTAL = "select {figures} from usage_sums where at > ? having count(*) > 0"
+_SUMS = """
+select cast(at / :step as integer) as moment, {by} as name, {figures} from usage_sums
+where at > :since - :grain and (:team = '' or team = :team) group by moment, name
+"""
+_ALL = "''"
+"""The name of one group of all."""
+_FOREVER = 1e12
+"""The length of one moment of all."""
 
 
-def _read_sums(log: ActivityLog, since: float) -> Mapping[str, float]:
-    for row in log.query(_TOTAL.format(figures=_SUMMED), [since - GRAIN_SECONDS]):
-        return row
-    return dict.fromkeys(FIGURES, 0)
+def _read_sums(log: ActivityLog, since: float, step: float = _FOREVER, by: str = _ALL, team: str = "") -> list[Json]:
+    """Return the figures of each moment and group."""
+    parameters = {"since": since, "step": step, "grain": GRAIN_SECONDS, "team": team}
+    return log.query(_SUMS.format(by=by, figures=_SUMMED), parameters)
 
 
 def _read_moments(log: ActivityLog, since: float, now: float, step: float) -> list[Json]:
-    query = """
-        select cast(at / :step as integer) as moment, sum(requests) as requests, sum(tokens_raw) as tokens_raw,
-               sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
-               sum(tokens_forwarded) as tokens_forwarded, sum(tokens_would_be) as tokens_would_be,
-               sum(plain - paid - spent) as saved
-        from usage_sums where at > :since group by moment
-    """
-    rows = log.query(query, {"step": step, "since": since - GRAIN_SECONDS})
-    rows_by_moment = {row.pop("moment"): row for row in rows}
-    names = (
-        "requests", "tokens_raw", "tokens_unshortened", "refetches", "tokens_forwarded", "tokens_would_be", "saved",
-    )  # fmt: skip
-    nothing = dict.fromkeys(names, 0)
-    return [
-        {"at": moment * step, **nothing, **rows_by_moment.get(moment, {})} for moment in list_moments(since, now, step)
-    ]
+    rows = {row["moment"]: row for row in _read_sums(log, since, step)}
+    names = ("requests", "tokens_raw", "tokens_unshortened", "refetches", "tokens_forwarded", "tokens_would_be")
+    moments = []
+    for moment in list_moments(since, now, step):
+        row = rows.get(moment) or dict.fromkeys(FIGURES, 0)
+        saved = row["plain"] - row["paid"] - row["spent"]
+        moments.append({"at": moment * step, **{name: row[name] for name in names}, "saved": saved})
+    return moments
 
 
-def _summarize(sums: Mapping[str, float]) -> Json:
+def _summarize(rows: Sequence[Json]) -> Json:
     """Describe all requests of a span. `tokens_unshortened` is without what shortening made agents fetch again."""
-    names = (
-        "requests", "left", "tokens_raw", "tokens_unshortened", "refetches", "tokens_forwarded", "tokens_would_be",
-        "tokens_read", "tokens_cached", "blocks", "summaries", "priced", "paid", "plain", "would_save", "spent",
-        "overflows", "overflows_helped", "overflows_observed", "faults",
-    )  # fmt: skip
+    sums = rows[0] if rows else dict.fromkeys(FIGURES, 0)
     return {
-        **{name: sums[name] for name in names},
+        **{name: sums[name] for name in FIGURES},
         "looked_at": sums["turns"],
         "failed": sums["failed"] + sums["broke"],
         "cached_share": _divide(sums["tokens_cached"], sums["tokens_read"]),
@@ -128,11 +123,6 @@ _FIGURES = (
     "tokens_cached", "tokens_written", "tokens_read_placed", "tokens_cached_placed", "refetches",
     "priced", "paid", "plain", "would_save", "blocks", "spent",
 )  # fmt: skip
-_SUMS = """
-select cast(at / :step as integer) as moment, {by} as name, {figures}
-from usage_sums where at > :since - :grain and (:team = '' or team = :team) group by moment, name
-having sum(turns) > 0 or sum(spent) > 0
-"""
 _TURNS = """
 select cast(at / :step as integer) as moment, {by} as name, count(*) as turns, sum(tokens_before) as tokens_raw,
        sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
@@ -157,7 +147,7 @@ where name is not null group by moment, name
 """
 _UNPRICED = """
 select model as name, sum(unpriced) as requests from usage_sums
-where at > :since - :grain and (:team = '' or team = :team) and unpriced > 0
+where at > :since and (:team = '' or team = :team) and unpriced > 0
 group by model order by requests desc limit 20
 """
 
@@ -176,7 +166,6 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     parameters = {
         "step": step,
         "since": since,
-        "grain": GRAIN_SECONDS,
         "team": query.team,
         "delay": 600.0,  # seconds by which the turn of a summary may be recorded later
     }
@@ -184,9 +173,10 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     machines = list_machines(log, since)
     if query.by in LOCAL_BY:
         machines = machines[:1]
-    rows = []
-    for source in (_TURNS, _SUMMARIES) if query.by in LOCAL_BY else (_SUMS,):
-        rows += log.query(source.format(by=query.by, figures=_SUMMED), parameters)
+        rows = [row for text in (_TURNS, _SUMMARIES) for row in log.query(text.format(by=query.by), parameters)]
+    else:
+        sums = _read_sums(log, since, step, query.by, query.team)
+        rows = [row for row in sums if row["turns"] or row["spent"]]
     groups = defaultdict[str, Counter[str]](Counter)
     for row in rows:
         _add(groups[row["name"]], row)

@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-import msgspec
-
 from proxy.foundation.threads import FILES
+from proxy.store import usage_sums
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import ANYTHING, Keys, Kind, Store, StoreUnavailable
 from proxy.store.database_file import transaction
-from proxy.store.usage_sums import KEPT_SECONDS, Head, find_news, read_own_head, read_own_id, read_part, take_over
+from proxy.store.usage_sums import Head
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ INDEX = "document/usage"
 EXCHANGE_SECONDS = 5.0
 READ_AT_ONCE = 4
 """A reply of some 0.5 MB at most: one that takes too long would count as an outage."""
-PARTS_MAX = 200
+PARTS_MAX = 50
 """Of a machine in each exchange: a new machine reads the months of the others in a few minutes."""
 TRIES_MAX = 8
 
@@ -55,35 +54,36 @@ class Fleet:
     async def publish(self) -> None:
         """Write the documents of this machine that have changed. Raise StoreUnavailable if that failed."""
         await FILES.run(self._activity_log.flush)
-        head = await self._in_log(partial(read_own_head, name=self._name, at=time.time()))
+        head = await self._in_log(partial(usage_sums.read_own_head, name=self._name, at=time.time()))
         await self._change_index(lambda machines: machines | {head.machine})
         (published,) = await self._read_heads([head.machine])
         parts = {} if published is None else published.parts
         changed = sorted((part for part, revision in head.parts.items() if parts.get(part) != revision), reverse=True)
         for part in changed[:PARTS_MAX]:
-            await self._write(f"{INDEX}/{head.machine}/{part}", await self._in_log(partial(read_part, part=part)))
+            value = await self._in_log(partial(usage_sums.read_part, part=part))
+            await self._write(f"{INDEX}/{head.machine}/{part}", value)
             parts[part] = head.parts[part]
         for part in parts.keys() - head.parts.keys():
             await self._remove(f"{INDEX}/{head.machine}/{part}")
             del parts[part]
         head.parts = parts
-        await self._write(f"{INDEX}/{head.machine}", msgspec.json.encode(head))
+        await self._write(f"{INDEX}/{head.machine}", usage_sums.encode(head))
 
     async def read_others(self) -> None:
         """Read what has changed in the documents of the other machines. Raise StoreUnavailable if that failed."""
-        own_id = await self._in_log(read_own_id)
+        own_id = await self._in_log(usage_sums.read_own_id)
         (document,) = await self._find([INDEX])
-        others = sorted((_decode(document, set[str]) or set()) - {own_id})
+        others = sorted((usage_sums.decode(document, set[str]) or set()) - {own_id})
         # A head that a flush has lost is no reason to forget what was read before.
         heads = [head for head in await self._read_heads(others) if head is not None]
         for head in heads:
-            if head.at < time.time() - KEPT_SECONDS:
+            if head.at < time.time() - usage_sums.KEPT_SECONDS:
                 await self._remove_machine(head)
-        for head, stale_parts in await self._in_log(partial(find_news, heads=heads)):
+        for head, stale_parts in await self._in_log(partial(usage_sums.find_news, heads=heads)):
             parts = stale_parts[:PARTS_MAX]
             documents = await self._find([f"{INDEX}/{head.machine}/{part}" for part in parts])
             values = {part: value for part, value in zip(parts, documents, strict=True) if value is not None}
-            await self._in_log(partial(take_over, head=head, values=values))
+            await self._in_log(partial(usage_sums.take_over, head=head, values=values))
 
     async def _in_log(self, act: Callable[[sqlite3.Connection], T]) -> T:
         def run(db: sqlite3.Connection) -> T:
@@ -96,17 +96,17 @@ class Fleet:
         """Change which machines there are; again if another one was quicker."""
         for _ in range(TRIES_MAX):
             (document,) = await self._find([INDEX])
-            machines = _decode(document, set[str]) or set()
+            machines = usage_sums.decode(document, set[str]) or set()
             changed_machines = change(machines)
             if changed_machines == machines:
                 return
-            value = msgspec.json.encode(changed_machines, order="sorted")
+            value = usage_sums.encode(sorted(changed_machines))
             if await self._store.put(Kind.DOCUMENT, INDEX, value, math.inf, document) == value:
                 return
 
     async def _read_heads(self, machines: Sequence[str]) -> list[Head | None]:
         documents = await self._find([f"{INDEX}/{machine}" for machine in machines])
-        return [_decode(document, Head) for document in documents]
+        return [usage_sums.decode(document, Head) for document in documents]
 
     async def _remove_machine(self, head: Head) -> None:
         for part in head.parts:
@@ -126,13 +126,3 @@ class Fleet:
 
     async def _remove(self, key: str) -> None:
         await self._store.put(Kind.DOCUMENT, key, b"", 0.0, ANYTHING)
-
-
-def _decode(document: bytes | None, kind: type[T]) -> T | None:
-    """Return None if there is no document, or none that can be read."""
-    if document is None:
-        return None
-    try:
-        return msgspec.json.decode(document, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None

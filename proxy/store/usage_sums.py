@@ -7,6 +7,7 @@ others, one hour at a time. They hold no user, no conversation and no text, so d
 """
 
 import json
+import re
 import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,9 @@ _FOLDS = ((36 * HOUR_SECONDS, HOUR_SECONDS), (HOURS_KEPT_SECONDS, DAY_SECONDS))
 KEPT_SECONDS = 400 * DAY_SECONDS
 """13 months, so that a month stands beside the same one of the year before."""
 PUBLISHED_EVENTS_MAX = 100
-_PART_BYTES_MAX = 32 * 1024 * 1024
+_HEXADECIMAL_NAME = re.compile("[0-9a-f]{16,}")
+"""Of a conversation, as in the path of its file, or of a request. A deletion here would not remove it there."""
+_DOCUMENT_BYTES_MAX = 32 * 1024 * 1024
 
 FIGURES = (
     # of all requests
@@ -172,22 +175,26 @@ def read_own_head(db: sqlite3.Connection, name: str, at: float) -> Head:
 
 
 def read_part(db: sqlite3.Connection, part: str) -> bytes:
-    """Return a part of this machine as others read it. Events are without their conversation and request."""
+    """Return a part of this machine as others read it. In events no conversation and no request is named."""
     if part == "events":
         query = """
-            select at, severity, name, json_remove(details, '$.request_id') from incidents
+            select at, severity, name, details from incidents
             where severity in ('warning', 'error') order by at desc limit ?
         """
         events = []
-        for at, severity, name, details in db.execute(query, [PUBLISHED_EVENTS_MAX]):
-            events.append({"at": at, "severity": severity, "name": name, "details": json.loads(details)})
+        for at, severity, name, text in db.execute(query, [PUBLISHED_EVENTS_MAX]):
+            details = json.loads(text)
+            for field, value in details.items():
+                if isinstance(value, str):
+                    details[field] = _HEXADECIMAL_NAME.sub("…", value)
+            events.append({"at": at, "severity": severity, "name": name, "details": details})
         # Names in an event may be of any kind: half a surrogate pair, an integer of 400 digits.
         return zlib.compress(json.dumps(events, ensure_ascii=False).encode("utf-8", "replace"))
     first_figure = 1 + len(Groups._fields)
     hour = _Hour(FIGURES, [])
     for row in db.execute(_READ_HOUR, [read_own_id(db), int(part), int(part) + HOUR_SECONDS]):
         hour.rows.append((row[0], Groups(*row[1:first_figure]), list(row[first_figure:])))
-    return zlib.compress(msgspec.json.encode(hour))
+    return encode(hour)
 
 
 def find_news(db: sqlite3.Connection, heads: Sequence[Head]) -> list[tuple[Head, list[str]]]:
@@ -220,18 +227,18 @@ def take_over(db: sqlite3.Connection, head: Head, values: Mapping[str, bytes]) -
 
 
 def _store_part(db: sqlite3.Connection, machine: str, part: str, value: bytes | None) -> None:
-    """Replace a part; None removes it. One that cannot be read, as of a later version, has no rows."""
+    """Replace a part; None removes it. One that cannot be read has no rows."""
     db.execute("delete from usage_revisions where machine = ? and part = ?", [machine, part])
     if part == "events":
         db.execute("delete from usage_events where machine = ?", [machine])
-        for event in _decode(value, list[_PublishedEvent], []):
+        for event in decode(value, list[_PublishedEvent]) or ():
             stored_event = [machine, event.at, event.severity, event.name, json.dumps(event.details)]
             db.execute("insert into usage_events values (?, ?, ?, ?, ?)", stored_event)
         return
     start = int(part)
     hour_rows = [machine, start, start + HOUR_SECONDS]
     db.execute("delete from usage_sums where machine = ? and at >= ? and at < ?", hour_rows)
-    hour = _decode(value, _Hour, _Hour((), []))
+    hour = decode(value, _Hour) or _Hour((), [])
     for at, groups, figures in hour.rows:
         named_figures = dict(zip(hour.figures, figures, strict=False))
         if start <= at < start + HOUR_SECONDS:
@@ -242,10 +249,15 @@ def _store_part(db: sqlite3.Connection, machine: str, part: str, value: bytes | 
             db.execute(_ADD, [machine, at, *groups, *row])
 
 
-def _decode(value: bytes | None, kind: type[T], nothing: T) -> T:
-    if value is None:
-        return nothing
+def encode(value: object) -> bytes:
+    return zlib.compress(msgspec.json.encode(value))
+
+
+def decode(document: bytes | None, kind: type[T]) -> T | None:
+    """Return None if there is no document, or none that can be read: it may be of a later version."""
+    if document is None:
+        return None
     try:
-        return msgspec.json.decode(zlib.decompressobj().decompress(value, _PART_BYTES_MAX), type=kind)
+        return msgspec.json.decode(zlib.decompressobj().decompress(document, _DOCUMENT_BYTES_MAX), type=kind)
     except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return nothing
+        return None

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import time
+import zlib
 from contextlib import closing
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def find_in_files(folder, *texts):
 def find_in_redis(redis, *texts):
     found = []
     for key in redis.keys("*"):
-        data = key.encode() + redis.get(key)
+        value = redis.get(key)
+        data = key.encode() + (zlib.decompress(value) if value.startswith(b"x\x9c") else value)
         found += [f"{key}: {text}" for text in texts if text.encode() in data]
     return found
 
@@ -224,6 +226,7 @@ async def test_replicas_over_one_redis_delete_everywhere(serve, up, tmp_path):
             ended = await run_command(*words, "--config", str(first.place / "proxy.yaml"), place=first.place)
             assert (ended.code, ended.out) == (0, "deleted here: 0 conversations\n")
             await until_gone(of_files(second), *ann.texts)
+            await until(lambda: redis.keys("cp/1/document/usage/*/*"))  # sums of what both have served are there
             await until_gone(lambda *texts: find_in_redis(redis, *texts), *ann.texts)
             assert find_in_files(first.state, *ann.texts) == []
             assert find_in_redis(redis, bob.conversation)

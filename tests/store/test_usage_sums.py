@@ -18,6 +18,8 @@ from proxy.store.usage_sums import (
     KEPT_SECONDS,
     Groups,
     UsageDelta,
+    decode,
+    encode,
 )
 from tests.support.clocks import even_clock
 
@@ -175,8 +177,8 @@ async def test_a_machine_that_is_gone_for_more_than_a_year_leaves_nothing(machin
     one.record(requests=5)
     await exchange(one, other)
     key = f"{INDEX}/{one.log.query('select id from usage_machines where is_own')[0]['id']}"
-    head = json.loads(await other.store.read_document(key.removeprefix("document/")))
-    old_head = json.dumps({**head, "at": time.time() - KEPT_SECONDS - 1}).encode()
+    head = decode(await other.store.read_document(key.removeprefix("document/")), dict)
+    old_head = encode({**head, "at": time.time() - KEPT_SECONDS - 1})
     await other.store.put(Kind.DOCUMENT, key, old_head, 1e9, ANYTHING)
     await other.fleet.read_others()
     assert not [found for found in read_documents(other.store) if found.startswith(key)]
@@ -189,8 +191,9 @@ async def test_a_machine_that_is_gone_for_more_than_a_year_leaves_nothing(machin
         b"",
         b"\xff",
         b"[" * 5_000,
-        b'{"machine":"b","name":"b","at":1,"parts":{"../x":1}}',
-        b'{"machine":"b","name":"b","at":1,"parts":{"events":99999999999999999999}}',
+        zlib.compress(b"[" * 5_000),
+        zlib.compress(b'{"machine":"b","name":"b","at":1,"parts":{"../x":1}}'),
+        zlib.compress(b'{"machine":"b","name":"b","at":1,"parts":{"events":99999999999999999999}}'),
         zlib.compress(b'{"figures":["requests"],"rows":[[1,["a"],[1]]]}'),
         zlib.compress(b'{"figures":["requests"],"rows":[[99999999999999999999,["a","","","",""],["x"]]]}'),
         zlib.compress(b'[{"at":1,"severity":"warning","name":"x","details":{"a":1e999}}]'),
@@ -229,11 +232,12 @@ async def test_a_store_that_is_away_changes_nothing_here(machines):
 
 async def test_no_conversation_and_no_request_leaves_the_machine(machines):
     one, other, _ = machines
-    details = {"request_id": "cp-17", "upstream": "openai", "why": "half a pair \ud800", "large": 10**400}
+    details = {"request_id": "cp-00000000000000ff", "upstream": "openai", "large": 10**400}
+    details |= {"why": f"originals/team.red/{'c' * 40}: half a pair \ud800"}
     one.log.record(Incident("warning", "refused-for-size", "c" * 16, details))
     one.record(requests=1)
     await exchange(one, other)
     (row,) = other.log.query("select name, details from usage_events")
     assert row["name"] == "refused-for-size"
     assert json.loads(row["details"])["upstream"] == "openai"
-    assert not [text for text in read_documents(one.store).values() if b"cp-17" in text or b"c" * 16 in text]
+    assert not [text for text in read_documents(one.store).values() if b"00ff" in text or b"c" * 16 in text]
