@@ -204,3 +204,16 @@ async def test_a_refused_signature_is_not_counted_as_too_long(tmp_path):
     log.close()
     rows = log.query("select sum(overflows) as overflows, sum(overflows_helped) as helped from usage_sums")
     assert rows == [{"overflows": 2, "helped": 1}]
+
+
+async def test_names_of_a_clients_making_are_a_bounded_number_of_rows(tmp_path):
+    log = ActivityLog(tmp_path)
+    listener = ActivityListener(log)
+    for number in range(2_000):
+        listener(replace(TURN, model=f"made-up-{number}"))
+        listener(replace(TURN, team=f"made-up-{number}"))
+    log.close()
+    (row,) = log.query("select count(distinct team) as teams, count(distinct model) as models from usage_sums")
+    assert row["teams"] <= 501
+    assert row["models"] <= 52
+    assert log.query("select sum(turns) as turns from usage_sums") == [{"turns": 4_000}]
