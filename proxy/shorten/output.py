@@ -117,11 +117,6 @@ class Output(Struct):
         lines = [code.line for code in self.exit_codes if code.number != self.exit_code]
         return [line for line in lines if line not in self.members]
 
-    @property
-    def is_framed(self) -> bool:
-        """An exit code, or JSON around the output, shows that a command ran."""
-        return self.shows_command or bool(self.exit_codes)
-
     def note_failure(self) -> None:
         """An API marks the call as failed: an exit code of 0 is not that of the call."""
         self.has_failed = True

@@ -228,7 +228,8 @@ def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, 
         return text, _describe_attachments(text, attachments), size + sum(map(itemgetter(1), attachments))
     output = read_output(text)
     is_command = call is not None and find_kind(call) == "run"
-    if is_command and output.is_framed and not output.text and not output.members:
+    has_run = output.shows_command or output.exit_codes != []
+    if is_command and has_run and not output.text and not output.members:
         return text, "no output", 0
     if not output.is_json:
         return text, describe_length(text), size
