@@ -144,7 +144,6 @@ def make_figures(results: Sequence[Result], others: Sequence[Result], choice: st
     large = keep_large(results)
     sections = {
         f"Conversations of at least {LARGE_TOKENS:,} tokens": large,
-        "Of these, the third that is kept apart": [result for result in large if result.is_apart],
         "All conversations": results,
     }
     for window in sorted({result.window for result in others}, reverse=True):
