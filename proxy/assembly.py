@@ -174,7 +174,7 @@ def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> 
     how = TranscriptSettings(
         sync=settings.fsync,
         redaction=build_redaction(config),
-        retention=Retention(settings.days, settings.mib * MEBIBYTE) if store is not None or not slot else None,
+        retention=Retention(settings.days, settings.mib * MEBIBYTE) if store is not None or not slot else Retention(),
         upload_seconds=settings.upload_seconds,
         spool_bytes=settings.spool_mib * MEBIBYTE,
     )

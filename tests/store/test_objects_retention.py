@@ -7,6 +7,7 @@ import time
 import pytest
 
 from proxy.store.contract import JUMP_SECONDS
+from proxy.store.transcripts import archive
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
@@ -108,8 +109,7 @@ def test_without_bounds_nothing_is_asked(bucket, spool, relay):
 
 async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, write, monkeypatch):
     write(recorded_turns(1))
-    monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(archive, "PRUNE_SECONDS", 0.0)
     clocks = Clocks(time.time())
     uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clocks.as_system_clock())
     clocks.now += 400 * DAY

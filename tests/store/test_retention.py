@@ -158,6 +158,6 @@ async def test_the_size_limit_holds_while_the_clock_is_ahead(tmp_path, clocks):
 
 
 def test_another_process_is_left_to_see_to_it(folder):
-    with originals(folder, retention=None) as writer:
+    with originals(folder, retention=Retention()) as writer:
         keep(writer, exchange(chat(user("new"))))
     assert len(list(Archive(folder).find())) == 6

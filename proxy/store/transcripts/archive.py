@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from proxy.history.messages import Message, read_message
 from proxy.recall import tool as recall
+from proxy.store.contract import SystemClock
 from proxy.store.transcripts.files import (
     CURRENT,
     REMEMBER_SECONDS,
@@ -34,6 +35,7 @@ from proxy.store.transcripts.files import (
 )
 
 SHORT_NAME_CHARACTERS = 16
+PRUNE_SECONDS = 3600.0
 REMOVED_PREFIX = ".removed-"
 """The beginning of the name of a folder that is being removed. A process may be killed before it is."""
 T = TypeVar("T")
@@ -68,7 +70,7 @@ class ObjectStore(Protocol):
 
 
 class Retention(Struct, frozen=True):
-    """How long and how much to keep; 0 is no bound."""
+    """How long and how much to keep; 0 is no bound. Without bounds nothing is removed, unless by another process."""
 
     days: float = 0
     bytes: int = 0
@@ -196,10 +198,16 @@ class Archive(Struct, frozen=True):
                 yield from pool.map(read, batch)
 
     def sweep(self) -> None:
-        """Remove what processes that were killed have left of conversations that they were removing."""
+        """Remove what killed processes have left of what they were removing, and folders whose files were sent."""
         for folder in self.folder.glob(f"*/{REMOVED_PREFIX}*"):
             with suppress(FileNotFoundError):  # another process removes it
                 shutil.rmtree(folder)
+        if self.store is None:
+            return
+        for folder in self.folder.glob("*/*"):
+            with suppress(OSError):  # something is in it
+                folder.rmdir()
+                folder.parent.rmdir()
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Return the conversations that retention removes, the longest idle one first."""
@@ -221,6 +229,40 @@ class Archive(Struct, frozen=True):
         if not (bounds.days or bounds.bytes):
             return 0
         return sum(conversation.remove() for conversation in self.find_expired(bounds, now))
+
+
+class Pruning:
+    """Removes expired conversations each hour, and sooner if much was written. For one thread."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        bounds: Retention,
+        warn: Callable[[str], None],
+        clock: SystemClock,
+        *,
+        first_seconds: float = 0.0,
+    ) -> None:
+        self._archive = archive
+        self._bounds = bounds
+        self._warn = warn
+        self._clock = clock
+        self._due_at = clock.read_believed() + first_seconds
+        self.written_bytes = 0
+        """Since the last time, as far as the owner counts them."""
+
+    def prune_when_due(self) -> None:
+        now = self._clock.read_believed()
+        is_early = self._due_at - PRUNE_SECONDS < now < self._due_at  # a clock may be set back
+        is_much = self._bounds.bytes and self.written_bytes > self._bounds.bytes // 32
+        if is_early and not is_much:
+            return
+        self._due_at, self.written_bytes = now + PRUNE_SECONDS, 0
+        try:
+            self._archive.sweep()
+            self._archive.prune(self._bounds, now)
+        except OSError as fault:
+            self._warn(f"old transcripts could not be removed: {fault}")
 
 
 def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConversation]:

@@ -20,14 +20,12 @@ from msgspec import Struct, field
 
 from proxy.foundation.lifetime import WorkerThread
 from proxy.store.contract import MEBIBYTE, SystemClock, ignore
-from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
+from proxy.store.transcripts.archive import Archive, ObjectStore, Pruning, Retention, StoreFault
 from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, make_folder, open_locked
 from proxy.wire.redaction import Redaction
 
 LOOK_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
-SWEEP_SECONDS = 3600.0
-FIRST_SWEEP_SECONDS = 60.0
 
 
 class RareReports:
@@ -51,11 +49,11 @@ class RareReports:
 
 
 class TranscriptSettings(Struct, frozen=True):
-    """How transcripts are written and kept. Without a retention, another process removes old ones."""
+    """How transcripts are written and kept."""
 
     sync: Sync = "never"
     redaction: Redaction = field(default_factory=Redaction)
-    retention: Retention | None = None
+    retention: Retention = Retention()
     queue_bytes: int = 64 * MEBIBYTE
     """Bytes that may wait to be written."""
     upload_seconds: float = 5.0
@@ -83,17 +81,18 @@ class Uploads:
         self._store = store
         self._spool = spool
         self._settings = settings or TranscriptSettings()
-        self._warn = warn
         self._report = report
         self._failures = RareReports(warn)
-        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._first_seen: dict[Path, float] = {}
         self._refused: set[Path] = set()
         self._pause_seconds = 0.0
         self._pause_until = 0.0
         self._failing_since: float | None = None
-        self._next_sweep = time.monotonic() + FIRST_SWEEP_SECONDS
+        # A process that is started again and again does not list the bucket each time.
+        self._pruning = Pruning(
+            Archive(spool, store), self._settings.retention, warn, clock or SystemClock(), first_seconds=60.0
+        )
         self._leaving = threading.Event()
         self._end = 0.0
         self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(LOOK_SECONDS))
@@ -150,7 +149,7 @@ class Uploads:
             with lock_spool(self._spool) as is_alone:
                 if is_alone:
                     self._send(self._close_due(files, everything=everything))
-                    self._sweep_when_due()
+                    self._pruning.prune_when_due()
         except OSError as fault:
             self._note_failure(fault)
 
@@ -229,20 +228,6 @@ class Uploads:
             self._pause_seconds = self._pause_until = 0.0
         if since is not None:
             self._report(f"the object store takes transcripts again, after {time.monotonic() - since:.0f} seconds")
-
-    def _sweep_when_due(self) -> None:
-        if time.monotonic() < self._next_sweep:
-            return
-        self._next_sweep = time.monotonic() + SWEEP_SECONDS
-        for folder in self._spool.glob("*/*"):
-            with suppress(OSError):  # something is in it
-                folder.rmdir()
-                folder.parent.rmdir()
-        if self._settings.retention is not None:
-            try:
-                Archive(self._spool, self._store).prune(self._settings.retention, self._clock.read_believed())
-            except OSError as fault:
-                self._warn(f"old transcripts could not be removed: {fault}")
 
     def _note_failure(self, fault: OSError) -> None:
         """Pause after a failure, for longer each time."""

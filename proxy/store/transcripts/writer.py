@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from proxy.foundation.lifetime import WorkerThread
 from proxy.store.contract import SystemClock, ignore
-from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.archive import Archive, Pruning, Retention
 from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
 from proxy.store.transcripts.uploads import RareReports, TranscriptSettings, Uploads
 from proxy.wire.answer_assembly import Assembly
@@ -50,15 +50,14 @@ class OriginalsWriter:
         self.problem = ""
         self._settings = settings or TranscriptSettings()
         self._folder = TranscriptFolder(folder, self._settings.sync, is_spool=uploads is not None)
-        self._warn = warn
         self._failures = RareReports(warn)
         self._uploads = uploads
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._room = self._settings.queue_bytes
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._swept_at = float("-inf")
-        self._unswept = 0
+        bounds = self._settings.retention if uploads is None else Retention()  # `uploads` sees to it
+        self._pruning = Pruning(Archive(folder), bounds, warn, self._clock)
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
 
     @property
@@ -164,7 +163,7 @@ class OriginalsWriter:
 
     def _run(self) -> None:
         while True:
-            self._sweep_when_due()
+            self._pruning.prune_when_due()
             try:
                 job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else 3600.0)
             except queue.Empty:
@@ -191,27 +190,12 @@ class OriginalsWriter:
         added_bytes = self._uploads.write(append) if self._uploads is not None else append()
         if added_bytes:
             self.problem = ""
-            self._unswept += added_bytes
+            self._pruning.written_bytes += added_bytes
 
     def _note_failure(self, problem: str, cause: object = None) -> None:
         self.problem = problem
         text = f"originals were not written below {self._folder.path}: {problem}"
         self._failures.add(cause or problem, text, REPORT_SECONDS)
-
-    def _sweep_when_due(self) -> None:
-        bounds = self._settings.retention
-        if bounds is None or self._uploads is not None:
-            return
-        now = self._clock.read_believed()
-        is_time = abs(now - self._swept_at) >= 3600  # noqa: PLR2004 (hourly; a clock may be set back)
-        is_much = bounds.bytes and self._unswept > bounds.bytes // 32
-        if not (is_time or is_much):
-            return
-        self._swept_at, self._unswept = now, 0
-        try:
-            Archive(self._folder.path).prune(bounds, now)
-        except OSError as fault:
-            self._warn(f"old originals could not be removed: {fault}")
 
     def _timestamp(self) -> str:
         now = self._clock.read()
