@@ -202,7 +202,9 @@ class ActivityLog:
                     for name, amount in record.figures.items():
                         figures[name] = figures.get(name, 0) + (_limit(amount) or 0)
                 elif isinstance(record, Incident):
-                    incidents.append((at, *_incident_values(record)))
+                    details = json.dumps(record.details, default=str, separators=(",", ":"))
+                    texts = map(_to_storable, (record.severity, record.name, record.conversation))
+                    incidents.append((at, *texts, _to_storable(record.dollars) or 0.0, details))
                 elif isinstance(record, RequestFinished):
                     requests.append((at, *_REQUEST_COLUMNS.read(record)))
                 else:
@@ -261,19 +263,14 @@ def _prepare(db: sqlite3.Connection) -> None:
         tables = "select name from sqlite_master where type = 'table' and name not like 'usage%'"
         for (table,) in db.execute(tables).fetchall():
             db.execute(f'drop table "{table}"')
-        _run(db, _SCHEMA + SCHEMA)
+        for statement in (_SCHEMA + SCHEMA).split(";\n"):  # executescript() would end the transaction first
+            db.execute(statement)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
 
 
 def _read_version(db: sqlite3.Connection) -> int:
     (version,) = db.execute("pragma user_version").fetchone()
     return int(version)
-
-
-def _run(db: sqlite3.Connection, script: str) -> None:
-    # Not executescript(): that would end the transaction first.
-    for statement in script.split(";\n"):
-        db.execute(statement)
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
@@ -283,12 +280,6 @@ def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Se
         batch = rows[start : start + 64]
         values = ", ".join([placeholders] * len(batch))
         db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(batch)])  # noqa: S608
-
-
-def _incident_values(incident: Incident) -> Row:
-    details = json.dumps(incident.details, default=str, separators=(",", ":"))
-    texts = map(_to_storable, (incident.severity, incident.name, incident.conversation))
-    return (*texts, _to_storable(incident.dollars) or 0.0, details)
 
 
 def _to_storable(value: object) -> object:

@@ -37,7 +37,18 @@ class MemoryStore(Store):
         """Each value with the time until which it counts."""
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
-        return tuple(map(self._find_first, lists))
+        results: list[Found | None] = []
+        for kind, names in lists:
+            result = None
+            for key in self._values[kind].find_known(names):  # skips most of the many keys of a long history
+                value = self._read_value(kind, key)
+                if value is not None:
+                    if kind is Kind.BLOCK:
+                        self._values[kind][key] = value, self._clock() + self.limits.block_seconds
+                    result = Found(key, value)
+                    break
+            results.append(result)
+        return tuple(results)
 
     async def put(
         self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
@@ -65,16 +76,6 @@ class MemoryStore(Store):
 
     async def close(self) -> None:
         """Release nothing: there are no connections and no files."""
-
-    def _find_first(self, keys: Keys) -> Found | None:
-        values = self._values[keys.kind]
-        for key in values.find_known(keys.names):  # skips most of the many keys of a long history at little cost
-            value = self._read_value(keys.kind, key)
-            if value is not None:
-                if keys.kind is Kind.BLOCK:
-                    values[key] = value, self._clock() + self.limits.block_seconds
-                return Found(key, value)
-        return None
 
     def _read_value(self, kind: Kind, key: str) -> bytes | None:
         value, until = self._values[kind].get(key) or (None, 0.0)
@@ -120,8 +121,13 @@ class FallbackStore(Store):
                 raise
             return remembered_values
         for place, keys in enumerate(lists):
-            if keys.kind is Kind.BLOCK:
-                values[place] = await self._settle(remembered_values[place], values[place])
+            if keys.kind is not Kind.BLOCK:
+                continue
+            block, remembered = values[place], remembered_values[place]
+            if block is not None:
+                await self._memory.put(Kind.BLOCK, block.key, block.value, self.limits.block_seconds, ANYTHING)
+            elif remembered is not None:  # the store has lost it
+                values[place] = Found(remembered.key, await self.put_block(remembered.key, remembered.value))
         return tuple(values)
 
     async def put(
@@ -158,15 +164,6 @@ class FallbackStore(Store):
         if wanted:
             for place, found in zip(wanted, await self._store.find(*wanted.values()), strict=True):
                 values[place] = found
-
-    async def _settle(self, remembered_block: Found | None, stored_block: Found | None) -> Found | None:
-        if stored_block is not None:
-            seconds = self.limits.block_seconds
-            await self._memory.put(Kind.BLOCK, stored_block.key, stored_block.value, seconds, ANYTHING)
-            return stored_block
-        if remembered_block is not None:
-            return Found(remembered_block.key, await self.put_block(remembered_block.key, remembered_block.value))
-        return None
 
     def _report_fault(self, fault: str) -> None:
         """Report a fault, at most once a second: many requests fail at once."""

@@ -227,7 +227,9 @@ class GuardedClient:
     async def _try_to_reach(self) -> None:
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
-                await self._reach()
+                # Connect anew: a router may have forgotten the old connections, or the name may lead elsewhere.
+                await self._client.connection_pool.disconnect(inuse_connections=False)
+                await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
         except TimeoutError:
             self._breaker.fault = f"{self.url} cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {CHECK_SERVER}"
         except FAULTS as fault:
@@ -235,8 +237,3 @@ class GuardedClient:
         else:
             self._breaker.fault = ""
             self._report_back(f"{self.url} answers again")
-
-    async def _reach(self) -> None:
-        """Connect anew: a router may have forgotten the old connections, or the name may lead elsewhere."""
-        await self._client.connection_pool.disconnect(inuse_connections=False)
-        await self._client.execute_command("PING")  # type: ignore[no-untyped-call]

@@ -49,7 +49,6 @@ _TABLES = {Kind.BLOCK: ("blocks_1", "used"), Kind.FACT: ("facts_1", "until"), Ki
 """The table of each kind, and the column by which its rows expire."""
 _FIND = "select {0}.key, {0}.value, {1} from json_each(?) as wanted join {0} on {0}.key = wanted.value where {1} > ?"
 """The look-up is a join: keys `in` a list would take two and a half times as long."""
-Row = tuple[str, bytes, float]
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -160,13 +159,13 @@ class SqliteStore(Store):
         remaining, sizes = iter(keys.names), chain((16, 128), repeat(500))  # nearly always it is in the first batch
         find, oldest = _FIND.format(*_TABLES[keys.kind]), self._compute_oldest(keys.kind)
         while batch := [*islice(remaining, next(sizes))]:
-            rows: dict[str, Row] = {row[0]: row for row in db.execute(find, [_as_json(batch), oldest])}
+            rows = {key: (value, used) for key, value, used in db.execute(find, [_as_json(batch), oldest])}
             for name in batch:
                 if name in rows:
-                    key, value, used = rows[name]
+                    value, used = rows[name]
                     if keys.kind is Kind.BLOCK:
-                        self._record_use(db, key, used)
-                    return Found(key, value)
+                        self._record_use(db, name, used)
+                    return Found(name, value)
         return None
 
     def _compute_oldest(self, kind: Kind) -> float:

@@ -271,8 +271,12 @@ class TranscriptFolder:
             stream.write(data)
         if self._sync == "always":
             os.fsync(file)
-            if not end:
-                _sync_folder(folder)
+            if not end:  # the folder names a new file
+                directory = os.open(folder, os.O_RDONLY)
+                try:
+                    os.fsync(directory)
+                finally:
+                    os.close(directory)
 
 
 def _read_closed_ids(folder: Path) -> set[str]:
@@ -342,11 +346,3 @@ def make_folder(folder: Path) -> None:
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _sync_folder(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -167,18 +168,13 @@ class OriginalsWriter:
             try:
                 job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else 3600.0)
             except queue.Empty:
-                self._probe()
+                with suppress(OSError):  # still
+                    self._check_disk()
+                    self.problem = ""
                 continue
             if job is None:
                 return
             job()
-
-    def _probe(self) -> None:
-        try:
-            self._check_disk()
-        except OSError:
-            return
-        self.problem = ""
 
     def _check_disk(self) -> None:
         if self._uploads is not None:
