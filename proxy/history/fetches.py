@@ -119,6 +119,8 @@ class _Results:
         if read_range is None:
             return Result(use, changed_paths, text, earlier=earlier)
         path, lines = normpath(read_range.path), read_range.lines
+        if path == read_range.path:
+            path = read_range.path  # one text to keep, not two equal ones
         changes_before = self._changes[path]
         same_file = self._newest_files.get((path, changes_before), -1)
         earlier = max(earlier, self._find_overlapping(lines, same_file))

@@ -31,6 +31,8 @@ CLAIM_BYTES = 1_000
 
 
 class Pointer(Struct, frozen=True):
+    """The sentence of a harness that refuses a second read."""
+
     program: str
     example: str
     """The whole text. Of a JSON object the values of `status` and `dedup` count, and that it has no other members."""
@@ -58,7 +60,7 @@ PROMISE = " (file state is current in your context — no need to Read it back)"
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file, if any, are not in it.]\n"
 
 
-class FileResult(Struct, frozen=True):
+class FileResult(Struct, frozen=True, gc=False):  # it is in no circle, and there are many
     """A result of a call that reads or changes one file."""
 
     path: str
@@ -109,6 +111,7 @@ def find_pointer_end(text: str) -> int | None:
 
 
 def holds_promise(message: Message) -> bool:
+    """Return whether the result of an edit says that the file is in the context."""
     return message.content_size <= CLAIM_BYTES and message.text.endswith(PROMISE)
 
 
@@ -119,7 +122,11 @@ def correct_claims(
     whole: Collection[int],
     room: int,
 ) -> Iterator[Message]:
-    """*whole*: results whose text stands in the view. *room*: the most bytes to restore."""
+    """Yield the messages of a tail without claims that are not true any more.
+
+    The first pointer to a result that is not whole becomes its text; a promise about it is left out. *whole*: results
+    whose text stands in the view. *room*: the most bytes to restore.
+    """
     standing, tried = {*whole}, set[int]()
     for message in tail:
         use = uses[message.start]

@@ -11,12 +11,14 @@ from typing import Any
 from msgspec import Struct
 
 from proxy.history.calls import list_argument_texts, list_tool_names
-from proxy.history.grouping import find_callers
+from proxy.history.grouping import list_callers
 from proxy.history.messages import HEAD, Message
 from proxy.tools.tool_call import ToolCall, render_value
 
 
 class OwnTool(Struct, frozen=True):
+    """A tool of the proxy."""
+
     name: str
     description: str
     parameters: Mapping[str, Any]
@@ -56,14 +58,18 @@ def offer_tool(tools: bytes | None, definition: bytes) -> bytes | None:
 
 
 def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
+    """Remove the tool that `offer_tool` has added."""
     before, _, after = tools.rpartition(b"," + definition)
     return before + after
 
 
 SEARCHED_CHARACTERS = 200
+"""A text that the model searches for is cut to this length."""
 
 
 class Match(Struct, frozen=True):
+    """A place in a text of a message."""
+
     text: str
     start: int
     stop: int
@@ -87,6 +93,8 @@ def find_text(text_to_find: str) -> Finder:
 
 
 def find_pattern(pattern: re.Pattern[str]) -> Finder:
+    """Return a search for an expression."""
+
     def find(text: str) -> Match | None:
         match = pattern.search(text)
         return None if match is None else Match(text, match.start(), match.end())
@@ -100,6 +108,7 @@ def _fold_case(text: str) -> str:
 
 
 def write_out(message: Message) -> str:
+    """Write a message as it is recalled: its text, then its calls."""
     return "\n".join(filter(None, [message.text, *map(_write_call, message.calls)]))
 
 
@@ -123,6 +132,7 @@ def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
 
 
 def find_first(texts: Iterable[str], find: Finder) -> Match | None:
+    """Return the match in the first of these texts that has one."""
     return next(filter(None, map(find, texts)), None)
 
 
@@ -140,6 +150,7 @@ def find_line(message: Message, match: Match) -> int:
 
 
 def render_match(match: Match) -> str:
+    """Write a match in one line, with a few words around it."""
     start = max(0, match.start - 40)
     return " ".join(match.text[start : match.stop + 60].split())
 
@@ -151,7 +162,9 @@ def render_handle(start: int, stop: int) -> str:
 
 
 HITS_MAX = 100
+"""A search lists the first of its hits, and counts the others."""
 LEAST_BYTES = 200
+"""In less room than this, nothing is recalled: an answer that says why takes as much."""
 
 
 class EarlierMessages(Struct, frozen=True, dict=True):
@@ -160,6 +173,7 @@ class EarlierMessages(Struct, frozen=True, dict=True):
     body: Sequence[Message]
 
     def answer(self, arguments: str, room_bytes: int) -> str:
+        """Answer a call with these arguments, in at most so many bytes."""
         if room_bytes < LEAST_BYTES:
             return "There is no room in the context for this text: ask for a few lines of one message, or search."
         values = ToolCall("", RECALL.name, arguments).named
@@ -204,16 +218,12 @@ class EarlierMessages(Struct, frozen=True, dict=True):
         message = self.body[number - 1]
         if message.is_result:
             call = self._calls[number - 1]
-            if call is None:
-                return "result"
-            return f"result of {call.name}"
-        if message.role in HEAD:
-            return "instruction"
-        return message.role
+            return "result" if call is None else f"result of {call.name}"
+        return "instruction" if message.role in HEAD else message.role
 
     @cached_property
     def _calls(self) -> Sequence[ToolCall | None]:
-        return list(find_callers(self.body))
+        return list_callers(self.body)
 
     def _search(self, text: str, numbers: tuple[int, int]) -> str:
         find = find_text(text[:SEARCHED_CHARACTERS])
@@ -252,6 +262,7 @@ def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
 
 
 def _cut(text: str, room_bytes: int, *, first_line: int = 1) -> str:
+    """Cut a text after a whole line if the last one is short, and say in which line."""
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) <= room_bytes:
         return text
