@@ -8,10 +8,6 @@ signed block changed:
 import re
 from typing import Literal
 
-_REGION_AND_MAKER = re.compile(
-    r"^(?:[a-z]{2,6}\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|moonshot|openai|qwen|zai)\."
-)
-
 
 def plain_name(model: str) -> str:
     """Return the name of a model without provider, region and route.
@@ -23,7 +19,10 @@ def plain_name(model: str) -> str:
     base_name, _, route = name.rpartition(":")
     if base_name and route in ("beta", "exacto", "extended", "floor", "free", "nitro", "online", "thinking"):
         name = base_name
-    without_maker = _REGION_AND_MAKER.sub("", name)
+    region_and_maker = (
+        r"^(?:[a-z]{2,6}\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|moonshot|openai|qwen|zai)\."
+    )
+    without_maker = re.sub(region_and_maker, "", name)
     if without_maker != name:
         name = re.sub(r"-v\d+(?::\d+)?$", "", without_maker)
     return name.replace(".", "-").replace("_", "-").replace("gpt-35", "gpt-3-5")

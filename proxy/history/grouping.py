@@ -295,18 +295,15 @@ class _AnswersByUse:
         if not ids:
             return
         earliest = max(0, place - ANSWERED_WITHIN_MESSAGES)
-        self._read(max(self._stop, earliest), place)
+        for answer in range(max(self._stop, earliest), place):
+            if self._messages[answer].role == "assistant":
+                for id_ in _USE_IDS.findall(self._messages[answer].raw):
+                    self._places[id_] = answer
+        self._stop = place
         for id_ in ids:
-            answer = self._places.get(splice.quote(id_), -1)
-            if answer >= earliest:
-                yield answer
-
-    def _read(self, start: int, stop: int) -> None:
-        for place in range(start, stop):
-            if self._messages[place].role == "assistant":
-                for id_ in _USE_IDS.findall(self._messages[place].raw):
-                    self._places[id_] = place
-        self._stop = stop
+            newest = self._places.get(splice.quote(id_), -1)
+            if newest >= earliest:
+                yield newest
 
 
 def find_groups(messages: Sequence[Message]) -> list[range]:

@@ -141,17 +141,13 @@ def _compile_counters() -> tuple[re.Pattern[str], re.Pattern[str]]:
 _MOMENT = _compile_moment()
 # Only in a line about time: a rule may speak of Fridays, and ten digits may be a customer's number.
 _OF_TIME = re.compile(r"\b(?:today|now|date|time|timestamp|epoch)", re.IGNORECASE)
-_EPOCH = re.compile(r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9})?")
-_WEEKDAY = re.compile(r"\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b\.?", re.IGNORECASE)
 _OF_COUNTER, _BESIDE_COUNTER = _compile_counters()
-_COUNT = re.compile(r"\d[\d.,:]*%?")
 # Lines of a snapshot of the repository, taken again when a session is resumed.
 _OF_GIT = re.compile(
     r"\s*$|(?i:(?:current|main) branch\b|on branch |git user:|status:|recent commits:|\(clean\))"
     r"|[ MADRCUT?!][MADRCUT?! ] \S|[MADRCUT?!] \S+$|[0-9a-f]{7,40} "
 )
 _PLACE_OF_MOMENT = "\0"
-_RUNS = re.compile(r"\0(?:[\s,]{0,8}\0)+")
 
 
 def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> str:
@@ -191,12 +187,14 @@ def _replace_moments(line: str) -> str:
     timeless = _MOMENT.sub(_PLACE_OF_MOMENT, line)
     is_about_time = _OF_TIME.search(line) is not None
     if is_about_time:
-        timeless = _EPOCH.sub(_PLACE_OF_MOMENT, timeless)
+        seconds = r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9})?"
+        timeless = re.sub(seconds, _PLACE_OF_MOMENT, timeless)
     if is_about_time or timeless != line:
-        timeless = _WEEKDAY.sub(_PLACE_OF_MOMENT, timeless)
+        weekday = r"(?i)\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b\.?"
+        timeless = re.sub(weekday, _PLACE_OF_MOMENT, timeless)
     if _OF_COUNTER.search(line):
-        timeless = _BESIDE_COUNTER.sub(lambda counts: _COUNT.sub(_PLACE_OF_MOMENT, counts[0]), timeless)
-    return _RUNS.sub(_PLACE_OF_MOMENT, timeless).rstrip()
+        timeless = _BESIDE_COUNTER.sub(lambda counts: re.sub(r"\d[\d.,:]*%?", _PLACE_OF_MOMENT, counts[0]), timeless)
+    return re.sub(r"\0(?:[\s,]{0,8}\0)+", _PLACE_OF_MOMENT, timeless).rstrip()
 
 
 def _extract_text(message: Message) -> str:

@@ -40,7 +40,6 @@ OBSERVATIONS = (
 )
 OUTPUT_MIN_CHARACTERS = 500
 """Output that no pattern matches is at least this long: a shorter text may be a word of the person."""
-_OPENING_TAG = re.compile(r"\s*<(\w+)>")
 _FENCED = re.compile(r"^\s{0,8}```\w", re.MULTILINE)
 RUNS_SOMETHING = re.compile(
     r"^\s{0,8}```(?:bash|sh|shell|console|python|tool_code|execute)\b|^\s{0,8}(?:Action|Command|Tool)\s{0,4}:"
@@ -108,14 +107,14 @@ def find_output_within(text: str) -> int:
 
 
 def find_words_beside_output(text: str) -> str:
-    end = _skip_elements(text, _OPENING_TAG)
+    end = _skip_elements(text, r"\s*<(\w+)>")
     return text[end:].strip() if end else ""
 
 
-def _skip_elements(text: str, opening_tag: re.Pattern[str]) -> int:
+def _skip_elements(text: str, opening_tag: str) -> int:
     """Return the end of the elements that a text begins with; 0 if it begins with none."""
-    end = 0
-    while opening := opening_tag.match(text, end):
+    end, tag = 0, re.compile(opening_tag)
+    while opening := tag.match(text, end):
         closing = f"</{opening[1]}>"
         stop = text.find(closing, opening.end())
         if stop < 0:
@@ -192,10 +191,6 @@ ASIDES = (
     r"(?i)<state_snapshot>",
     r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
 )
-_HARNESS_OPENING = re.compile(
-    r"\s*<(system-reminder|task-notification|turn_aborted|local-command-[a-z]{1,20}|bash-std(?:out|err))>"
-)
-_RULES_IN_FORCE = re.compile(r"skill|plan mode|(?:agents|claude|gemini|qwen)(?:\.\w{1,10})?\.md|rules", re.IGNORECASE)
 # A call, or a command: that begins a text, or follows a reminder. `What does /compact do?` is none.
 _CALL_OR_COMMAND = re.compile(rb'"[Cc]ompact"|(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
 _END_CHARACTERS = 2_000
@@ -220,8 +215,11 @@ def is_harness_note(text: str) -> bool:
 
     `<system-reminder>The file a.py was changed.</system-reminder>` is such a note.
     """
-    end = _skip_elements(text, _HARNESS_OPENING)
-    return end > 0 and not text[end:].strip() and _RULES_IN_FORCE.search(text) is None
+    end = _skip_elements(
+        text, r"\s*<(system-reminder|task-notification|turn_aborted|local-command-[a-z]{1,20}|bash-std(?:out|err))>"
+    )
+    rules_in_force = r"(?i)skill|plan mode|(?:agents|claude|gemini|qwen)(?:\.\w{1,10})?\.md|rules"
+    return end > 0 and not text[end:].strip() and re.search(rules_in_force, text) is None
 
 
 def find_compact_call(request: Request) -> str | None:

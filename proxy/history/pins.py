@@ -24,15 +24,13 @@ from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 MAX_PASSAGES = 250
 """Each is searched in each message that may hold it."""
 _LINE_CHARACTERS = 2_000
-_LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
-_RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
 
 
 def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
     """Return why a pattern is refused, or None. One that could be slow is."""
-    if _RISKY.search(pattern):
+    if re.search(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]", pattern):
         return "a pattern may not repeat a group, look around or refer back: it could be made slow"
-    if len(_LOOPS.findall(pattern)) > repetitions:
+    if len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,\d*\})", pattern)) > repetitions:
         return f"a pattern may hold {repetitions} of * + {{n,}} only: more could be made slow"
     try:
         compile_pattern(pattern)

@@ -10,11 +10,8 @@ from msgspec.structs import replace
 from proxy.history.known import Known
 from proxy.history.messages import HEAD, Message, is_different
 
-_CACHE_MARK = re.compile(rb'"cache_control"\s*:\s*\{([^{}]*)\}')
-_LIFETIME = re.compile(rb'"(?:ttl|prompt_cache_retention)"\s*:\s*"(\d{1,4})([mh])"')
 CHANGING_MESSAGES = 8
 """Clients change the newest: cache marks move, reminders are taken out."""
-_UNIT_SECONDS = {b"m": 60.0, b"h": 3_600.0}
 
 
 class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and what is known are made once
@@ -66,13 +63,13 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
         if b'"ttl"' not in self.source and b'"prompt_cache_retention"' not in self.source:
             return None
         # Within texts a quotation mark has a backslash before it: these are members.
-        options = _CACHE_MARK.findall(self.source) or [self.source]
+        options = re.findall(rb'"cache_control"\s*:\s*\{([^{}]*)\}', self.source) or [self.source]
         lifetimes = []
         for option in options:
-            lifetime = _LIFETIME.search(option)
+            lifetime = re.search(rb'"(?:ttl|prompt_cache_retention)"\s*:\s*"(\d{1,4})([mh])"', option)
             if lifetime is None:
                 return None
-            lifetimes.append(int(lifetime[1]) * _UNIT_SECONDS[lifetime[2]])
+            lifetimes.append(int(lifetime[1]) * (3_600.0 if lifetime[2] == b"h" else 60.0))
         return min(lifetimes)
 
     @cached_property

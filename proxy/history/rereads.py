@@ -55,7 +55,6 @@ POINTERS = (
         '"dedup": true, "content_returned": false}',
     ),
 )
-_JSON_MEMBERS = {"status", "message", "path", "dedup", "content_returned"}
 PROMISE = " (file state is current in your context — no need to Read it back)"
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file, if any, are not in it.]\n"
 
@@ -105,7 +104,7 @@ def find_pointer_end(text: str) -> int | None:
     except (ValueError, RecursionError):
         return None
     is_unchanged = value.get("status") == "unchanged" and value.get("dedup") is True
-    if is_unchanged and value.keys() <= _JSON_MEMBERS:
+    if is_unchanged and value.keys() <= {"status", "message", "path", "dedup", "content_returned"}:
         return len(text)
     return None
 

@@ -21,6 +21,7 @@ from proxy.foundation.model_names import plain_name
 from proxy.foundation.threads import COUNTING, UNKNOWN, is_of_stranger, needs_thread
 from proxy.foundation.work import check_work
 from proxy.history.calls import iterate_strings
+from proxy.history.chain import MARKERS
 from proxy.wire.json_body import read_json
 
 MESSAGE_TOKENS = 3  # the markup around each message
@@ -36,15 +37,12 @@ MEDIA_TOKENS = {
 }
 """Tokens of pictures, recordings, files and videos, by the type of the part."""
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details")
-_MARKS = frozenset(  # short, and no text for the model
-    {
-        *("role", "type", "id", "tool_call_id", "index", "format", "detail", "audio", "annotations"),
-        *("cache_control", "prompt_cache_breakpoint"),
-    }
+_MARKS = frozenset(
+    ("role", "type", "id", "tool_call_id", "index", "format", "detail", "audio", "annotations", *MARKERS)
 )
-_SEALED = frozenset(  # long, and readable for its maker only
-    {"encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields"}
-)
+"""Members that are short, and no text for the model."""
+_SEALED = ("encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields")
+"""Members that are long, and readable for their maker only."""
 
 
 class Weight(Struct):
@@ -119,7 +117,6 @@ def _count_letters(value: object) -> int:
 EncodingName = Literal["o200k_base", "cl100k_base"]
 PIECE_CHARS = 100_000
 """Texts are counted in pieces of this length: tiktoken's regular expression gives up on a million blanks."""
-_OLD_OPENAI = re.compile(r"gpt-(?:3|4(?!o|-[15](?:-|$)))|text-embedding|babbage|davinci")
 _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for them; a test compares
     "cl100k_base": (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
@@ -135,7 +132,8 @@ _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for the
 
 def find_encoding(model: str) -> EncodingName:
     """Return a model's encoding. Others' models get OpenAI's newer one, and `Calibration` learns its error."""
-    return "cl100k_base" if _OLD_OPENAI.match(plain_name(model)) is not None else "o200k_base"
+    old_model = r"gpt-(?:3|4(?!o|-[15](?:-|$)))|text-embedding|babbage|davinci"
+    return "cl100k_base" if re.match(old_model, plain_name(model)) is not None else "o200k_base"
 
 
 def read_ranks(name: EncodingName) -> dict[bytes, int]:

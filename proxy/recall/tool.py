@@ -188,7 +188,8 @@ class EarlierMessages(Struct, frozen=True, dict=True):
             return 'Nothing to recall: give `messages`, such as "17" or "12-48", or a text to `search` for.'
         first, last = numbers
         if first < last:
-            return _cut("\n\n".join(map(self._write, range(first, last + 1))), room_bytes)
+            texts = [f"[{number}] {self._name(number)}:\n{self.read(number)}" for number in range(first, last + 1)]
+            return _cut("\n\n".join(texts), room_bytes)
         return self._read_lines(first, values.get("lines"), room_bytes)
 
     def _read_lines(self, number: int, range_text: object, room_bytes: int) -> str:
@@ -210,9 +211,6 @@ class EarlierMessages(Struct, frozen=True, dict=True):
         if message.is_result:
             return message.text
         return write_out(message)
-
-    def _write(self, number: int) -> str:
-        return f"[{number}] {self._name(number)}:\n{self.read(number)}"
 
     def _name(self, number: int) -> str:
         message = self.body[number - 1]

@@ -19,13 +19,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 SECRET_BYTES = 33
-SECRET_BYTES_MAX = 64
-"""BLAKE2 takes no longer key."""
 MEBIBYTE = 1024 * 1024
 FACT_SECONDS_MAX = 7 * 24 * 3600.0
 """The longest lifetime of a fact."""
@@ -128,7 +127,7 @@ class Store(ABC):
         """Return the secret. If there is none, or none that can be used, it becomes *current_secret* or a new one."""
         new_secret = current_secret or secrets.token_bytes(SECRET_BYTES)
         secret = await self.put(Kind.DOCUMENT, "secret", new_secret, math.inf)
-        if not 1 <= len(secret) <= SECRET_BYTES_MAX:
+        if not 1 <= len(secret) <= blake2b.MAX_KEY_SIZE:
             secret = await self.put(Kind.DOCUMENT, "secret", new_secret, math.inf, secret)
         return secret
 
