@@ -8,7 +8,7 @@ import pytest
 from proxy.history.messages import extract_text, make_literal, read_message
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.tools.tool_call import ToolCall
-from tests.support.messages import assistant, parse_request, request, system, user
+from tests.support.messages import assistant, call, parse_request, request, system, user
 
 
 def message(value):
@@ -124,3 +124,11 @@ def test_a_text_that_names_a_kind_of_part_is_no_such_part():
     assert not message({"role": "tool", "tool_call_id": "a", "content": texts}).declares_tools
     found = [{"type": "tool_reference", "tool_name": "send_mail"}]
     assert message({"role": "tool", "tool_call_id": "a", "content": found}).declares_tools
+
+
+def test_equal_names_of_messages_are_one_text():
+    """Of a long history, a copy in each message would be kept for as long as the history is known."""
+    first, result, second, _ = request(call("Read", path="a.py"), call("Read", path="b.py")).body
+    assert first.calls[0].name is second.calls[0].name
+    assert first.role is second.role
+    assert first.calls[0].id is result.answers
