@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 
 class ProxyError(Exception):
-    """`code` is stable; `message` is for people."""
+    """An error that the proxy answers with. `code` is stable; `message` is for people."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
@@ -29,7 +29,7 @@ class BadRequest(ProxyError):
 
 
 class Unauthorized(ProxyError):
-    """The code is OpenAI's own: clients handle it."""
+    """No key, or one that is not known. The code is OpenAI's own: clients handle it."""
 
     status, code = 401, "invalid_api_key"
 
@@ -47,7 +47,7 @@ class PathNotAllowed(ProxyError):
 
 
 class HostNotAllowed(ProxyError):
-    """Another site's DNS name may point here."""
+    """The host is none of this proxy's names: another site's DNS name may point here."""
 
     status, code = 403, "host_not_allowed"
 
@@ -87,7 +87,10 @@ class NotJson(ProxyError):
 
 
 class UpgradeRefused(ProxyError):
-    """Clients take plain HTTP then, Codex for its whole session: https://www.rfc-editor.org/rfc/rfc9110#status.426"""
+    """No WebSocket: clients take plain HTTP then, Codex for its whole session.
+
+    https://www.rfc-editor.org/rfc/rfc9110#status.426
+    """
 
     status, code = 426, "upgrade_refused"
 

@@ -27,14 +27,16 @@ def weigh_text(*values: Any) -> int:  # noqa: ANN401 - any keys and values
 
 
 class _OwnEntries(Struct, Generic[K]):
+    """The entries of one owner, the least recently used first."""
+
     keys: OrderedDict[K, None] = field(default_factory=OrderedDict)
     bytes: int = 0
 
 
 class ByteBoundedCache(Generic[K, V]):
-    """*owner_of* returns the owner of a key; *weigh* the bytes of a key and its value.
+    """A cache for one thread. *owner_of* returns the owner of a key; *weigh* the bytes of a key and its value.
 
-    An owner fills at most a quarter, and then displaces its own entries. Larger entries are not kept. For one thread.
+    An owner fills at most a quarter, and then displaces its own entries. Larger entries are not kept.
     """
 
     def __init__(

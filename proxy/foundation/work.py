@@ -24,7 +24,7 @@ BUDGET_SECONDS_PER_MIB = 10.0
 
 
 class ClientLeftError(Exception):
-    """Nobody waits for the result of this work."""
+    """The client has left, and nobody waits for the result of this work."""
 
 
 class Work(Struct):

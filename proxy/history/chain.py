@@ -74,7 +74,7 @@ def keep_as_written(message: Message) -> bytes:
 
 
 def has_ambiguous_escape(raw: bytes) -> bool:
-    r"""Whether a `\u` stands for a character that could be written in another way."""
+    r"""Return whether a `\u` stands for a character that could be written in another way."""
     if b"\\u" not in raw:
         return False
     return any(len(escape[1]) % 2 for escape in _ESCAPE.finditer(raw))
@@ -185,7 +185,7 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
 
 
 def compute_beginning(request: Request, tenant: str, secret: bytes, conversation: str = "") -> bytes:
-    """h(1), which identifies a conversation; h(0) if it has no message."""
+    """Compute h(1), which identifies a conversation; h(0) if it has no message."""
     origin = _compute_origin(request, tenant, secret, conversation)
     if not request.body:
         return origin

@@ -28,7 +28,7 @@ from proxy.tools.tool_call import ToolCall
 
 
 class Result(Struct, frozen=True, gc=False):  # it is in no circle, and there are many
-    """Facts about a message that is a result, of any other message nothing: what it brings, and brought before."""
+    """What a result brings, and which earlier result has brought it before. Other messages have an empty one."""
 
     use: FileResult | None = None
     """The file that it is about, and the earlier result that it says is in the context."""
@@ -36,7 +36,7 @@ class Result(Struct, frozen=True, gc=False):  # it is in no circle, and there ar
     text: bytes = b""
     """A digest of the call and of the text of its result; empty for messages that are no result, and short ones."""
     path: str = ""
-    """Of a file that was only read."""
+    """The file, if it was only read."""
     changes_before: int = 0
     """How often that file had been changed. With the path, this is the file as it was."""
     lines: Lines = None

@@ -89,7 +89,7 @@ class Identity(Struct, frozen=True):
 
 
 def make_block_key(tenant: str, link: bytes) -> str:
-    """The tenant comes first: a store keeps tenants apart."""
+    """Return the key of a block. The tenant comes first: a store keeps tenants apart."""
     return f"{tenant}/block/{link.hex()}"
 
 
@@ -179,7 +179,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4_096)
 def _remove_moments(_tenant: str, line: str) -> str:
-    """By tenant: timing tells nothing about the heads of others."""
+    """Remember a line by its tenant: timing tells nothing about the heads of others."""
     return _replace_moments(line)
 
 

@@ -35,7 +35,7 @@ VALUES_PER_CHECK = 64
 
 
 class Known:
-    """The columns of these messages."""
+    """What is known of these messages: columns, memos, and the view that was last forwarded for them."""
 
     __slots__ = ("_columns", "_earlier", "_memos", "_shared", "_view", "messages")
 
@@ -94,7 +94,7 @@ class Known:
 
     @property
     def group_starts(self) -> Sequence[int]:
-        """See `Groups.starts`."""
+        """The start of each message's group (`Groups.starts`)."""
         return self.column("group starts", partial(find_group_starts, self.messages))
 
     @property

@@ -140,7 +140,7 @@ def _holds_answer(text: str) -> bool:
 
 
 class _Environment:
-    """The speakers besides the person: the system, users of another name."""
+    """The speakers other than the person: the system, and users of another name."""
 
     def __init__(self, body: Iterable[Message]) -> None:
         self._person = ""
@@ -152,7 +152,7 @@ class _Environment:
         """By speaker, the messages after an answer that runs something; -inf once one came elsewhere."""
 
     def is_output(self, message: Message, before: Message | None) -> bool:
-        """*before*: the last message not of the system."""
+        """Return whether a message is output. *before*: the last message that is not of the system."""
         speaker = message.role
         if speaker not in HEAD:
             name = _find_name(message)
@@ -258,7 +258,7 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
 
 
 def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
-    """Whether the last message, in the role of a user, may be output of an agent without tools.
+    """Return whether the last message, in the role of a user, may be output of an agent without tools.
 
     It matches a pattern, the answer before it runs something, or the user's messages are far larger than the answers.
     """

@@ -15,7 +15,7 @@ CHANGING_MESSAGES = 8
 
 
 class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and what is known are made once
-    """A whole request, in any of the APIs."""
+    """A whole request, in any of the APIs: its bytes, its messages, and the members that decide something."""
 
     source: bytes
     messages: tuple[Message, ...]

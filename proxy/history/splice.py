@@ -29,6 +29,7 @@ class Member(Struct, frozen=True):
 
 
 def find_value_end(raw: bytes, start: int) -> int:
+    """Return the end of the JSON value at *start*."""
     opening = raw[start : start + 1]
     if opening == b'"':
         return _find_text_end(raw, start)

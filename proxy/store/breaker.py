@@ -7,7 +7,10 @@ from proxy.store.contract import StoreUnavailable
 
 
 class Breaker:
-    """Any thread may set `fault`, and `attempt` clears it if the store works again. The rest is for the event loop."""
+    """The state of a store: it is out while `fault` is set.
+
+    Any thread may set that, and `attempt` clears it if the store works again. The rest is for the event loop.
+    """
 
     def __init__(self, attempt: Callable[[], Awaitable[None]], pause_seconds: float) -> None:
         self.fault = ""

@@ -117,7 +117,7 @@ PREFIXES = {Kind.BLOCK: "cp/1/promise/", Kind.FACT: "cp/1/fact/", Kind.DOCUMENT:
 
 
 class RedisStore(Store):
-    """`clock` is for tests; without it the server's clock counts, so replicas agree."""
+    """A store on a Redis server. `clock` is for tests; without it the server's clock counts, so replicas agree."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class SqliteStore(Store):
-    """`warn` is called from the store's thread."""
+    """A store in an SQLite file. `warn` is called from the store's thread."""
 
     def __init__(
         self,
