@@ -39,17 +39,9 @@ keeps calls that it would part from their results."""
 _USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 
 
-def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
-    return list(find_callers(messages))
-
-
-def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
-    """Yield the call that each message answers. Those of the first messages are *known*."""
-    for pair in pair_results(messages, len(known)):
-        if pair is None:
-            yield None
-        else:
-            yield pair[1]
+def list_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> list[ToolCall | None]:
+    """Return the call that each message answers, after the *known* ones of the first messages."""
+    return [pair and pair[1] for pair in pair_results(messages, len(known))]
 
 
 def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[tuple[int, ToolCall] | None]:

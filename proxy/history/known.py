@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from proxy.foundation.work import check_work
 from proxy.history.fetches import Result, find_results
-from proxy.history.grouping import find_callers, find_group_starts
+from proxy.history.grouping import find_group_starts, list_callers
 from proxy.history.messages import Message
 from proxy.tools.tool_call import ToolCall
 
@@ -100,7 +100,7 @@ class Known:
     @property
     def callers(self) -> Sequence[ToolCall | None]:
         """The call that each message answers."""
-        return self.column("callers", partial(find_callers, self.messages))
+        return self.column("callers", partial(list_callers, self.messages))
 
     @property
     def results(self) -> Sequence[Result]:
@@ -111,12 +111,14 @@ class Known:
     def last_user(self) -> int | None:
         """The index of the newest message of a person."""
 
-        def find_last(values: Sequence[int | None]) -> Iterator[int | None]:
-            last = values[-1] if values else None
+        def find_last(values: Sequence[int | None]) -> list[int | None]:
+            last, places = values[-1] if values else None, []
             for place in range(len(values), len(self.messages)):
-                if self.messages[place].is_user:
+                message = self.messages[place]
+                if message.role == "user" and message.is_user:
                     last = place
-                yield last
+                places.append(last)
+            return places
 
         places = self.column("last users", find_last)
         return places[-1] if places else None

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from proxy.foundation.work import check_work
 from proxy.history.chain import remove_wrapping
-from proxy.history.grouping import count_flaws, find_callers
+from proxy.history.grouping import count_flaws, list_callers
 from proxy.history.messages import NOTE, Message
 from proxy.tools.tool_call import ToolCall
 
@@ -131,7 +131,7 @@ class Draft(Struct, frozen=True):
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
         calls = self.calls
         if calls is None:
-            calls = tuple(find_callers(self.before + self.middle, known=(None,) * len(self.before)))
+            calls = tuple(list_callers(self.before + self.middle, known=(None,) * len(self.before)))
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.history.chain import compute_chain
-from proxy.history.grouping import find_callers, list_callers
+from proxy.history.grouping import list_callers
 from proxy.history.known import Known
 from proxy.history.messages import Message
 from proxy.shorten.pipeline import Draft, bound_saving, find_worth, is_spared
@@ -24,7 +24,7 @@ def test_calls_are_continued_from_any_place(messages):
     found = parse_request(body(messages)).body
     answered = list_callers(found)
     for count in range(len(found) + 1):
-        assert [*answered[:count], *find_callers(found, answered[:count])] == answered
+        assert [*answered[:count], *list_callers(found, answered[:count])] == answered
 
 
 @given(any_history, st.integers(1, 20))
