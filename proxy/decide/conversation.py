@@ -1,7 +1,10 @@
-"""One request of a conversation: its context, its memory, the facts from both, and the duty to originals.
+"""One request of a conversation, and the duty to originals.
 
-`Context` is known when a request arrives. `remember.recognize` adds the memory and returns a `Conversation`, which
-decides nothing: it makes the values that `planning` reads.
+    Asked          the request, its policy and caller: known when it arrives
+    Conversation   with whose conversation it is, and its `Memory`: made by `remember.load_memory`
+    Facts          the numbers that decide, from both: `gather_facts`
+
+Neither of them decides anything: they make the values that `planning` reads.
 """
 
 from collections.abc import Callable
@@ -14,7 +17,7 @@ from msgspec.structs import replace
 
 from proxy.decide import planning
 from proxy.decide.memory import NO_CANDIDATE, Memory
-from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
+from proxy.decide.planning import Plan
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.shorten.block import Block
@@ -141,7 +144,7 @@ class Decision(Struct, frozen=True):
         return self.plan.tokens_after
 
 
-class Context(Struct, frozen=True):
+class Asked(Struct, frozen=True):
     request: Request
     rules: Rules
     count: Count
@@ -191,54 +194,94 @@ class Context(Struct, frozen=True):
     def pieces(self) -> list[bytes]:
         return [message.raw for message in self.request.messages] + [self.request.tools or b""]
 
+    def find_rules(self) -> Rules:
+        """Return the policy's rules, without new blocks if the client or an operator has switched them off."""
+        if self.mode == "off" or self.caller.switch != "on":
+            return replace(self.rules, new_blocks=False)
+        return self.rules
+
+    def to_fit(self) -> "Asked | None":
+        """Return it with new blocks if the switch allows them for a request that would be refused without one."""
+        if self.caller.switch not in ("still-fit", "bypass") or self.mode in ("off", "observe"):
+            return None
+        return replace(self, mode="auto")
+
+    def narrow(self, limit: Window | None) -> Window:
+        """A learned limit overrules table and probe but not the operator."""
+        window = self.window
+        if limit is None or window.origin == "config":
+            return window
+        output = limit.output or window.output
+        return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
+
+    def gather_facts(self, rules: Rules, window: Window, memory: Memory) -> Facts:
+        """Gather the facts of this request by itself."""
+        usable = window.usable_tokens(self.request.max_output)
+        base = window.tokens if rules.trigger_of == "window" else usable
+        if usable is not None and not rules.trusts_usage:
+            # The window is in the upstream's tokens; the estimate is not.
+            usable = int(usable / memory.calibration.ratio)
+        # The lifetime that the request asks for, or that of its model, bounded by what was seen of the upstream.
+        cache_seconds = self.request.cache_seconds
+        if cache_seconds is None:
+            cache_seconds = memory.cache.bound(self.cache_seconds)
+        return Facts(
+            usable_tokens=usable,
+            nominal_tokens=window.usable_tokens(),
+            trigger_base_tokens=base,
+            prices=self.prices,
+            cache_seconds=cache_seconds,
+            fetches_much=self.fetches_much,
+            force=self.mode == "force",
+            focus=self.focus,
+        )
+
+    def describe_left_alone(self, *, is_large: bool) -> Decision:
+        """Describe a history that is below every threshold, and for which no block stands."""
+        rules = self.find_rules()
+        outcome: Outcome = "none" if rules.new_blocks else self.outcome_without_blocks
+        reason: Reason = ""
+        if self.caller.switch != "on":
+            reason = "switched-off"
+        elif self.provider_compacts:
+            reason = "provider-compacts"
+        elif is_large and rules.new_blocks and rules.trigger != 0 and not self.window.is_known:
+            reason = "window-unknown"
+        return Decision(outcome, reason)
+
+    @property
+    def outcome_without_blocks(self) -> Outcome:
+        return "bypassed" if self.caller.switch == "bypass" else "off"
+
 
 class Conversation(Struct, frozen=True):
-    context: Context
+    asked: Asked
     rules: Rules
+    """Those in force for this request."""
     window: Window
+    identity: Identity
     memory: Memory
-    identity: Identity | None = None
-    """None: the history is below every threshold, and nothing is remembered of it."""
     rewritten: str = ""
     """Its name, if its client shortens its own results at every turn."""
 
-    @classmethod
-    def of(cls, context: Context) -> "Conversation":
-        rules = context.rules
-        if context.mode == "off" or context.caller.switch != "on":
-            rules = replace(rules, new_blocks=False)
-        return cls(context, rules, context.window, Memory(calibration=context.prior))
-
     def to_fit(self) -> "Conversation":
         """Return it with new blocks if the switch allows them for a request that would be refused without one."""
-        context = self.context
-        if context.caller.switch not in ("still-fit", "bypass") or context.mode in ("off", "observe"):
+        asked = self.asked.to_fit()
+        if asked is None:
             return self
-        rules = replace(self.rules, new_blocks=context.rules.new_blocks)
-        return replace(self, rules=rules, context=replace(context, mode="auto"))
-
-    @property
-    def identified(self) -> Identity:
-        if self.identity is None:
-            raise ValueError("the conversation was not identified yet")
-        return self.identity
-
-    @property
-    def observes(self) -> bool:
-        """Return True if the client's own bytes are forwarded and a block is only tried out."""
-        return self.context.mode == "observe"
+        return replace(self, asked=asked, rules=replace(self.rules, new_blocks=asked.rules.new_blocks))
 
     @property
     def is_observed(self) -> bool:
         """Return True if the block is only tried out, and stored apart from those in force."""
-        return self.observes and (self.memory.observed or self.memory.block is None)
+        return self.asked.mode == "observe" and (self.memory.observed or self.memory.block is None)
 
     @property
     def count(self) -> Count:
         return self.count_with(self.choose_calibration(self.memory.calibration))
 
     def count_with(self, calibration: Calibration) -> Count:
-        return partial(count_calibrated, self.context.count, calibration)
+        return partial(count_calibrated, self.asked.count, calibration)
 
     def choose_calibration(self, calibration: Calibration) -> Calibration:
         if self.rules.trusts_usage:
@@ -247,16 +290,16 @@ class Conversation(Struct, frozen=True):
 
     def fits(self, size: int) -> bool:
         """True if the window is not known."""
-        usable = self.gather_request_facts(self.window).usable_tokens
+        usable = self.asked.gather_facts(self.rules, self.window, self.memory).usable_tokens
         return usable is None or size <= usable
 
     def serves(self, block: Block | None) -> bool:
         """Return True if a block may be used under this head."""
-        return block is None or block.serves(self.identified.head)
+        return block is None or block.serves(self.identity.head)
 
     @property
     def is_known(self) -> bool:
-        return self.context.is_known or self.memory.last is not None or self.memory.block_bytes is not None
+        return self.asked.is_known or self.memory.last is not None or self.memory.block_bytes is not None
 
     def may_store(self, plan: Plan) -> bool:
         """Return True if the caller is known, or a model has just written a summary for it."""
@@ -266,119 +309,42 @@ class Conversation(Struct, frozen=True):
     def count_refused_views(self) -> int:
         """Return how many requests the upstream called invalid when shortened, and then accepted as they came."""
         last = self.memory.last
-        if last is None or last.counter != self.identified.counter:
+        if last is None or last.counter != self.identity.counter:
             return 0
         return last.refused_views
 
     @property
-    def asked_covers(self) -> int:
-        """Messages that the newest question for a summary was about; 0 if none was asked."""
-        memory, covers = self.memory, [0]
-        if memory.last is not None:
-            covers.append(memory.last.asked_covers)
-        if memory.candidate is not None:
-            covers.append(memory.candidate.covers)
-        if memory.block is not None and memory.block.summary is not None:
-            covers.append(memory.block.summary.covers)
-        return max(covers)
-
-    def count_read_since_question(self) -> int | None:
-        """Tokens that requests have read since a model was last asked for a summary; None if none was asked."""
-        last, asked_covers = self.memory.last, self.asked_covers
-        if not asked_covers:
-            return None
-        if last is None or last.asked_covers < asked_covers:
-            return 0
-        return last.read_since_question
-
-    def count_unused_summaries(self) -> int:
-        """Calls for a summary in a row that failed, or whose summary is in no block."""
-        candidate, block = self.memory.candidate, self.memory.block
-        if candidate is None:
-            return 0
-        if block is not None and block.summary is not None and block.summary.covers >= candidate.covers:
-            return 0
-        return candidate.failures + (candidate.state == "ready")
-
-    def narrow(self, limit: Window | None) -> Window:
-        """A learned limit overrules table and probe but not the operator."""
-        window = self.context.window
-        if limit is None or window.origin == "config":
-            return window
-        output = limit.output or window.output
-        return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
-
-    @property
-    def window_keys(self) -> tuple[str, str]:
-        """The keys in the store of the learned and of the probed window."""
-        return self._make_model_keys()[:2]
-
-    @property
-    def cache_key(self) -> str:
-        return self._make_model_keys()[2]
-
-    def _make_model_keys(self) -> tuple[str, str, str]:
-        tenant = self.identified.tenant
-        return make_model_keys(tenant, self.context.upstream, self.context.request.model, tenant)
-
-    @property
-    def cache_seconds(self) -> float:
-        """The lifetime that the request asks for, or that of its model, bounded by what was seen of the upstream."""
-        own_seconds = self.context.request.cache_seconds
-        if own_seconds is not None:
-            return own_seconds
-        return self.memory.cache.bound(self.context.cache_seconds)
-
-    def may_need_summary(self, size: int) -> bool:
-        if self.observes:
-            return False
-        facts = self.gather_request_facts(self.narrow(self.context.local_window))
-        return facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, self.rules, facts)
-
-    def gather_request_facts(self, window: Window) -> Facts:
-        context, rules = self.context, self.rules
-        usable = window.usable_tokens(context.request.max_output)
-        base = window.tokens if rules.trigger_of == "window" else usable
-        if usable is not None and not rules.trusts_usage:
-            # The window is in the upstream's tokens; the estimate is not.
-            usable = int(usable / self.memory.calibration.ratio)
-        return Facts(
-            usable_tokens=usable,
-            nominal_tokens=window.usable_tokens(),
-            trigger_base_tokens=base,
-            prices=context.prices,
-            cache_seconds=self.cache_seconds,
-            fetches_much=context.fetches_much,
-            force=context.mode == "force",
-            focus=context.focus,
-        )
+    def model_keys(self) -> tuple[str, str, str]:
+        """The keys in the store of the learned window, of the probed window, and of the memory of the cache."""
+        tenant = self.identity.tenant
+        return make_model_keys(tenant, self.asked.upstream, self.asked.request.model, tenant)
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
-        facts = self.gather_request_facts(self.window)
+        facts, observes = self.asked.gather_facts(self.rules, self.window, self.memory), self.asked.mode == "observe"
         candidate, last = self.memory.candidate or NO_CANDIDATE, self.memory.last
         if facts.force:
             # A client that asks for it is not answered with an older summary, or an older failure.
             candidate = NO_CANDIDATE
         anchor = idle_seconds = None
         if last is not None:
-            idle_seconds = max(0.0, self.context.now - last.forwarded_at)
-            if self.rules.trusts_usage and last.counter == self.identified.counter:
+            idle_seconds = max(0.0, self.asked.now - last.forwarded_at)
+            if self.rules.trusts_usage and last.counter == self.identity.counter:
                 anchor = last.anchor
         is_failing = candidate.state == "failed" and candidate.failures > 0
         summary, in_progress = None, 0
         if candidate.state == "ready":
             summary = Summary(candidate.covers, candidate.text)
-        elif candidate.state == "making" and not self.observes:
+        elif candidate.state == "making" and not observes:
             in_progress = candidate.covers
         return replace(
             facts,
             was_forwarded=last is not None,
-            can_summarize=(can_summarize or facts.force) and not self.observes,
-            summary_failed=self.rules.summary.enabled and not self.observes and (is_failing or not can_summarize),
+            can_summarize=(can_summarize or facts.force) and not observes,
+            summary_failed=self.rules.summary.enabled and not observes and (is_failing or not can_summarize),
             summary_in_progress_covers=in_progress,
             summary=summary,
-            read_since_question=self.count_read_since_question(),
-            unused_summaries=self.count_unused_summaries(),
+            read_since_question=self.memory.count_read_since_question(),
+            unused_summaries=self.memory.count_unused_summaries(),
             anchor=anchor,
             idle_seconds=idle_seconds,
         )
@@ -391,69 +357,41 @@ class Conversation(Struct, frozen=True):
             rules = self.rules
             is_in_force = memory.block is not None and not memory.observed
             # While observing, a block in force stays, and no other follows it.
-            if (self.observes and is_in_force) or self.context.provider_compacts:
+            if (self.asked.mode == "observe" and is_in_force) or self.asked.provider_compacts:
                 rules = replace(rules, new_blocks=False)
         return ConversationState.of(
-            self.context.request,
-            self.identified.links,
+            self.asked.request,
+            self.identity.links,
             memory.block,
             rules,
-            count=self.context.count,
+            count=self.asked.count,
             calibration=calibration or self.choose_calibration(memory.calibration),
             facts=facts,
         )
 
-    def describe_left_alone(self, *, is_large: bool) -> Decision:
-        outcome: Outcome = "none" if self.rules.new_blocks else self._outcome_without_blocks
-        if self.context.caller.switch != "on":
-            return Decision(outcome, "switched-off")
-        needs_window = is_large and self.rules.new_blocks and self.rules.trigger != 0
-        return Decision(outcome, self._find_usual_reason(needs_window=needs_window))
-
-    def _find_usual_reason(self, *, needs_window: bool) -> Reason:
-        """Return why a history stays as it is if the plan does not say."""
-        if self.context.provider_compacts:
-            return "provider-compacts"
-        if self.rewritten:
-            return "client-rewrites"
-        return "window-unknown" if needs_window and not self.window.is_known else ""
-
-    @property
-    def _outcome_without_blocks(self) -> Outcome:
-        return "bypassed" if self.context.caller.switch == "bypass" else "off"
-
     def describe(self, plan: Plan) -> Decision:
-        rules, reason = self.rules, plan.reason
+        asked, rules, reason = self.asked, self.rules, plan.reason
         outcome: Outcome = "observed" if self.is_observed else plan.action
         if outcome == "none" and not rules.new_blocks:
-            outcome = self._outcome_without_blocks
-        if outcome in ("off", "bypassed") and self.context.caller.switch != "on":
-            reason = "switched-off"
-        elif self._ignores_focus(plan):
-            reason = "focus-unused"
-        elif not reason:
-            reason = self._find_usual_reason(needs_window=True)
-        return Decision(
-            outcome,
-            reason,
-            rules.policy,
-            rules.version,
-            self.identified.conversation,
-            plan,
-            asks_usage=self._asks_usage(plan),
-        )
-
-    def _ignores_focus(self, plan: Plan) -> bool:
+            outcome = asked.outcome_without_blocks
         block = plan.block or self.memory.block
-        focus = self.context.focus if self.context.mode == "force" else ""
-        return focus != "" and (block is None or block.focus != focus)
-
-    def _asks_usage(self, plan: Plan) -> bool:
-        if not self.context.may_ask_usage or self.observes or not self.rules.new_blocks:
-            return False
-        if plan.action != "none":
-            return True
-        return planning.is_near_limit(plan.tokens_after, self.rules, self.gather_request_facts(self.window))
+        if outcome in ("off", "bypassed") and asked.caller.switch != "on":
+            reason = "switched-off"
+        elif asked.mode == "force" and asked.focus and (block is None or block.focus != asked.focus):
+            reason = "focus-unused"
+        elif not reason and asked.provider_compacts:
+            reason = "provider-compacts"
+        elif not reason and self.rewritten:
+            reason = "client-rewrites"
+        elif not reason and not self.window.is_known:
+            reason = "window-unknown"
+        asks_usage = asked.may_ask_usage and asked.mode != "observe" and rules.new_blocks
+        if asks_usage and plan.action == "none":
+            facts = asked.gather_facts(rules, self.window, self.memory)
+            asks_usage = planning.is_near_limit(plan.tokens_after, rules, facts)
+        return Decision(
+            outcome, reason, rules.policy, rules.version, self.identity.conversation, plan, asks_usage=asks_usage
+        )
 
 
 def list_forwarded_pieces(plan: Plan) -> list[bytes]:

@@ -139,6 +139,34 @@ class Memory(Struct, frozen=True):
             observed=stored_block.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
         )
 
+    @property
+    def asked_covers(self) -> int:
+        """Messages that the newest question for a summary was about; 0 if none was asked."""
+        covers = 0 if self.last is None else self.last.asked_covers
+        if self.candidate is not None:
+            covers = max(covers, self.candidate.covers)
+        if self.block is not None and self.block.summary is not None:
+            covers = max(covers, self.block.summary.covers)
+        return covers
+
+    def count_read_since_question(self) -> int | None:
+        """Tokens that requests have read since a model was last asked for a summary; None if none was asked."""
+        asked_covers = self.asked_covers
+        if not asked_covers:
+            return None
+        if self.last is None or self.last.asked_covers < asked_covers:
+            return 0
+        return self.last.read_since_question
+
+    def count_unused_summaries(self) -> int:
+        """Calls for a summary in a row that failed, or whose summary is in no block."""
+        candidate, block = self.candidate, self.block
+        if candidate is None:
+            return 0
+        if block is not None and block.summary is not None and block.summary.covers >= candidate.covers:
+            return 0
+        return candidate.failures + (candidate.state == "ready")
+
 
 def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
     """Read a stored summary. How much it covers follows from the place of its key in *keys*, the longest first."""

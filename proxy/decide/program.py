@@ -38,7 +38,7 @@ from proxy.decide.actions import (
     T,
     WaitingAction,
 )
-from proxy.decide.conversation import Context, Conversation, Decision, Originals
+from proxy.decide.conversation import Asked, Conversation, Decision, Originals
 from proxy.decide.planning import NeedSummary, Plan
 from proxy.decide.remedies import forward_untouched, plan_untouched, try_remedies
 from proxy.decide.remember import (
@@ -57,7 +57,7 @@ from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState
 
 
-def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
+def run(gather: Callable[[], Asked], *, is_small: bool = False) -> Actions[None]:
     """`gather` is not called for a small, good request."""
     forwarding = Forwarding()
     if not is_small:
@@ -76,7 +76,7 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
             yield from prepare_next_summary(forwarding, last)
 
 
-def bypass(gather: Callable[[], Context]) -> Actions[None]:
+def bypass(gather: Callable[[], Asked]) -> Actions[None]:
     """A request that the client wants forwarded as it is, but for signed reasoning that the upstream refuses."""
     forwarding = Forwarding(Decision("bypassed"))
     opening = yield from Send(forwarding)
@@ -85,17 +85,17 @@ def bypass(gather: Callable[[], Context]) -> Actions[None]:
     yield Deliver(forwarding, opening)
 
 
-def compact(context: Context, *, store: bool) -> Actions[Decision]:
+def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
     """The client waits as long as a summary may take. `store`: keep the block at once."""
-    sizes = yield from CountTokens(context.pieces)
-    conversation = yield from load_memory(Conversation.of(context), sum(sizes))
-    originals = context.originals
+    sizes = yield from CountTokens(asked.pieces)
+    conversation = yield from load_memory(asked, asked.find_rules(), sum(sizes))
+    originals = asked.originals
     if not store:
         originals = Originals.OFF
     elif originals in (Originals.TO_FIT, Originals.BEFORE_LOSS) and conversation.is_known:
         # Left undone, the client would take the history for compacted.
         originals = Originals.REQUIRED
-    conversation = replace(conversation, context=replace(context, originals=originals))
+    conversation = replace(conversation, asked=replace(asked, originals=originals))
     forwarding = yield from shorten(conversation)
     plan = forwarding.decision.plan
     if store and plan is not None and plan.block is not None and conversation.may_store(plan):
@@ -103,22 +103,21 @@ def compact(context: Context, *, store: bool) -> Actions[Decision]:
     return forwarding.decision
 
 
-def decide(context: Context) -> Actions[Forwarding]:
+def decide(asked: Asked) -> Actions[Forwarding]:
     """A history below every threshold is left alone, unless a block stands for it."""
-    conversation = yield from recognize(context)
-    if conversation.identity is None:
-        is_large = guess_tokens(context) > SMALLEST_WINDOW_TOKENS
-        return Forwarding(conversation.describe_left_alone(is_large=is_large), conversation)
+    conversation = yield from recognize(asked)
+    if conversation is None:
+        return Forwarding(asked.describe_left_alone(is_large=guess_tokens(asked) > SMALLEST_WINDOW_TOKENS))
     refuses_views = conversation.count_refused_views() > 1
-    if refuses_views and context.mode not in ("observe", "force"):
-        sizes = yield from CountTokens(context.pieces)
-        size = sum(map(conversation.count, context.pieces))
+    if refuses_views and asked.mode not in ("observe", "force"):
+        sizes = yield from CountTokens(asked.pieces)
+        size = sum(map(conversation.count, asked.pieces))
         if sizes and conversation.fits(size):
             return forward_untouched(conversation, size)
-    if context.caller.switch != "on":
+    if asked.caller.switch != "on":
         standing = planning.choose_without_model(planning.make_plan(_build_standing_state(conversation)))
-        if context.caller.switch == "bypass" and conversation.fits(standing.tokens_before):
-            untouched = plan_untouched(context.request, standing.tokens_before)
+        if asked.caller.switch == "bypass" and conversation.fits(standing.tokens_before):
+            untouched = plan_untouched(asked.request, standing.tokens_before)
             return Forwarding(conversation.describe(untouched), conversation)
         if not conversation.fits(standing.tokens_after):
             conversation = conversation.to_fit()
@@ -158,7 +157,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
 
 def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) -> Actions[Plan]:
     covers = need.question.covers if need.question is not None else facts.summary_in_progress_covers
-    wait_seconds = conversation.context.summary_seconds if facts.force else conversation.context.wait_seconds
+    wait_seconds = conversation.asked.summary_seconds if facts.force else conversation.asked.wait_seconds
     summary = yield from AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:
         return need.if_call_fails

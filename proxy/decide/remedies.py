@@ -29,7 +29,7 @@ from proxy.decide.actions import (
     Opening,
     SendAgain,
 )
-from proxy.decide.conversation import Context, Conversation, list_forwarded_pieces
+from proxy.decide.conversation import Asked, Conversation, list_forwarded_pieces
 from proxy.decide.planning import NeedSummary, Plan
 from proxy.decide.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
 from proxy.events import SizeRefused, UpstreamRetried, ViewRefused
@@ -177,7 +177,7 @@ def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
     )
 
 
-Gather = Callable[[], Context]
+Gather = Callable[[], Asked]
 
 
 def try_remedies(
@@ -204,13 +204,13 @@ def try_remedies(
     return result
 
 
-def _report_refusal(context: Context, refusal: Refusal, *, helped: bool) -> Actions[None]:
-    request_id, upstream = context.request_id, context.upstream_name
+def _report_refusal(asked: Asked, refusal: Refusal, *, helped: bool) -> Actions[None]:
+    request_id, upstream = asked.request_id, asked.upstream_name
     if refusal.kind == "invalid":
         yield Note(ViewRefused(request_id, upstream, helped))
     elif not is_option(refusal.kind):
-        is_observed = context.mode == "observe" and not helped and refusal.kind != "signature"
-        team = context.caller.team
+        is_observed = asked.mode == "observe" and not helped and refusal.kind != "signature"
+        team = asked.caller.team
         yield Note(SizeRefused(request_id, upstream, refusal.kind, refusal.limit, helped, is_observed, team))
     elif helped:
         yield Note(UpstreamRetried(upstream, refusal.kind, attempt=1))
@@ -257,7 +257,7 @@ def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
 def _has_reasoning(first: Forwarding) -> bool:
     if first.conversation is None:
         return True
-    messages = first.conversation.context.request.messages
+    messages = first.conversation.asked.request.messages
     if first.decision.plan is not None and first.decision.rewrites:
         messages = first.decision.plan.view
     return any(message.signed for message in messages)
@@ -275,22 +275,26 @@ def _send_untouched(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
-    plan = plan_untouched(conversation.context.request, size, "shortened-refused")
+    plan = plan_untouched(conversation.asked.request, size, "shortened-refused")
     return Forwarding(conversation.describe(plan), conversation)
 
 
 def _identify(gather: Gather, first: Forwarding) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
     """None if nothing may be changed."""
-    conversation = (first.conversation or Conversation.of(gather())).to_fit()
-    if conversation.observes or not conversation.rules.new_blocks:
-        return None
-    if conversation.identity is not None:
+    if first.conversation is not None:
+        conversation = first.conversation.to_fit()
+        if conversation.asked.mode == "observe" or not conversation.rules.new_blocks:
+            return None
         return first, conversation, get_plan(first)[1]
-    context = conversation.context
-    yield CountTokens(context.pieces)
-    conversation = yield from load_memory(conversation, 0)
-    size = sum(map(conversation.count_with(conversation.memory.calibration), context.pieces))
-    plan = plan_untouched(context.request, size)
+    asked = gather()
+    fitting = asked.to_fit()
+    rules = asked.find_rules() if fitting is None else fitting.rules
+    if asked.mode == "observe" or not rules.new_blocks:
+        return None
+    yield CountTokens(asked.pieces)
+    conversation = yield from load_memory(fitting or asked, rules, 0)
+    size = sum(map(conversation.count_with(conversation.memory.calibration), asked.pieces))
+    plan = plan_untouched(asked.request, size)
     return Forwarding(conversation.describe(plan), conversation), conversation, plan
 
 
@@ -300,7 +304,7 @@ def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[For
     if request_and_plan is None:
         return None
     forwarding, conversation, refused_plan = request_and_plan
-    facts = Facts(nominal_tokens=conversation.window.usable_tokens(), prices=conversation.context.prices)
+    facts = Facts(nominal_tokens=conversation.window.usable_tokens(), prices=conversation.asked.prices)
     calibration = Calibration(conversation.memory.calibration.ratio)
     state = conversation.build_state(facts, calibration, conversation.rules)
     if refused_plan.block is not None:
@@ -325,11 +329,11 @@ def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[For
 def _use_standing_block(first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
     """The switch `bypass` has set it aside for the client's own bytes, and they are too long. It is in any mode."""
     conversation, refused_plan = get_plan(first)
-    request, ratio = conversation.context.request, conversation.memory.calibration.ratio
+    request, ratio = conversation.asked.request, conversation.memory.calibration.ratio
     limit, rules = limit_of(refusal, request.max_output), replace(conversation.rules, new_blocks=False)
     counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
-        plan = _plan_cure(cure, conversation, conversation.narrow(limit), rules)
+        plan = _plan_cure(cure, conversation, conversation.asked.narrow(limit), rules)
         if plan is None:
             continue
         if limit is not None:
@@ -345,11 +349,11 @@ def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[For
     if request_and_plan is None:
         return None
     forwarding, conversation, refused_plan = request_and_plan
-    request = conversation.context.request
+    request = conversation.asked.request
     limit, window = limit_of(refusal, request.max_output), conversation.window
     if limit is not None:
         yield from learn_window(conversation, limit)
-        window = conversation.narrow(limit)
+        window = conversation.asked.narrow(limit)
     counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.memory.calibration.ratio
     rules = conversation.rules.for_overflow()
@@ -369,11 +373,11 @@ def _plan_cure(
 ) -> Plan | None:
     """None if the cure does not help. `window`: narrowed by this refusal."""
     if cure.learned is not None:
-        window = conversation.narrow(cure.learned)
+        window = conversation.asked.narrow(cure.learned)
     facts = Facts(
         usable_tokens=cure.window_tokens,
         nominal_tokens=window.usable_tokens(),
-        prices=conversation.context.prices,
+        prices=conversation.asked.prices,
         summary=summary,
     )
     state = conversation.build_state(facts, Calibration(cure.ratio), rules)
@@ -418,6 +422,6 @@ def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Ac
     need = planning.make_plan(conversation.build_state(facts, Calibration(cure.ratio), conversation.rules))
     if not isinstance(need, NeedSummary) or need.question is None:
         return None
-    seconds = conversation.context.wait_seconds
+    seconds = conversation.asked.wait_seconds
     summary = yield from AwaitSummary(need.question, need.question.covers, seconds, conversation)
     return summary

@@ -29,7 +29,7 @@ from proxy.decide.actions import (
     StoreFact,
 )
 from proxy.decide.conversation import (
-    Context,
+    Asked,
     Conversation,
     Originals,
     Writing,
@@ -78,34 +78,39 @@ def find_smallest_bytes(rules: Rules) -> int:
     return BYTES_PER_TOKEN * min(filter(None, thresholds))
 
 
-def guess_tokens(context: Context) -> int:
-    return len(context.request.source) // BYTES_PER_TOKEN
+def guess_tokens(asked: Asked) -> int:
+    return len(asked.request.source) // BYTES_PER_TOKEN
 
 
-def recognize(context: Context) -> Actions[Conversation]:
-    """It stays unidentified if it is below every threshold and no block stands for it."""
-    conversation, guess = Conversation.of(context), guess_tokens(context)
-    if guess > SMALLEST_WINDOW_TOKENS and not conversation.window.is_known:
+def recognize(asked: Asked) -> Actions[Conversation | None]:
+    """Return None if the history is below every threshold and no block stands for it."""
+    rules, guess = asked.find_rules(), guess_tokens(asked)
+    if guess > SMALLEST_WINDOW_TOKENS and not asked.window.is_known:
         yield ProbeWindow()  # a small window may matter long before any threshold is reached
-    size = yield from _measure(conversation, guess)
+    size = yield from _measure(asked, rules, guess)
     if size is not None:
-        return (yield from load_memory(conversation, size))
+        return (yield from load_memory(asked, rules, size))
     if guess >= LOOK_UP_MIN_TOKENS:
-        conversation = yield from load_memory(conversation, guess)
-        if conversation.memory.block is None:
-            return replace(conversation, identity=None)
-    return conversation
+        conversation = yield from load_memory(asked, rules, guess)
+        if conversation.memory.block is not None:
+            return conversation
+    return None
 
 
-def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
-    context, rules = conversation.context, conversation.rules
-    facts = conversation.gather_request_facts(conversation.narrow(context.local_window))
-    if observations.was_asked(context.request):
+def _measure(asked: Asked, rules: Rules, guess: int) -> Actions[int | None]:
+    """Count the history if it may be over a threshold. Return None if it is not."""
+    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), Memory(calibration=asked.prior))
+    if observations.was_asked(asked.request):
         facts = replace(facts, force=True)
     threshold = planning.find_threshold(rules, facts, count_error=COUNT_ERROR_RATIO)
     if guess < threshold:
         return None
-    size = yield from _count_request(context)
+    # Only messages that no earlier request has counted.
+    known = asked.request.known
+    outside = [*(message.raw for message in asked.request.head), asked.request.tools or b""]
+    new_messages = known.list_uncounted(asked.count)
+    counts = yield from CountTokens([*outside, *(message.raw for message in new_messages)])
+    size = sum(counts[: len(outside)]) + known.count_tokens(asked.count)
     if size < threshold:
         return None
     if size >= planning.find_threshold(rules, facts):
@@ -113,50 +118,40 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
     return size
 
 
-def _count_request(context: Context) -> Actions[int]:
-    """Only messages that no earlier request has counted."""
-    request, count = context.request, context.count
-    new_messages = request.known.list_uncounted(count)
-    outside = [*(message.raw for message in request.head), request.tools or b""]
-    counts = yield from CountTokens([*outside, *(message.raw for message in new_messages)])
-    return sum(counts[: len(outside)]) + request.known.count_tokens(count)
-
-
-def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
-    context = conversation.context
+def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
     owner = yield from Identify()
-    identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
-    conversation = replace(conversation, identity=identity, rewritten=context.name_rewritten(identity))
-    conversation = yield from _look_up(_fill_pointer(conversation), size)
+    identity = Identity.of(asked.request, owner.tenant, owner.secret, asked.name, asked.counter)
+    if "{" in rules.summary.pointer:
+        path, pointer = asked.locate_originals(identity), ""
+        if path:
+            pointer = rules.summary.pointer.replace("{path}", path).replace("{conversation}", identity.conversation)
+        rules = replace(rules, summary=replace(rules.summary, pointer=pointer))
+    memory, rewritten = Memory(calibration=asked.prior), asked.name_rewritten(identity)
+    conversation = Conversation(asked, rules, asked.window, identity, memory, rewritten)
+    conversation = yield from _look_up(conversation, size)
     memory = conversation.memory
     if memory.answered:
         yield NoteLocalWindow(memory.window)
-    return replace(conversation, window=conversation.narrow(memory.window))
-
-
-def _fill_pointer(conversation: Conversation) -> Conversation:
-    rules, identity = conversation.rules, conversation.identified
-    if "{" not in rules.summary.pointer:
-        return conversation
-    path, pointer = conversation.context.locate_originals(identity), ""
-    if path:
-        pointer = rules.summary.pointer.replace("{path}", path).replace("{conversation}", identity.conversation)
-    return replace(conversation, rules=replace(rules, summary=replace(rules.summary, pointer=pointer)))
+    return replace(conversation, window=asked.narrow(memory.window))
 
 
 def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
-    context, identity = conversation.context, conversation.identified
-    spaces = (False, True) if conversation.observes else (False,)
+    asked, rules, identity = conversation.asked, conversation.rules, conversation.identity
+    observes = asked.mode == "observe"
+    spaces = (False, True) if observes else (False,)
+    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), conversation.memory)
+    may_need_summary = facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, rules, facts)
+    learned_key, probed_key, cache_key = conversation.model_keys
     look_up = LookUp(
         blocks=[key for space in spaces for key in identity.list_block_keys(is_observed=space)],
         facts=[*identity.list_anchor_keys(), identity.scale_key],
         # A window that the operator has configured overrules a learned one.
-        windows=() if context.window.origin == "config" else conversation.window_keys,
-        summaries=identity.list_summary_keys() if conversation.may_need_summary(size) else (),
-        caches=(conversation.cache_key,) if context.request.cache_seconds is None else (),
+        windows=() if asked.window.origin == "config" else (learned_key, probed_key),
+        summaries=identity.list_summary_keys() if may_need_summary and not observes else (),
+        caches=(cache_key,) if asked.request.cache_seconds is None else (),
     )
     values = yield from look_up
-    memory = Memory.read(values, look_up.summaries, identity, context.prior, context.read_block)
+    memory = Memory.read(values, look_up.summaries, identity, asked.prior, asked.read_block)
     conversation = replace(conversation, memory=memory)
     if conversation.serves(memory.block):
         return conversation
@@ -166,13 +161,13 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
     """Look up the longest block at *places* that serves this one. Longer ones hold summaries of other heads."""
-    context, identity, memory = conversation.context, conversation.identified, conversation.memory
+    asked, identity, memory = conversation.asked, conversation.identity, conversation.memory
     keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
     keys.remove(memory.block_key)
     for _ in range(8):
         look_up = LookUp(blocks=keys)
         values = yield from look_up
-        other_memory = Memory.read(values, look_up.summaries, identity, context.prior, context.read_block)
+        other_memory = Memory.read(values, look_up.summaries, identity, asked.prior, asked.read_block)
         if conversation.serves(other_memory.block):
             break
         keys = keys[keys.index(other_memory.block_key) + 1 :]
@@ -193,10 +188,10 @@ def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
     next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
         return next_forwarding
-    context, identity = conversation.context, conversation.identified
-    path = context.locate_originals(identity) if next_forwarding.originals_are_written else ""
+    asked, identity = conversation.asked, conversation.identity
+    path = asked.locate_originals(identity) if next_forwarding.originals_are_written else ""
     size, policy = plan.tokens_without_block, conversation.rules.policy
-    yield Note(CompactionStarted(identity.conversation, policy, plan.reason, size, path, context.request_id))
+    yield Note(CompactionStarted(identity.conversation, policy, plan.reason, size, path, asked.request_id))
     return replace(next_forwarding, is_announced=True)
 
 
@@ -214,7 +209,7 @@ def report_end(forwarding: Forwarding) -> Actions[None]:
             tuple((report.step, report.messages, report.saved) for report in plan.reports),
             is_observed=decision.outcome == "observed",
             turns=plan.turns,
-            request_id=conversation.context.request_id,
+            request_id=conversation.asked.request_id,
         )
     )
 
@@ -224,7 +219,7 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
     conversation, plan = get_plan(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding
-    originals, is_new_block = conversation.context.originals, plan.action == "created"
+    originals, is_new_block = conversation.asked.originals, plan.action == "created"
     writing = choose_writing(originals, is_new_block=is_new_block, is_known_caller=is_known_caller)
     if writing is Writing.NOTHING:
         return forwarding
@@ -239,10 +234,10 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
 
 
 def remember(forwarding: Forwarding) -> Actions[None]:
-    if not _is_identified(forwarding):
+    if forwarding.conversation is None:
         return
     conversation, plan = get_plan(forwarding)
-    if conversation.is_observed and plan.action != "none" and conversation.context.originals is not Originals.OFF:
+    if conversation.is_observed and plan.action != "none" and conversation.asked.originals is not Originals.OFF:
         # For the admin pages, which show how each message would have been shortened.
         yield KeepOriginals(Writing.HAND_OVER, conversation)
     if not (yield from store_written(forwarding)):
@@ -253,50 +248,41 @@ def remember(forwarding: Forwarding) -> Actions[None]:
 
 
 def store_written(forwarding: Forwarding) -> Actions[bool]:
-    """False: its original must be written, and is not."""
+    """Store the new block, if there is one. Return False if its original must be written, and is not."""
     conversation, plan = get_plan(forwarding)
     # Until now the caller may have been unknown.
     if (yield from _write_original(forwarding, is_known_caller=True)) is None:
         return False
-    yield from _store_block(conversation, plan)
-    return True
-
-
-def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
-    """Under its link; if that holds a summary of another head, under link and head."""
     if plan.block is None:
-        return
-    identity, memory = conversation.identified, conversation.memory
-    block = plan.block.bound_to(identity.head)
-    block_bytes = conversation.context.note_block(block, identity.conversation)
+        return True
+    asked, identity, memory = conversation.asked, conversation.identity, conversation.memory
+    block_bytes = asked.note_block(plan.block.bound_to(identity.head), identity.conversation)
+    # Under its link; if that holds a summary of another head, under link and head.
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
         replaces = memory.block_bytes if memory.block_key == key else None
         stored_block = yield from StoreBlock(key, block_bytes, replaces)
-        if stored_block is None or conversation.serves(conversation.context.read_block(stored_block)):
-            return
+        if stored_block is None or conversation.serves(asked.read_block(stored_block)):
+            break
+    return True
 
 
 def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
     yield NoteLocalWindow(window)
-    key, _ = conversation.window_keys
-    yield StoreFact(key, encode_window(window), LEARNED_SECONDS)
+    learned_key, _, _ = conversation.model_keys
+    yield StoreFact(learned_key, encode_window(window), LEARNED_SECONDS)
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
-    if not _is_identified(forwarding):
+    if forwarding.conversation is None:
         return
     conversation, plan = get_plan(forwarding)
     if plan.block is None or plan.block.summary is None:
         return
     summary, before = plan.block.summary, conversation.memory.block
     if before is None or summary != before.summary:
-        given_up = SummaryCandidate("failed", failures=conversation.count_unused_summaries() + 1).to_bytes()
-        key = conversation.identified.summary_key(summary.covers, plan.block.focus)
+        given_up = SummaryCandidate("failed", failures=conversation.memory.count_unused_summaries() + 1).to_bytes()
+        key = conversation.identity.summary_key(summary.covers, plan.block.focus)
         yield StoreFact(key, given_up, DAY_SECONDS)
-
-
-def _is_identified(forwarding: Forwarding) -> bool:
-    return forwarding.conversation is not None and forwarding.conversation.identity is not None
 
 
 def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
@@ -308,7 +294,7 @@ def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
 
 def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
     conversation, plan = forwarding.conversation, forwarding.decision.plan
-    if conversation is None or conversation.identity is None or plan is None:
+    if conversation is None or plan is None:
         return None
     if not delivery.is_whole:
         yield _report_turn(forwarding, conversation, plan, delivery)
@@ -316,7 +302,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     identity, memory = conversation.identity, conversation.memory
     forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
     reported_tokens = _find_prompt_tokens(delivery)
-    if not reported_tokens and conversation.context.recounts and plan.action == "created":
+    if not reported_tokens and conversation.asked.recounts and plan.action == "created":
         reported_tokens = yield from RecountByProbe()
     read_tokens = 0
     if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
@@ -324,7 +310,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     calibration = memory.calibration.learn(forwarded_tokens, read_tokens)
     refused_views = conversation.count_refused_views() + forwarding.is_untouched_retry
     anchor = Anchor(identity.links[-1], read_tokens, plan.view_id)
-    used = replace(conversation, memory=replace(memory, block=plan.block or memory.block))
+    used = replace(memory, block=plan.block or memory.block)
     read_since_question = used.count_read_since_question()
     if read_since_question is not None:
         read_since_question += _find_size(conversation, plan, read_tokens)
@@ -343,13 +329,13 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
     cache = _learn_cache(conversation, plan, delivery)
     if cache != memory.cache:
-        yield StoreFact(conversation.cache_key, cache.to_bytes(), LEARNED_SECONDS)
+        yield StoreFact(conversation.model_keys[2], cache.to_bytes(), LEARNED_SECONDS)
     # After what the next request needs.
     if is_silently_cut(forwarded_tokens, delivery):
-        upstream = conversation.context.upstream_name
+        upstream = conversation.asked.upstream_name
         yield Note(PromptTruncated(forwarding.decision.conversation, upstream, forwarded_tokens, reported_tokens))
     yield _report_turn(forwarding, conversation, plan, delivery)
-    if conversation.observes:
+    if conversation.asked.mode == "observe":
         return None
     return last
 
@@ -359,7 +345,7 @@ def _learn_cache(conversation: Conversation, plan: Plan, delivery: Delivered) ->
     cache, last, cached_tokens = conversation.memory.cache, conversation.memory.last, delivery.usage.cached
     if last is None or cached_tokens is None or plan.action == "created" or last.anchor.view_id != plan.view_id:
         return cache
-    gap = conversation.context.now - last.forwarded_at
+    gap = conversation.asked.now - last.forwarded_at
     if gap < MIN_GAP_SECONDS or last.anchor.tokens < MIN_PREFIX_TOKENS:
         return cache
     # What is found may be the instructions, which other conversations share.
@@ -382,10 +368,10 @@ def _find_size(conversation: Conversation, plan: Plan, read_tokens: int) -> int:
 
 
 def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: Plan) -> Actions[int]:
-    state, count = forwarding.state, conversation.context.count
+    state, count = forwarding.state, conversation.asked.count
     if plan.action == "created" or state is None:
         return sum((yield from CountTokens(list_forwarded_pieces(plan))))
-    outside = [*(message.raw for message in conversation.context.request.head), plan.tools or b""]
+    outside = [*(message.raw for message in conversation.asked.request.head), plan.tools or b""]
     return sum(map(count, outside)) + state.known_view.count_tokens(count)
 
 
@@ -402,8 +388,8 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
 
 
 def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan, delivery: Delivered) -> Note:
-    context, decision, usage, now = conversation.context, forwarding.decision, delivery.usage, delivery.now
-    identity, request = conversation.identified, context.request
+    asked, decision, usage, now = conversation.asked, forwarding.decision, delivery.usage, delivery.now
+    identity, request = conversation.identity, asked.request
     paid_dollars = plain_dollars = would_be_dollars = None
     if usage.cached is not None and usage.prompt:
         paid_dollars = price_prompt(conversation.window, usage.prompt, usage.cached)
@@ -416,11 +402,11 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         conversation=decision.conversation,
         tenant=identity.tenant,
         link=identity.links[-1].hex(),
-        team=context.caller.team,
-        key=context.caller.key_id,
-        tag=context.caller.tag[:64],
+        team=asked.caller.team,
+        key=asked.caller.key_id,
+        tag=asked.caller.tag[:64],
         model=request.model[:MODEL_MAX_CHARS],
-        upstream=context.upstream_name,
+        upstream=asked.upstream_name,
         policy=decision.policy,
         policy_version=decision.version,
         action=decision.outcome,
@@ -439,7 +425,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         would_be_dollars=would_be_dollars,
         answer_dollars=price_answer(conversation.window, usage.prompt, usage.written),
         asked_by_user=bool(request.body) and is_of_user(request.body[-1]),
-        request_id=context.request_id,
+        request_id=asked.request_id,
         is_first=delivery.is_whole and conversation.memory.answered and conversation.memory.last is None,
     )
     return Note(turn)
@@ -476,17 +462,18 @@ def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -
     if plan.action != "created" or not cached_tokens:
         return cached_tokens
     state = conversation.build_state(conversation.gather_facts(can_summarize=False))
-    before, count = conversation.context.request.head + state.view, conversation.count
+    before, count = conversation.asked.request.head + state.view, conversation.count
     pairs = zip(before, plan.view, strict=False)
     shared_pairs = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
     return min(cached_tokens, count(plan.tools or b"") + sum(count(message.raw) for message, _ in shared_pairs))
 
 
 def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) -> int:
-    last, body, links = conversation.memory.last, conversation.context.request.body, conversation.identified.links
+    last, body, links = conversation.memory.last, conversation.asked.request.body, conversation.identity.links
     start = find_last_assistant(body) or 0
     if last is not None:
-        if now - last.forwarded_at > conversation.cache_seconds:
+        facts = conversation.asked.gather_facts(conversation.rules, conversation.window, conversation.memory)
+        if now - last.forwarded_at > facts.cache_seconds:
             return 0
         if last.anchor.link in links:
             start = links.index(last.anchor.link)
@@ -498,11 +485,11 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     conversation, plan = get_plan(forwarding)
     facts = conversation.gather_facts(can_summarize=True)
     size = _find_size(conversation, plan, last.anchor.tokens)
-    if conversation.context.provider_compacts or not planning.is_near_limit(size, conversation.rules, facts):
+    if conversation.asked.provider_compacts or not planning.is_near_limit(size, conversation.rules, facts):
         return
     if _was_planned(conversation, last.anchor, facts) or not (yield from CanSummarize(conversation)):
         return
-    keys = conversation.identified.list_summary_keys()
+    keys = conversation.identity.list_summary_keys()
     values = yield from LookUp(facts=keys)
     candidate = read_candidate(values[1], keys) if values is not None else None
     memory = conversation.memory
@@ -511,7 +498,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     facts = replace(
         conversation.gather_facts(can_summarize=True),
         anchor=last.anchor if conversation.rules.trusts_usage else None,
-        read_since_question=replace(conversation, memory=replace(memory, last=last)).count_read_since_question(),
+        read_since_question=replace(memory, last=last).count_read_since_question(),
     )
     yield Rewrite()
     calibration = conversation.choose_calibration(last.calibration)

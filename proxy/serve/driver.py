@@ -110,10 +110,10 @@ class RequestDriver:
         )
         self._may_place = len(request.source) >= SMALLEST_CACHED_BYTES
         if outgoing.options.mode == "bypass":
-            self.is_small, self._life = True, bypass(self.performer.gather)
+            self.is_small, self._life = True, bypass(lambda: self.performer.asked)
         else:
             self.is_small = self._is_certainly_small(outgoing.options)
-            self._life = run(self.performer.gather, is_small=self.is_small)
+            self._life = run(lambda: self.performer.asked, is_small=self.is_small)
         self._step: Halt | Finished | None = None
         """Where the life of the request stands."""
         self._acceptance: asyncio.Task[Halt] | None = None
@@ -188,8 +188,9 @@ class RequestDriver:
             self.performer.warn_of_unknown_window()
         elif conversation is not None and reason == "client-rewrites":
             self.performer.warn_of_rewrites(conversation.rewritten)
-        elif conversation is not None:
-            self.performer.tell_of_small_window(conversation.window)
+        elif not self.is_small:
+            window = self.performer.asked.window if conversation is None else conversation.window
+            self.performer.tell_of_small_window(window)
 
     async def finish(self, tail: AnswerEnds, *, is_whole: bool) -> None:
         acceptance, self._acceptance = self._acceptance, None
@@ -211,7 +212,7 @@ class RequestDriver:
         await self._drive(self._life, delivery)
 
     async def compact(self, *, store: bool) -> Decision:
-        step = await self._drive(compact(self.performer.gather(), store=store), is_heavy=True)
+        step = await self._drive(compact(self.performer.asked, store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
 

@@ -1,4 +1,4 @@
-"""Gathers the `Context` of one request, and performs its actions with the services of a worker."""
+"""Gathers what is asked by one request, and performs its actions with the services of a worker."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
 from proxy.decide.actions import Interpreter, LookUp, Owner
-from proxy.decide.conversation import Context, Conversation, Decision, Writing, choose_originals
+from proxy.decide.conversation import Asked, Conversation, Decision, Writing, choose_originals
 from proxy.decide.memory import FoundValues
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS, RequestFinished
@@ -90,7 +90,8 @@ class ActionPerformer(Interpreter):
     def is_known(self) -> bool:
         return self._services.accepted.knows(self._call.caller, self.scope.caller)
 
-    def gather(self) -> Context:
+    @cached_property
+    def asked(self) -> Asked:
         services, policy, profile, request = self._services, self.policy.settings, self.profile, self._request
         options = self._options
         probed_window = services.window_probe.find(self.scope)
@@ -113,7 +114,7 @@ class ActionPerformer(Interpreter):
         lacks_usage = (
             request.stream and not request.asks_usage and not services.refused_options.has(self.scope, "usage-option")
         )
-        return Context(
+        return Asked(
             request=request,
             rules=rules,
             count=self.tokenizer.count,
@@ -171,18 +172,18 @@ class ActionPerformer(Interpreter):
 
     async def share_probed_window(self, conversation: Conversation) -> None:
         if (window := self._services.learned.probed.pop(self.scope)) is not None:
-            _, key = conversation.window_keys
+            _, key, _ = conversation.model_keys
             await self._store.write_fact(key, encode_window(window), LEARNED_SECONDS)
 
     def can_summarize(self, conversation: Conversation) -> bool:
         client = self.policy.summary_client or self._client
-        return not self._services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
+        return not self._services.summarizer.is_resting((conversation.identity.tenant, client.settings.name))
 
     def start_summary(self, question: Question, conversation: Conversation) -> None:
         self._services.summarizer.start(self._order(question, conversation))
 
     async def keep_originals(self, writing: Writing, conversation: Conversation) -> bool:
-        keeper, identity = self._services.keeper, conversation.identified
+        keeper, identity = self._services.keeper, conversation.identity
         if writing is Writing.CHECK:
             return await keeper.check_writable()
         self.kept, is_written = await keeper.write(identity, self._request, self.policy.rules.label, writing)
@@ -217,7 +218,7 @@ class ActionPerformer(Interpreter):
         summarizer = self._services.summarizer
         if question is None:
             call_seconds = self.policy.settings.summary.seconds
-            identity = conversation.identified
+            identity = conversation.identity
             return await summarizer.await_pending(self._store, identity, covers, seconds, call_seconds)
         return await summarizer.await_new(self._order(question, conversation), seconds)
 
@@ -247,10 +248,10 @@ class ActionPerformer(Interpreter):
         return SummaryOrder(
             summary_call,
             self._store,
-            conversation.identified,
+            conversation.identity,
             self.policy.rules.policy,
             policy.summary.seconds,
-            conversation.count_unused_summaries(),
+            conversation.memory.count_unused_summaries(),
             window,
         )
 

@@ -9,7 +9,7 @@ from proxy.decide.actions import (
     Note,
     StoreFact,
 )
-from proxy.decide.conversation import Context, Conversation
+from proxy.decide.conversation import Asked, Conversation
 from proxy.decide.memory import LastRequest, Memory
 from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
@@ -44,8 +44,8 @@ class ByteCounter(UnheardInterpreter):
 
 def account_for(plan, usage=NOT_REPORTED, last=None, rules=RULES, **context):
     """The account of an answer at second 100, and what was stored."""
-    context = Context(ASKED, rules, len, now=100.0, window=WINDOW, **context)
-    conversation = replace(Conversation.of(context), identity=US, memory=Memory(last=last))
+    asked = Asked(ASKED, rules, len, now=100.0, window=WINDOW, **context)
+    conversation = Conversation(asked, asked.find_rules(), WINDOW, US, Memory(last=last))
     actions = []
     accounting = account(Forwarding(conversation.describe(plan), conversation), Delivered(100.0, usage))
     drive(record(accounting, actions), ByteCounter())

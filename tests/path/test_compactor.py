@@ -479,19 +479,21 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
         ((("x-conversation-id", "seven"),), {"recount": "probe"}, {"name": "seven", "recounts": True}),
     ],
 )
-async def test_what_client_and_policy_ask_for_is_part_of_the_context(compactor_under_test, headers, settings, changes):
+async def test_what_client_and_policy_ask_for_is_part_of_what_is_asked(
+    compactor_under_test, headers, settings, changes
+):
     policy = Policy.model_validate({"clear_at_least": 3_000, **settings})
     prepared = await compactor_under_test.prepares(WORK, *headers, policy=policy)
     names = ("mode", "focus", "name", "recounts")
-    context = prepared.driver.performer.gather()
+    asked = prepared.driver.performer.asked
     usual = dict(zip(names, ("auto", "", "", False), strict=True))
-    assert {name: getattr(context, name) for name in names} == usual | changes
+    assert {name: getattr(asked, name) for name in names} == usual | changes
 
 
 async def test_a_stream_is_asked_for_its_usage_unless_its_client_asks_or_its_upstream_has_refused(compactor_under_test):
     async def may_ask(**more):
         prepared = await compactor_under_test.prepares(WORK, **more)
-        return prepared.driver.performer, prepared.driver.performer.gather().may_ask_usage
+        return prepared.driver.performer, prepared.driver.performer.asked.may_ask_usage
 
     _, whole = await may_ask()
     _, asks_itself = await may_ask(stream=True, stream_options={"include_usage": True})

@@ -29,7 +29,7 @@ from proxy.decide.actions import (
     StoreBlock,
     StoreFact,
 )
-from proxy.decide.conversation import Context, Originals
+from proxy.decide.conversation import Asked, Originals
 from proxy.decide.memory import SummaryCandidate
 from proxy.decide.program import Finished, compact, drive, run
 from proxy.decide.remember import is_silently_cut
@@ -113,7 +113,7 @@ class Life:
     """One request, driven from one `Send` or `Deliver` to the next."""
 
     def __init__(self, context, driver):
-        self.context, self.driver = context, driver
+        self.asked, self.driver = context, driver
         self._life = record(run(lambda: context), driver.actions)
         self.step = None
 
@@ -152,7 +152,7 @@ class Life:
 def context_of(messages, rules=RULES, max_tokens=None, **context):
     context = {"window": Window(total=1_000_000, origin="config"), "now": NOW, **context}
     asked = {} if max_tokens is None else {"max_tokens": max_tokens}
-    return Context(request=parse_request(body(messages, **asked)), rules=rules, count=quarter, **context)
+    return Asked(request=parse_request(body(messages, **asked)), rules=rules, count=quarter, **context)
 
 
 def prepared(messages, driver, rules=RULES, **context):
@@ -229,7 +229,7 @@ def forward_in_turn(windows, steps, driver, lengths=(800, 8_000)):
         rules = replace(FOLDING, summary=SummaryRules(enabled=False))
         made = answered(reading(step), driver, rules, max_tokens=wanted, window=window)
         plan = made.decision.plan
-        view = [message.raw for message in (made.context.request.messages if plan is None else plan.view)]
+        view = [message.raw for message in (made.asked.request.messages if plan is None else plan.view)]
         yield made.decision.outcome, view[: len(before)] == before
         before = view
 
@@ -535,7 +535,7 @@ def test_a_shortened_history_that_is_called_invalid_is_tried_as_it_came():
     again = made.refuse()
     assert first.outcome == "created"
     assert (again.outcome, again.reason) == ("none", "shortened-refused")
-    assert again.plan.view == made.context.request.messages
+    assert again.plan.view == made.asked.request.messages
     assert again.tokens_after == again.tokens_before == first.tokens_before
     made.accept()
     assert driver.actions_of(StoreBlock) == []
@@ -722,12 +722,10 @@ def test_a_summary_of_another_head_is_skipped_and_this_heads_block_is_kept_besid
     assert bob.memory.block is None
     keys = [key for key in driver.stored if "/block/" in key]
     assert len(keys) == 2
-    assert keys[1] == f"{keys[0]}.{bob.forwarding.conversation.identified.head}"
+    assert keys[1] == f"{keys[0]}.{bob.forwarding.conversation.identity.head}"
     again = Driver(driver.stored)
     assert answered(other, again, FOLDING).memory.block_key == keys[1]
-    assert (
-        Identity.of(bob.context.request, "team", b"k" * 32, "", "").head == bob.forwarding.conversation.identified.head
-    )
+    assert Identity.of(bob.asked.request, "team", b"k" * 32, "", "").head == bob.forwarding.conversation.identity.head
 
 
 def test_a_small_request_is_served_without_gathering_anything():

@@ -3,16 +3,21 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.conversation import Context, Conversation
+from proxy.decide.actions import LookUp, Owner
+from proxy.decide.conversation import Asked, Conversation
 from proxy.decide.memory import LastRequest, Memory, SummaryCandidate
+from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
+from proxy.decide.remember import load_memory
 from proxy.history.identity import Identity
+from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.shorten.block import Block
 from proxy.shorten.economics import Calibration, Window
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.wire.http_head import Caller
 from tests.support.messages import KEY, TENANT, request, user
+from tests.support.recorded_actions import record
 
 ASKED = request(user("Hello."), max_tokens=1_000)
 RULES = Rules(trigger_tokens=5_000, summary=SummaryRules(prepare=0.5))
@@ -39,10 +44,17 @@ def asked(*, unused=0):
 
 def conversation_of(memory=None, rules=RULES, window=None, **context):
     window = window or Window(total=20_000, output=4_000, origin="config")
-    context = Context(ASKED, rules, len, now=100.0, window=window, **context)
-    conversation = Conversation.of(context)
-    memory = memory or {}
-    return replace(conversation, memory=Memory(**{"calibration": Calibration(2.0), **memory}), identity=US)
+    asked = Asked(ASKED, rules, len, now=100.0, window=window, **context)
+    memory = Memory(**{"calibration": Calibration(2.0), **(memory or {})})
+    return Conversation(asked, asked.find_rules(), window, US, memory)
+
+
+class EmptyStore(UnheardInterpreter):
+    async def identify(self):
+        return Owner(TENANT, KEY)
+
+    async def look_up(self, _keys):
+        return [None] * 5
 
 
 FORCED = {"mode": "force"}
@@ -110,9 +122,9 @@ def test_an_estimate_in_other_tokens_is_compared_with_a_window_in_its_own():
 def test_a_limit_that_was_learned_overrules_what_is_known_of_a_model_but_not_the_operator():
     learned, other = Window(input=9_000, origin="learned"), Window(total=8_000, output=500, origin="learned")
     known = Window(total=20_000, output=4_000, origin="bundled")
-    narrowed = [conversation_of(window=known).narrow(limit) for limit in (None, learned, other)]
+    narrowed = [conversation_of(window=known).asked.narrow(limit) for limit in (None, learned, other)]
     assert narrowed == [known, replace(learned, output=4_000), other]
-    assert conversation_of().narrow(learned) == conversation_of().window
+    assert conversation_of().asked.narrow(learned) == conversation_of().window
 
 
 @pytest.mark.parametrize(
@@ -125,7 +137,10 @@ def test_a_limit_that_was_learned_overrules_what_is_known_of_a_model_but_not_the
     ],
 )
 def test_a_summary_is_looked_for_if_the_upstream_may_count_twice_as_much(size, context, may_need):
-    assert conversation_of(**context).may_need_summary(size) == may_need
+    asked, actions = conversation_of(**context).asked, []
+    drive(record(load_memory(asked, asked.find_rules(), size), actions), EmptyStore())
+    (look_up,) = [action for action in actions if isinstance(action, LookUp)]
+    assert bool(look_up.summaries) == may_need
 
 
 @pytest.mark.parametrize(
@@ -175,5 +190,5 @@ def test_a_caller_is_known_by_what_is_stored_for_it():
     ],
 )
 def test_a_large_request_that_is_left_alone_says_if_its_window_is_unknown(context, is_large, decided):
-    decision = conversation_of(**context).describe_left_alone(is_large=is_large)
+    decision = conversation_of(**context).asked.describe_left_alone(is_large=is_large)
     assert (decision.outcome, decision.reason, decision.plan) == (*decided, None)

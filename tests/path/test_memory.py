@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.actions import Forwarding, Owner, WaitingAction
-from proxy.decide.conversation import Context, Conversation, Decision
+from proxy.decide.conversation import Asked, Conversation, Decision
 from proxy.decide.memory import LastRequest, Memory, SummaryCandidate, read_candidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import Finished, take_step
@@ -59,19 +59,22 @@ class Recollection(UnheardInterpreter):
     def __init__(self, store):
         self.store = store
 
-    def conversation(self, identity, *, observes=False):
+    def ask(self, identity, *, observes):
         request = parse_request(body(user("x")))
         mode = "observe" if observes else "auto"
-        context = Context(request, Rules(), estimate_tokens, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR)
-        return replace(Conversation.of(context), identity=identity)
+        return Asked(request, Rules(), estimate_tokens, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR)
 
     async def find(self, identity=US, *, observes=False):
         with patch.object(Identity, "of", return_value=identity):
-            loaded = await self.perform(load_memory(self.conversation(identity, observes=observes), 0))
+            loaded = await self.perform(load_memory(self.ask(identity, observes=observes), Rules(), 0))
         return loaded.memory
 
+    def conversation(self, identity=US, memory=None, *, observes=False):
+        asked = self.ask(identity, observes=observes)
+        return Conversation(asked, asked.rules, asked.window, identity, memory or Memory())
+
     async def store_plan(self, identity, ready, memory, *, observes):
-        conversation = replace(self.conversation(identity, observes=observes), memory=memory)
+        conversation = self.conversation(identity, memory, observes=observes)
         await self.perform(remember(Forwarding(Decision("created", plan=ready), conversation)))
 
     async def note(self, identity, last, *, first):
@@ -309,7 +312,7 @@ async def test_a_conversation_that_learned_nothing_stores_nothing(recall):
 
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):
-    learned, warnings = recall.conversation(US).window_keys
+    learned, warnings, _ = recall.conversation(US).model_keys
     await store.write_fact(warnings, encode_window(Window(total=9_000, origin="live")), 60)
     assert (await find_block_of(recall)).window == Window(total=9_000, origin="live")
     await store.write_fact(learned, encode_window(Window(total=8_000, origin="learned")), 60)
@@ -328,7 +331,7 @@ async def test_another_worker_remembers_the_same(recall, store):
     "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
 )
 async def test_an_unreadable_value_is_unknown(recall, store, garbage):
-    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.conversation(US).window_keys]
+    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.conversation(US).model_keys[:2]]
     for key in keys:
         await store.write_fact(key, garbage, 60)
     await store.put_block(make_block_key(US.tenant, LINKS[2]), garbage)

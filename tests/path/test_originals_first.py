@@ -21,7 +21,7 @@ class Turn(Driver):
     def __init__(self, worker, messages, *, writes, can_write=None, without_originals="to_fit", **context):
         super().__init__(worker, parse_request(body(messages)))
         originals = choose_originals(is_kept=True, is_required=False, without_originals=without_originals)
-        self.context = replace(self.context, originals=originals, **context)
+        self.asked = replace(self.asked, originals=originals, **context)
         self.writes, self.can_write = writes, writes if can_write is None else can_write
         self.writings = []
         self.stored_blocks = 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.decide import planning
 from proxy.decide.actions import Delivered, Forwarding, Opening, Owner, SendAgain
-from proxy.decide.conversation import Context, Conversation
+from proxy.decide.conversation import Asked
 from proxy.decide.memory import LastRequest, SummaryCandidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import drive, run
@@ -81,7 +81,7 @@ class Worker:
         driver = Driver(self, self._read(self.write(messages, **more)))
         plan, request = driver.prepare().plan, driver.request
         if plan is None:
-            plan = plan_untouched(request, sum(map(self.count, driver.context.pieces)))
+            plan = plan_untouched(request, sum(map(self.count, driver.asked.pieces)))
         left = self.wire.render(request, plan.view, plan.tools)
         if self.marks:
             fold_ends = self.wire.find_fold_ends(request, plan.view, plan.shared)
@@ -98,7 +98,7 @@ class Worker:
 
     def _state(self, messages):
         driver = Driver(self, self._read(self.write(messages)))
-        conversation = drive(load_memory(Conversation.of(driver.context), 10**9), driver).value
+        conversation = drive(load_memory(driver.asked, driver.asked.find_rules(), 10**9), driver).value
         return conversation.build_state(conversation.gather_facts(can_summarize=self.facts.can_summarize))
 
 
@@ -108,12 +108,12 @@ class Driver(UnheardInterpreter):
 
     worker: Worker
     request: Request
-    context: Context = None
+    asked: Asked = None
     forwarding: Forwarding = None
 
     def __post_init__(self):
         worker, facts = self.worker, self.worker.facts
-        self.context = Context(
+        self.asked = Asked(
             request=self.request,
             rules=worker.rules,
             count=worker.count,
@@ -129,7 +129,7 @@ class Driver(UnheardInterpreter):
 
     def prepare(self):
         """The decision on the request."""
-        self.life = run(lambda: self.context)
+        self.life = run(lambda: self.asked)
         return self._advance(None).decision
 
     def answer(self, opening):
@@ -174,7 +174,7 @@ class Driver(UnheardInterpreter):
     def _write(self, question, conversation):
         """The model's answer: there at once, for this request or the next."""
         summary = Summary(question.covers, self.worker.model)
-        self.worker.accounts[conversation.identified.links[question.covers]] = summary
+        self.worker.accounts[conversation.identity.links[question.covers]] = summary
         return summary
 
     async def look_up(self, keys):
@@ -182,8 +182,8 @@ class Driver(UnheardInterpreter):
         if not keys.blocks:
             return (None, None, None, None, None)
         # The identity is not set yet while it is being looked up: it follows from the request alone.
-        context = self.context
-        identity = Identity.of(self.request, self.worker.tenant, KEY, context.name, context.counter)
+        asked = self.asked
+        identity = Identity.of(self.request, self.worker.tenant, KEY, asked.name, asked.counter)
         return (found[0], self._last(identity), None, self._candidate(identity, keys), None)
 
     def _last(self, identity):
@@ -196,7 +196,7 @@ class Driver(UnheardInterpreter):
         if read_tokens is None:
             read_tokens = ENOUGH_READ_TOKENS
         last = LastRequest(
-            *(anchor, NOW - idle, identity.counter, self.context.prior),
+            *(anchor, NOW - idle, identity.counter, self.asked.prior),
             asked_covers=len(identity.links),
             read_since_question=read_tokens,
         )

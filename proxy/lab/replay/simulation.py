@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from proxy.config import Policy
 from proxy.decide.actions import Deliver, Delivered, Interpreter, LookUp, Opening, Owner, Send
-from proxy.decide.conversation import Context, Conversation, Writing
+from proxy.decide.conversation import Asked, Conversation, Writing
 from proxy.decide.memory import DAY_SECONDS, FoundValues, SummaryCandidate
 from proxy.decide.program import drive, run
 from proxy.decide.question import Question
@@ -127,9 +127,9 @@ class Simulation:
         turn = replace(turn, request=self._continue(turn.request))
         self._store.now = turn.seconds
         self._finish_summary(turn.seconds)
-        context = self.context(turn)
+        asked = self.ask(turn)
         interpreter = TurnInterpreter(self, turn)
-        life = run(lambda: context)
+        life = run(lambda: asked)
         step = drive(life, interpreter)
         before, interpreter.calls = tuple(interpreter.calls), []
         if isinstance(step, Send):
@@ -137,7 +137,7 @@ class Simulation:
         if not isinstance(step, Deliver):
             raise TypeError("a request ends only after its answer")
         plan = step.forwarding.decision.plan
-        drive(life, interpreter, Delivered(context.now))
+        drive(life, interpreter, Delivered(asked.now))
         after = tuple(interpreter.calls)
         if not interpreter.waited:
             before, after = (), (*before, *after)
@@ -162,9 +162,9 @@ class Simulation:
         self._earlier = next_request
         return next_request
 
-    def context(self, turn: RequestTurn) -> Context:
+    def ask(self, turn: RequestTurn) -> Asked:
         trial = self._trial
-        return Context(
+        return Asked(
             request=turn.request,
             # No model to ask is not a call that failed: then old messages are folded without a model.
             rules=trial.rules if self.can_summarize else replace(trial.rules, summary=SummaryRules(enabled=False)),
@@ -276,7 +276,7 @@ class TurnInterpreter(UnheardInterpreter):
     def start_summary(self, question: Question, conversation: Conversation) -> None:
         candidate = conversation.memory.candidate
         failures = candidate.failures if candidate is not None else 0
-        self.calls += self._simulation.start_summary(question, conversation.identified, failures, self._turn)
+        self.calls += self._simulation.start_summary(question, conversation.identity, failures, self._turn)
 
     async def await_summary(
         self, question: Question | None, _covers: int, seconds: float, conversation: Conversation
