@@ -17,7 +17,6 @@ values: a retry that is refused as well leaves nothing to put back.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.decide import planning
@@ -53,6 +52,7 @@ from proxy.decide.remember import (
     report_end,
     store_written,
 )
+from proxy.decide.stages import Finished
 from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState
 
@@ -175,10 +175,6 @@ def _apply_only(conversation: Conversation) -> Forwarding:
     state = _build_standing_state(conversation)
     plan = planning.choose_without_model(planning.make_plan(state))
     return Forwarding(replace(conversation.describe(plan), reason="originals-unwritable"), conversation, state)
-
-
-class Finished(Struct, frozen=True):
-    value: Any
 
 
 def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | WaitingAction[Any] | Finished:

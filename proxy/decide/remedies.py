@@ -13,7 +13,7 @@ Signatures: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinki
 `stream_options`: https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -42,7 +42,7 @@ from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
-from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusedOption, is_option
+from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusalKind, is_option
 
 FILL_SHARE = 0.85  # counts are estimates, and the next turn should fit, too
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
@@ -180,14 +180,30 @@ def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
 Gather = Callable[[], Asked]
 
 
+class Refused(Struct, frozen=True):
+    """A request that the upstream has refused."""
+
+    gather: Gather
+    first: Forwarding
+    refusal: Refusal
+    has_doubtful_options: bool
+
+    @property
+    def is_as_asked(self) -> bool:
+        """Its client has asked for it to be forwarded as it is, and nothing is known of its conversation."""
+        return self.first.decision.outcome == "bypassed" and self.first.conversation is None
+
+
 def try_remedies(
     gather: Gather, first: Forwarding, refused_opening: Opening, refusal: Refusal
 ) -> Actions[tuple[Forwarding, Opening]]:
+    """Send once more, with the first remedy that changes the request. Return what holds, and how its answer begins."""
     was_retried, has_helped, result = False, False, (first, refused_opening)
     if refusal.kind == "other":
         return result
-    for remedy in _list_remedies(gather, first, refusal, has_doubtful_options=refused_opening.has_doubtful_options):
-        retry = yield from remedy
+    refused = Refused(gather, first, refusal, refused_opening.has_doubtful_options)
+    for remedy in _REMEDIES.get(refusal.kind, ()):
+        retry = yield from remedy(refused)
         if retry is None:
             continue
         opening = yield from SendAgain(retry)
@@ -216,38 +232,27 @@ def _report_refusal(asked: Asked, refusal: Refusal, *, helped: bool) -> Actions[
         yield Note(UpstreamRetried(upstream, refusal.kind, attempt=1))
 
 
-def _list_remedies(
-    gather: Gather, first: Forwarding, refusal: Refusal, *, has_doubtful_options: bool
-) -> Sequence[Actions[Forwarding | None]]:
-    if first.decision.outcome == "bypassed" and refusal.kind == "signature":
-        return [_remove_reasoning(first)]
-    if first.decision.outcome == "bypassed" and first.conversation is None:  # the client wants it as it is
-        return []
-    if refusal.kind == "invalid":
-        doubts = [_drop_options(first, "options")] if has_doubtful_options else []
-        return [_send_untouched(first), *doubts]
-    if is_option(refusal.kind):
-        return [_drop_options(first, refusal.kind)]
-    if refusal.kind == "signature":
-        return [_remove_reasoning_by_block(gather, first), _remove_reasoning(first)]
-    is_set_aside = first.decision.outcome == "bypassed" and first.decision.plan is not None
-    standing = [_use_standing_block(first, refusal)] if is_set_aside else []
-    return [*standing, _shorten(gather, first, refusal)]
-
-
-def _drop_options(first: Forwarding, refused_option: RefusedOption) -> Actions[Forwarding | None]:
+def _drop_options(refused: Refused) -> Actions[Forwarding | None]:
     """Drop the others as well, because only one retry is sent. The driver sends none if nothing was added."""
     yield from ()
-    if refused_option == "options":
-        return replace(first, refused_option=refused_option)
-    if refused_option == "usage-option" and not first.decision.asks_usage:
+    first, kind = refused.first, refused.refusal.kind
+    if not is_option(kind) or refused.is_as_asked or (kind == "usage-option" and not first.decision.asks_usage):
         return None
-    return replace(first, decision=replace(first.decision, asks_usage=False), refused_option=refused_option)
+    return replace(first, decision=replace(first.decision, asks_usage=False), refused_option=kind)
 
 
-def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
+def _drop_doubtful_options(refused: Refused) -> Actions[Forwarding | None]:
+    """Perhaps one of them is what the upstream calls invalid."""
+    yield from ()
+    if not refused.has_doubtful_options or refused.is_as_asked:
+        return None
+    return replace(refused.first, refused_option="options")
+
+
+def _remove_reasoning(refused: Refused) -> Actions[Forwarding | None]:
     """It is bound to the shortened history that it was written behind."""
     yield from ()
+    first = refused.first
     if first.decision.outcome == "observed" or not _has_reasoning(first):
         return None
     decision = replace(first.decision, removes_reasoning=True, reason="reasoning-removed")
@@ -263,7 +268,8 @@ def _has_reasoning(first: Forwarding) -> bool:
     return any(message.signed for message in messages)
 
 
-def _send_untouched(first: Forwarding) -> Actions[Forwarding | None]:
+def _send_untouched(refused: Refused) -> Actions[Forwarding | None]:
+    first = refused.first
     conversation, plan = first.conversation, first.decision.plan
     if conversation is None or plan is None:
         return None
@@ -279,14 +285,15 @@ def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
     return Forwarding(conversation.describe(plan), conversation)
 
 
-def _identify(gather: Gather, first: Forwarding) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
-    """None if nothing may be changed."""
+def _identify(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
+    """Return None if nothing may be changed."""
+    first = refused.first
     if first.conversation is not None:
         conversation = first.conversation.to_fit()
         if conversation.asked.mode == "observe" or not conversation.rules.new_blocks:
             return None
         return first, conversation, get_plan(first)[1]
-    asked = gather()
+    asked = refused.gather()
     fitting = asked.to_fit()
     rules = asked.find_rules() if fitting is None else fitting.rules
     if asked.mode == "observe" or not rules.new_blocks:
@@ -298,9 +305,11 @@ def _identify(gather: Gather, first: Forwarding) -> Actions[tuple[Forwarding, Co
     return Forwarding(conversation.describe(plan), conversation), conversation, plan
 
 
-def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[Forwarding | None]:
+def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
     """A block without it is stored: else it would be refused again next turn."""
-    request_and_plan = yield from _identify(gather, first)
+    if refused.first.decision.outcome == "bypassed":
+        return None
+    request_and_plan = yield from _identify(refused)
     if request_and_plan is None:
         return None
     forwarding, conversation, refused_plan = request_and_plan
@@ -326,8 +335,11 @@ def _remove_reasoning_by_block(gather: Gather, first: Forwarding) -> Actions[For
     return retry
 
 
-def _use_standing_block(first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
+def _use_standing_block(refused: Refused) -> Actions[Forwarding | None]:
     """The switch `bypass` has set it aside for the client's own bytes, and they are too long. It is in any mode."""
+    first, refusal = refused.first, refused.refusal
+    if first.decision.outcome != "bypassed" or first.decision.plan is None:
+        return None
     conversation, refused_plan = get_plan(first)
     request, ratio = conversation.asked.request, conversation.memory.calibration.ratio
     limit, rules = limit_of(refusal, request.max_output), replace(conversation.rules, new_blocks=False)
@@ -344,8 +356,11 @@ def _use_standing_block(first: Forwarding, refusal: Refusal) -> Actions[Forwardi
     return None
 
 
-def _shorten(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
-    request_and_plan = yield from _identify(gather, first)
+def _shorten(refused: Refused) -> Actions[Forwarding | None]:
+    if refused.is_as_asked:
+        return None
+    refusal = refused.refusal
+    request_and_plan = yield from _identify(refused)
     if request_and_plan is None:
         return None
     forwarding, conversation, refused_plan = request_and_plan
@@ -425,3 +440,16 @@ def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Ac
     seconds = conversation.asked.wait_seconds
     summary = yield from AwaitSummary(need.question, need.question.covers, seconds, conversation)
     return summary
+
+
+_REMEDIES: Mapping[RefusalKind, Sequence[Callable[[Refused], Actions[Forwarding | None]]]] = {
+    "input": (_use_standing_block, _shorten),
+    "tpm-hard": (_use_standing_block, _shorten),
+    "output": (_use_standing_block, _shorten),
+    "signature": (_remove_reasoning_by_block, _remove_reasoning),
+    "usage-option": (_drop_options,),
+    "cache-marks": (_drop_options,),
+    "cache-key": (_drop_options,),
+    "invalid": (_send_untouched, _drop_doubtful_options),
+}
+"""The remedies for each kind of refusal, in the order in which they are tried."""

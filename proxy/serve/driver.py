@@ -27,9 +27,10 @@ from proxy.decide.actions import (
     WaitingAction,
 )
 from proxy.decide.conversation import Conversation, Decision
-from proxy.decide.program import Finished, bypass, compact, run, take_step
+from proxy.decide.program import bypass, compact, run, take_step
 from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS, strip_signed
 from proxy.decide.remember import LOOK_UP_MIN_TOKENS
+from proxy.decide.stages import Finished, Stage, follow
 from proxy.events import MODEL_MAX_CHARS, StoreFailed
 from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
 from proxy.foundation.work import WORK
@@ -114,8 +115,8 @@ class RequestDriver:
         else:
             self.is_small = self._is_certainly_small(outgoing.options)
             self._life = run(lambda: self.performer.asked, is_small=self.is_small)
-        self._step: Halt | Finished | None = None
-        """Where the life of the request stands."""
+        self._stage = Stage.DECIDING
+        self._forwarding = Forwarding()
         self._acceptance: asyncio.Task[Halt] | None = None
         """Longer work on an accepted request: it goes on if the client leaves."""
 
@@ -125,12 +126,6 @@ class RequestDriver:
             return 0
         source = self.request.source
         return estimate_work(source if self._prefix is None else source[self._prefix.stop :])
-
-    @property
-    def _forwarding(self) -> Forwarding:
-        if isinstance(self._step, Halt):
-            return self._step.forwarding
-        return Forwarding()
 
     @property
     def identity(self) -> Identity | None:
@@ -176,8 +171,9 @@ class RequestDriver:
             refused_body = self.performer.sent_body
             outgoing = await self._write(step.forwarding)
             if outgoing.call.body != refused_body:
+                self._stage = follow(self._stage, step)
                 return outgoing
-            step = await self._go_on(None)
+            step = await self._go_on(None)  # nothing has changed: the next remedy
         if not isinstance(step, Deliver):
             raise TypeError("a request is sent before its answer only")
         return step
@@ -197,19 +193,21 @@ class RequestDriver:
         try:
             if acceptance is not None:
                 await acceptance
-            elif not isinstance(self._step, Deliver):
+            elif self._stage is not Stage.DELIVERING:
                 # The client left while an action was performed, which ends with None.
-                self._step = await self._drive(self._life)
+                step = await self._drive(self._life)
+                if isinstance(step, Deliver):
+                    self._stage, self._forwarding = follow(self._stage, step), step.forwarding
         finally:
             del acceptance  # its exception holds this frame
-        if not isinstance(self._step, Deliver):
+        if self._stage is not Stage.DELIVERING:
             return
         usage = read_usage(tail.usage())
         forwarded_tokens = None
         if self._rounds is not None and self._rounds.number:
             forwarded_tokens = read_usage(self._find_first_usage()).prompt
         delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens)
-        await self._drive(self._life, delivery)
+        self._stage = follow(self._stage, await self._drive(self._life, delivery))
 
     async def compact(self, *, store: bool) -> Decision:
         step = await self._drive(compact(self.performer.asked, store=store), is_heavy=True)
@@ -221,7 +219,9 @@ class RequestDriver:
         step = await self._drive(self._life, result, is_heavy=is_heavy)
         if isinstance(step, Finished):
             raise TypeError("a request ends after its answer only")
-        self._step = step
+        if not isinstance(step, SendAgain):  # it is no retry yet: nothing may have changed
+            self._stage = follow(self._stage, step)
+        self._forwarding = step.forwarding
         return step
 
     async def _drive(self, life: Actions[Any], reply: object = None, *, is_heavy: bool = False) -> Halt | Finished:

@@ -1,7 +1,8 @@
 """The actions that a request asks for, noted as it goes on."""
 
 from proxy.decide.actions import Action, WaitingAction
-from proxy.decide.program import Finished, take_step
+from proxy.decide.program import take_step
+from proxy.decide.stages import Finished
 
 
 def record(life, actions):
