@@ -18,6 +18,7 @@ Theory of operation
    request that waits takes part in that call.
 
 request_context    request headers, tenant, policy, facts of the model
+retries            what the proxy asks for by itself is asked once more after a refusal
 summary_call       one call of a model for a summary
 pending_summaries  the calls that are under way, in this worker and in others
 services           shared by the requests of a worker: known requests and blocks, secret, originals

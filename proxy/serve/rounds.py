@@ -19,6 +19,7 @@ from proxy.foundation.threads import run_apart
 from proxy.history.messages import Message
 from proxy.recall.tool import PENDING, RECALL, EarlierMessages
 from proxy.serve.answers import LocalAnswer
+from proxy.serve.retries import ask_again
 from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.api_format import AnswerFormat, Round, withdraw_recall_tool
@@ -151,15 +152,22 @@ class AnswerRounds:
                     record.request_id, record.conversation, self.number, self._answered_calls, self._returned_bytes
                 )
             )
-        reply, opening = await self._ask(call)
+        asked = await ask_again(self._ask, call, self._recall_nothing)
+        _, following = asked[-1]
+        return following
+
+    async def _recall_nothing(self, _call: Call, following: tuple[Reply, Opening]) -> Call | None:
+        """Return the request without what was recalled, if that has made it too long."""
+        reply, opening = following
         if opening.refusal is None or opening.refusal.kind not in ("input", "tpm-hard"):
-            return reply, opening
-        # Once more, with nothing recalled.
-        again = await self._try(self._go_on_without_results)
-        if again is None:
-            return reply, opening
-        reply.close()
-        return await self._ask(again)
+            return None
+        self._room_bytes = 0
+        call = None
+        if self._last_round is not None:
+            call = await self._try(partial(self._continue, self._last_round))
+        if call is not None:
+            reply.close()
+        return call
 
     async def _try(self, act: Callable[[], T]) -> T | None:
         """None if it fails. Work without I/O."""
@@ -177,12 +185,6 @@ class AnswerRounds:
         self.rounds.begin_round(is_last=self._is_last)
         self._base, self._last_round = self._call.body, answer
         return self._continue(answer)
-
-    def _go_on_without_results(self) -> Call | None:
-        if self._last_round is None:
-            return None
-        self._room_bytes = 0
-        return self._continue(self._last_round)
 
     @property
     def _is_last(self) -> bool:

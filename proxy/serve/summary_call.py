@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 
 from msgspec import Struct, field
@@ -15,6 +16,7 @@ from proxy.foundation.threads import LARGE
 from proxy.history.messages import Message, read_message
 from proxy.history.request import Request
 from proxy.serve.request_context import RefusedOptions, WindowScope, make_window_scope
+from proxy.serve.retries import ask_again
 from proxy.shorten.economics import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import SummaryReply, Verdict
@@ -48,12 +50,16 @@ class SummaryCost(Struct, frozen=True):
     cached: int = 0
     written: int = 0
 
-    def plus(self, usage: Usage) -> "SummaryCost":
+    @classmethod
+    def of_try(cls, usage: Usage) -> "SummaryCost":
+        return cls(1, usage.prompt, usage.cached or 0, usage.written)
+
+    def plus(self, other: "SummaryCost") -> "SummaryCost":
         return SummaryCost(
-            self.tries + 1,
-            self.read + usage.prompt,
-            self.cached + (usage.cached or 0),
-            self.written + usage.written,
+            self.tries + other.tries,
+            self.read + other.read,
+            self.cached + other.cached,
+            self.written + other.written,
         )
 
 
@@ -65,16 +71,31 @@ class CallFailure(Struct, frozen=True):
     wants_other_name: bool = False
 
 
-def adapt_bounds(bounds: dict[str, int], failure: CallFailure | None) -> dict[str, int]:
-    """Return the bounds that this upstream wants: tokens of the answer, by the parameter that says so."""
+class Wording(Struct, frozen=True):
+    """How a question is put to an upstream, as far as a refusal may change it."""
+
+    bounds: dict[str, int]
+    """Tokens of the answer, by the parameter that says so."""
+    asks_usage: bool
+    """Without usage, a streamed summary would seem free."""
+
+    @property
+    def max_tokens(self) -> int:
+        return max(self.bounds.values())
+
+
+async def reword(wording: Wording, outcome: "SummaryOutcome") -> Wording | None:
+    """Return the wording that this upstream wants, or None if it is not known to want another."""
+    failure = outcome.failure
     if failure is None:
-        return bounds
-    tokens = max(bounds.values())
-    if failure.longest_answer is not None and failure.longest_answer < tokens:
-        return dict.fromkeys(bounds, failure.longest_answer)
-    if failure.wants_other_name and len(bounds) == 1:
-        return dict.fromkeys(BOUND_NAMES - bounds.keys(), tokens)
-    return bounds
+        return None
+    if failure.why == "usage-option" and wording.asks_usage:
+        return replace(wording, asks_usage=False)
+    if failure.longest_answer is not None and failure.longest_answer < wording.max_tokens:
+        return replace(wording, bounds=dict.fromkeys(wording.bounds, failure.longest_answer))
+    if failure.wants_other_name and len(wording.bounds) == 1:
+        return replace(wording, bounds=dict.fromkeys(BOUND_NAMES - wording.bounds.keys(), wording.max_tokens))
+    return None
 
 
 class SummaryCall(Struct, frozen=True):
@@ -107,70 +128,64 @@ class SummaryCall(Struct, frozen=True):
         return REQUEST_FORMATS[self.call.path]
 
     async def run(self) -> "SummaryOutcome":
-        outcome = SummaryOutcome()
+        outcome, cost = SummaryOutcome(), SummaryCost()
         max_tokens, longest_answer = self.question.rules.max_tokens, self.longest_answer
         # Under the names that the client uses, or else that of this kind of model.
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
-        bounds = dict.fromkeys(names, _limit(max_tokens, longest_answer))
+        is_streamed = self.request.stream and self.question.rules.stream
+        asks_usage = is_streamed and not self.refused_options.has(self._scope, "usage-option")
+        wording = Wording(dict.fromkeys(names, _limit(max_tokens, longest_answer)), asks_usage)
         ways, tries = list_tries(self.question, self.room, self.count), 0
         # In a thread: writing a large body would hold up all other requests.
         while tries < MAX_TRIES and (attempt := await LARGE.run(next, ways, None)) is not None:
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
             tries += 1
-            outcome = await self._try(await LARGE.run(self._write, attempt, bounds), outcome.cost)
-            adapted_bounds = adapt_bounds(bounds, outcome.failure)
-            if adapted_bounds != bounds:
-                if max(adapted_bounds.values()) < max(bounds.values()):
-                    longest_answer = max(adapted_bounds.values())
-                bounds = adapted_bounds
-                outcome = await self._try(await LARGE.run(self._write, attempt, bounds), outcome.cost)
+            # One retry for the usage, and one for the bound.
+            asked = await ask_again(partial(self._ask, attempt), wording, reword, retries=2)
+            for _, asked_outcome in asked:
+                cost = cost.plus(asked_outcome.cost)
+            accepted_wording, outcome = asked[-1]
+            if accepted_wording.max_tokens < wording.max_tokens:
+                longest_answer = accepted_wording.max_tokens
+            if accepted_wording.asks_usage != wording.asks_usage and outcome.failure is None:
+                self.refused_options.add(self._scope, "usage-option")
+            wording = accepted_wording
             why = outcome.verdict.why
             if not why or why in REST_SECONDS or why == "too-long":
                 break
             if why in TRUNCATED_OUTCOMES:  # `list_tries` leaves room for that
-                bounds = dict.fromkeys(bounds, _limit(2 * max_tokens, longest_answer))
-        return outcome
+                wording = replace(wording, bounds=dict.fromkeys(wording.bounds, _limit(2 * max_tokens, longest_answer)))
+        return replace(outcome, cost=cost)
 
-    def _write(self, attempt: Try, bounds: dict[str, int]) -> bytes:
+    def _write(self, attempt: Try, wording: Wording) -> bytes:
         if not attempt.aligned:  # else the upstream has read these messages before
             (message,) = attempt.messages
             attempt = replace(attempt, messages=(replace(message, raw=self.redaction.of_json(message.raw)[0]),))
-        body = self._format.render_question(self.request, attempt, bounds, self.model, foreign=self.is_other_upstream)
+        body = self._format.render_question(
+            self.request, attempt, wording.bounds, self.model, foreign=self.is_other_upstream
+        )
         if attempt.aligned and not self.is_other_upstream:
             body = self.place(body, attempt.messages)
-        if self.question.rules.stream:
-            return body
-        return self._format.disable_streaming(body)
+        if not self.question.rules.stream:
+            body = self._format.disable_streaming(body)
+        asking_body = self._format.request_usage(body) if wording.asks_usage else None
+        return asking_body or body
 
-    async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
-        asking_body = self._request_usage(body)
+    async def _ask(self, attempt: Try, wording: Wording) -> "SummaryOutcome":
+        body = await LARGE.run(self._write, attempt, wording)
         try:
-            answer, failure = await fetch_whole_answer(
-                self.client, self._call_with(asking_body or body), self.model_name
-            )
-            if asking_body and failure is not None and failure.why == "usage-option":
-                cost = cost.plus(NOT_REPORTED)
-                answer, failure = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
-                if failure is None:
-                    self.refused_options.add(self._scope, "usage-option")
+            answer, failure = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
-            return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(read_usage(answer.usage))
+            return SummaryOutcome(Verdict(why=why), SummaryCost.of_try(NOT_REPORTED))
+        cost = SummaryCost.of_try(read_usage(answer.usage))
         if failure is not None:
             return SummaryOutcome(Verdict(why=failure.why), cost, failure)
         if answer.error is not None:
             return SummaryOutcome(Verdict(why="refused"), cost)
         verdict = self.question.verdict(_read_answer(answer), self.count)
         return SummaryOutcome(replace(verdict, text=self.redaction.of_text(verdict.text)[0]), cost)
-
-    def _request_usage(self, body: bytes) -> bytes | None:
-        """Without usage, a streamed summary would seem free."""
-        is_streamed = self.request.stream and self.question.rules.stream
-        if not is_streamed or self.refused_options.has(self._scope, "usage-option"):
-            return None
-        return self._format.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
         """To another upstream go no query, no key of a team, and three headers only: others may hold a credential."""
