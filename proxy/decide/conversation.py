@@ -236,7 +236,7 @@ class Asked(Struct, frozen=True):
             focus=self.focus,
         )
 
-    def describe_left_alone(self, *, is_large: bool) -> Decision:
+    def describe_left_alone(self, window: Window, *, is_large: bool, is_rewritten: bool) -> Decision:
         """Describe a history that is below every threshold, and for which no block stands."""
         rules = self.find_rules()
         outcome: Outcome = "none" if rules.new_blocks else self.outcome_without_blocks
@@ -245,7 +245,9 @@ class Asked(Struct, frozen=True):
             reason = "switched-off"
         elif self.provider_compacts:
             reason = "provider-compacts"
-        elif is_large and rules.new_blocks and rules.trigger != 0 and not self.window.is_known:
+        elif is_rewritten:
+            reason = "client-rewrites"
+        elif is_large and rules.new_blocks and rules.trigger != 0 and not window.is_known:
             reason = "window-unknown"
         return Decision(outcome, reason)
 

@@ -39,12 +39,17 @@ from proxy.decide.actions import (
 )
 from proxy.decide.conversation import Asked, Conversation, Decision, Originals
 from proxy.decide.planning import NeedSummary, Plan
-from proxy.decide.remedies import forward_untouched, plan_untouched, try_remedies
+from proxy.decide.remedies import (
+    REMEDIES,
+    REMEDIES_OF_BYPASSED,
+    Refused,
+    forward_untouched,
+    plan_untouched,
+    try_remedies,
+)
 from proxy.decide.remember import (
-    SMALLEST_WINDOW_TOKENS,
     account,
     begin,
-    guess_tokens,
     load_memory,
     prepare_next_summary,
     recognize,
@@ -64,13 +69,14 @@ def run(gather: Callable[[], Asked], *, is_small: bool = False) -> Actions[None]
         forwarding = yield from decide(gather())
     opening = yield from Send(forwarding)
     if opening.refusal is not None:
-        forwarding, opening = yield from try_remedies(gather, forwarding, opening, opening.refusal)
+        refused = Refused(gather, forwarding, opening.refusal, opening.has_doubtful_options)
+        forwarding, opening = yield from try_remedies(refused, opening, REMEDIES)
     if opening.refusal is None:
         yield NoteAccepted(forwarding.refused_option)
-        if forwarding.conversation is not None:
+        if forwarding.decision.plan is not None:
             yield from remember(forwarding)
     delivery = yield from Deliver(forwarding, opening)
-    if forwarding.conversation is not None:
+    if forwarding.decision.plan is not None:
         last = yield from account(forwarding, delivery)
         if last is not None:
             yield from prepare_next_summary(forwarding, last)
@@ -81,7 +87,8 @@ def bypass(gather: Callable[[], Asked]) -> Actions[None]:
     forwarding = Forwarding(Decision("bypassed"))
     opening = yield from Send(forwarding)
     if opening.refusal is not None:
-        forwarding, opening = yield from try_remedies(gather, forwarding, opening, opening.refusal)
+        refused = Refused(gather, forwarding, opening.refusal)
+        forwarding, opening = yield from try_remedies(refused, opening, REMEDIES_OF_BYPASSED)
     yield Deliver(forwarding, opening)
 
 
@@ -106,8 +113,8 @@ def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
 def decide(asked: Asked) -> Actions[Forwarding]:
     """A history below every threshold is left alone, unless a block stands for it."""
     conversation = yield from recognize(asked)
-    if conversation is None:
-        return Forwarding(asked.describe_left_alone(is_large=guess_tokens(asked) > SMALLEST_WINDOW_TOKENS))
+    if isinstance(conversation, Forwarding):
+        return conversation
     refuses_views = conversation.count_refused_views() > 1
     if refuses_views and asked.mode not in ("observe", "force"):
         sizes = yield from CountTokens(asked.pieces)

@@ -186,23 +186,18 @@ class Refused(Struct, frozen=True):
     gather: Gather
     first: Forwarding
     refusal: Refusal
-    has_doubtful_options: bool
-
-    @property
-    def is_as_asked(self) -> bool:
-        """Its client has asked for it to be forwarded as it is, and nothing is known of its conversation."""
-        return self.first.decision.outcome == "bypassed" and self.first.conversation is None
+    has_doubtful_options: bool = False
 
 
 def try_remedies(
-    gather: Gather, first: Forwarding, refused_opening: Opening, refusal: Refusal
+    refused: Refused, refused_opening: Opening, remedies: "Remedies"
 ) -> Actions[tuple[Forwarding, Opening]]:
     """Send once more, with the first remedy that changes the request. Return what holds, and how its answer begins."""
-    was_retried, has_helped, result = False, False, (first, refused_opening)
+    refusal = refused.refusal
+    was_retried, has_helped, result = False, False, (refused.first, refused_opening)
     if refusal.kind == "other":
         return result
-    refused = Refused(gather, first, refusal, refused_opening.has_doubtful_options)
-    for remedy in _REMEDIES.get(refusal.kind, ()):
+    for remedy in remedies.get(refusal.kind, ()):
         retry = yield from remedy(refused)
         if retry is None:
             continue
@@ -216,7 +211,7 @@ def try_remedies(
             refusal = Refusal(retry.refused_option)
         break
     if was_retried or refusal.kind != "invalid":
-        yield from _report_refusal(gather(), refusal, helped=has_helped)
+        yield from _report_refusal(refused.gather(), refusal, helped=has_helped)
     return result
 
 
@@ -236,7 +231,7 @@ def _drop_options(refused: Refused) -> Actions[Forwarding | None]:
     """Drop the others as well, because only one retry is sent. The driver sends none if nothing was added."""
     yield from ()
     first, kind = refused.first, refused.refusal.kind
-    if not is_option(kind) or refused.is_as_asked or (kind == "usage-option" and not first.decision.asks_usage):
+    if not is_option(kind) or (kind == "usage-option" and not first.decision.asks_usage):
         return None
     return replace(first, decision=replace(first.decision, asks_usage=False), refused_option=kind)
 
@@ -244,7 +239,7 @@ def _drop_options(refused: Refused) -> Actions[Forwarding | None]:
 def _drop_doubtful_options(refused: Refused) -> Actions[Forwarding | None]:
     """Perhaps one of them is what the upstream calls invalid."""
     yield from ()
-    if not refused.has_doubtful_options or refused.is_as_asked:
+    if not refused.has_doubtful_options:
         return None
     return replace(refused.first, refused_option="options")
 
@@ -288,7 +283,7 @@ def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
 def _identify(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
     """Return None if nothing may be changed."""
     first = refused.first
-    if first.conversation is not None:
+    if first.conversation is not None and first.decision.plan is not None:
         conversation = first.conversation.to_fit()
         if conversation.asked.mode == "observe" or not conversation.rules.new_blocks:
             return None
@@ -357,8 +352,6 @@ def _use_standing_block(refused: Refused) -> Actions[Forwarding | None]:
 
 
 def _shorten(refused: Refused) -> Actions[Forwarding | None]:
-    if refused.is_as_asked:
-        return None
     refusal = refused.refusal
     request_and_plan = yield from _identify(refused)
     if request_and_plan is None:
@@ -442,7 +435,9 @@ def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Ac
     return summary
 
 
-_REMEDIES: Mapping[RefusalKind, Sequence[Callable[[Refused], Actions[Forwarding | None]]]] = {
+Remedies = Mapping[RefusalKind, Sequence[Callable[[Refused], Actions[Forwarding | None]]]]
+"""The remedies for each kind of refusal, in the order in which they are tried."""
+REMEDIES: Remedies = {
     "input": (_use_standing_block, _shorten),
     "tpm-hard": (_use_standing_block, _shorten),
     "output": (_use_standing_block, _shorten),
@@ -452,4 +447,5 @@ _REMEDIES: Mapping[RefusalKind, Sequence[Callable[[Refused], Actions[Forwarding 
     "cache-key": (_drop_options,),
     "invalid": (_send_untouched, _drop_doubtful_options),
 }
-"""The remedies for each kind of refusal, in the order in which they are tried."""
+REMEDIES_OF_BYPASSED: Remedies = {"signature": (_remove_reasoning,)}
+"""Its client wants it as it is."""

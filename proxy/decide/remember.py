@@ -82,19 +82,22 @@ def guess_tokens(asked: Asked) -> int:
     return len(asked.request.source) // BYTES_PER_TOKEN
 
 
-def recognize(asked: Asked) -> Actions[Conversation | None]:
-    """Return None if the history is below every threshold and no block stands for it."""
+def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
+    """Return whose history it is, or how it is left alone: below every threshold, and no block stands for it."""
     rules, guess = asked.find_rules(), guess_tokens(asked)
     if guess > SMALLEST_WINDOW_TOKENS and not asked.window.is_known:
         yield ProbeWindow()  # a small window may matter long before any threshold is reached
     size = yield from _measure(asked, rules, guess)
     if size is not None:
         return (yield from load_memory(asked, rules, size))
-    if guess >= LOOK_UP_MIN_TOKENS:
-        conversation = yield from load_memory(asked, rules, guess)
-        if conversation.memory.block is not None:
-            return conversation
-    return None
+    if guess < LOOK_UP_MIN_TOKENS:
+        return Forwarding(asked.describe_left_alone(asked.window, is_large=False, is_rewritten=False))
+    conversation = yield from load_memory(asked, rules, guess)
+    if conversation.memory.block is not None:
+        return conversation
+    is_large, is_rewritten = guess > SMALLEST_WINDOW_TOKENS, conversation.rewritten != ""
+    decision = asked.describe_left_alone(conversation.window, is_large=is_large, is_rewritten=is_rewritten)
+    return Forwarding(decision, conversation)
 
 
 def _measure(asked: Asked, rules: Rules, guess: int) -> Actions[int | None]:
@@ -234,8 +237,6 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
 
 
 def remember(forwarding: Forwarding) -> Actions[None]:
-    if forwarding.conversation is None:
-        return
     conversation, plan = get_plan(forwarding)
     if conversation.is_observed and plan.action != "none" and conversation.asked.originals is not Originals.OFF:
         # For the admin pages, which show how each message would have been shortened.
@@ -273,8 +274,6 @@ def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
-    if forwarding.conversation is None:
-        return
     conversation, plan = get_plan(forwarding)
     if plan.block is None or plan.block.summary is None:
         return

@@ -106,15 +106,15 @@ class RequestDriver:
         self._prefix = prefix
         self._format = REQUEST_FORMATS[call.path]
         self._answers = REQUEST_FORMATS[call.path].answers
-        self.performer = ActionPerformer(
+        performer = self.performer = ActionPerformer(
             services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )
         self._may_place = len(request.source) >= SMALLEST_CACHED_BYTES
         if outgoing.options.mode == "bypass":
-            self.is_small, self._life = True, bypass(lambda: self.performer.asked)
+            self.is_small, self._life = True, bypass(lambda: performer.asked)
         else:
             self.is_small = self._is_certainly_small(outgoing.options)
-            self._life = run(lambda: self.performer.asked, is_small=self.is_small)
+            self._life = run(lambda: performer.asked, is_small=self.is_small)
         self._stage = Stage.DECIDING
         self._forwarding = Forwarding()
         self._acceptance: asyncio.Task[Halt] | None = None
@@ -129,8 +129,8 @@ class RequestDriver:
 
     @property
     def identity(self) -> Identity | None:
-        conversation = self._forwarding.conversation
-        return None if conversation is None else conversation.identity
+        conversation, plan = self._forwarding.conversation, self._forwarding.decision.plan
+        return None if conversation is None or plan is None else conversation.identity
 
     def _is_certainly_small(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.switch != "on":

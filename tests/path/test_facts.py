@@ -190,5 +190,6 @@ def test_a_caller_is_known_by_what_is_stored_for_it():
     ],
 )
 def test_a_large_request_that_is_left_alone_says_if_its_window_is_unknown(context, is_large, decided):
-    decision = conversation_of(**context).asked.describe_left_alone(is_large=is_large)
+    asked = conversation_of(**context).asked
+    decision = asked.describe_left_alone(asked.window, is_large=is_large, is_rewritten=False)
     assert (decision.outcome, decision.reason, decision.plan) == (*decided, None)

@@ -257,8 +257,8 @@ def test_a_history_leaves_with_the_same_bytes_whatever_is_remembered_of_it(case,
         sent, again, theirs = cold.send(each), warm.send(each), other.send(each)
         assert sent.left == again.left == theirs.left
         assert sent.plan == again.plan
-        links, their_links = (driven.driver.forwarding.conversation.identity for driven in (again, theirs))
-        assert links is None or not {*links.links} & {*their_links.links}
+        own, others = (driven.driver.forwarding.conversation for driven in (again, theirs))
+        assert own is None or not {*own.identity.links} & {*others.identity.links}
 
 
 @given(cases(), st.data())
