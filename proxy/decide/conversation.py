@@ -280,10 +280,7 @@ class Conversation(Struct, frozen=True):
 
     @property
     def count(self) -> Count:
-        return self.count_with(self.choose_calibration(self.memory.calibration))
-
-    def count_with(self, calibration: Calibration) -> Count:
-        return partial(count_calibrated, self.asked.count, calibration)
+        return partial(count_calibrated, self.asked.count, self.choose_calibration(self.memory.calibration))
 
     def choose_calibration(self, calibration: Calibration) -> Calibration:
         if self.rules.trusts_usage:

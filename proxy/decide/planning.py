@@ -115,9 +115,11 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         return None
     due = state.find_due_fold()
     if due is not None:
-        if not _may_wait(state, due):
-            return None
-        return _keep_view(state, "summary-pending")
+        # There may be room until the summary that a model is writing is there.
+        is_writing = state.awaits_summary and state.newer_summary is None and not due.may_pass
+        if is_writing and not _is_urgent(state, due.limit):
+            return _keep_view(state, "summary-pending")
+        return None
     least = state.rules.clear_at_least
     clears = (
         least > 0
@@ -244,12 +246,6 @@ def _is_urgent(state: ConversationState, limit: int) -> bool:
     usable = state.facts.usable_tokens
     room = (limit + usable) / 2 if usable is not None else limit * 1.1
     return not state.rules.summary.ahead or state.size > room
-
-
-def _may_wait(state: ConversationState, due: DueFold) -> bool:
-    """Return True if there is room until the summary that a model is writing is there."""
-    is_writing = state.awaits_summary and state.newer_summary is None and not due.may_pass
-    return is_writing and not _is_urgent(state, due.limit)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:

@@ -40,7 +40,7 @@ from proxy.shorten.economics import Calibration, Window, is_plausible, make_lear
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts, Rules
-from proxy.shorten.state import ConversationState
+from proxy.shorten.state import ConversationState, count_calibrated
 from proxy.shorten.summary import Summary
 from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusalKind, is_option
 
@@ -295,7 +295,7 @@ def _identify(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan]
         return None
     yield CountTokens(asked.pieces)
     conversation = yield from load_memory(fitting or asked, rules, 0)
-    size = sum(map(conversation.count_with(conversation.memory.calibration), asked.pieces))
+    size = sum(count_calibrated(asked.count, conversation.memory.calibration, piece) for piece in asked.pieces)
     plan = plan_untouched(asked.request, size)
     return Forwarding(conversation.describe(plan), conversation), conversation, plan
 

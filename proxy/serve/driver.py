@@ -144,9 +144,16 @@ class RequestDriver:
 
     async def start(self) -> OutgoingRequest:
         """Decide what to send, if anything is to be decided."""
-        step = await self._go_on(None)
-        self._warn_of(step.forwarding)
-        return await self._write(step.forwarding)
+        forwarding = (await self._go_on(None)).forwarding
+        reason, conversation = forwarding.decision.reason, forwarding.conversation
+        if reason == "window-unknown":
+            self.performer.warn_of_unknown_window()
+        elif conversation is not None and reason == "client-rewrites":
+            self.performer.warn_of_rewrites(conversation.rewritten)
+        elif not self.is_small:
+            window = self.performer.asked.window if conversation is None else conversation.window
+            self.performer.tell_of_small_window(window)
+        return await self._write(forwarding)
 
     async def advance(self, opening: Opening) -> OutgoingRequest | Deliver:
         """Return the request that is sent once more after this beginning of an answer, or which answer is delivered."""
@@ -177,16 +184,6 @@ class RequestDriver:
         if not isinstance(step, Deliver):
             raise TypeError("a request is sent before its answer only")
         return step
-
-    def _warn_of(self, forwarding: Forwarding) -> None:
-        reason, conversation = forwarding.decision.reason, forwarding.conversation
-        if reason == "window-unknown":
-            self.performer.warn_of_unknown_window()
-        elif conversation is not None and reason == "client-rewrites":
-            self.performer.warn_of_rewrites(conversation.rewritten)
-        elif not self.is_small:
-            window = self.performer.asked.window if conversation is None else conversation.window
-            self.performer.tell_of_small_window(window)
 
     async def finish(self, tail: AnswerEnds, *, is_whole: bool) -> None:
         acceptance, self._acceptance = self._acceptance, None
@@ -328,41 +325,26 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
 
     The first events of a stream are held back for at most *hold_seconds*; None: the client's stream has begun.
     """
-    status, headers = reply.status, reply.headers
+    status, headers, error = reply.status, reply.headers, None
     if not reply.is_good:
         error = await reply.peek(_is_larger_than_refusal)
     elif is_event_stream(headers):
-        error = await _find_error_in_stream(reply, call, hold_seconds)
         status, headers = HTTPStatus.BAD_REQUEST, ()
-    else:
-        error = await _find_error_in_answer(reply)
+        if not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS:
+            opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
+            # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
+            beginning = await reply.peek(opening.is_decided, hold_seconds)
+            error = None if beginning is None else opening.find_refusal(beginning)
+    elif "json" in (find_header(headers, "content-type") or ""):
+        # Some routers wrap an error in a good answer; it is no stream then.
+        beginning = await reply.peek(lambda read: not may_begin_as_error(read) or _is_larger_than_refusal(read))
+        error = beginning if beginning is not None and begins_as_error(beginning) else None
     if reply.is_good and error is None:
         return Opening(number=number)
     refusal = None if error is None else classify(status, headers, error)
     if refusal is None or refusal.kind not in RECOVERABLE_KINDS:
         refusal = Refusal("invalid" if reply.status in INVALID_STATUSES else "other")
     return Opening(refusal, number=number)
-
-
-async def _find_error_in_stream(reply: Reply, call: Call, hold_seconds: float | None) -> bytes | None:
-    if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
-        return None
-    opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
-    # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
-    beginning = await reply.peek(opening.is_decided, hold_seconds)
-    return None if beginning is None else opening.find_refusal(beginning)
-
-
-async def _find_error_in_answer(reply: Reply) -> bytes | None:
-    """Some routers wrap an error in a good answer; it is no stream then."""
-    if "json" not in (find_header(reply.headers, "content-type") or ""):
-        return None
-    beginning = await reply.peek(_can_be_classified)
-    return beginning if beginning is not None and begins_as_error(beginning) else None
-
-
-def _can_be_classified(beginning: bytes | bytearray) -> bool:
-    return not may_begin_as_error(beginning) or _is_larger_than_refusal(beginning)
 
 
 def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:

@@ -20,7 +20,7 @@ from proxy.foundation.errors import Overloaded
 from proxy.foundation.lifetime import BackgroundTasks
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.identity import Identity
-from proxy.serve.summary_call import REST_SECONDS, SummaryCall, SummaryCost, SummaryOutcome
+from proxy.serve.summary_call import REST_SECONDS, SummaryCall, SummaryOutcome
 from proxy.shorten.economics import UNKNOWN, Window, price_answer, price_prompt
 from proxy.shorten.summary import Summary, Verdict
 from proxy.store.contract import Store, StoreUnavailable
@@ -164,6 +164,8 @@ class Summarizer:
             async with asyncio.timeout(order.seconds):
                 outcome = await order.call.run()
         why, cost = outcome.verdict.why, outcome.cost
+        read_dollars = price_prompt(order.window, cost.read, cost.cached) or 0.0
+        written_dollars = price_answer(order.window, cost.read, cost.written) or 0.0
         if why in REST_SECONDS:
             self._resting[order.scope] = time.monotonic() + REST_SECONDS[why]
         self._emit(
@@ -178,7 +180,7 @@ class Summarizer:
                 tokens_cached=cost.cached,
                 tokens_written=cost.written,
                 seconds=perf_counter() - started_at,
-                dollars=_price(order.window, cost),
+                dollars=read_dollars + written_dollars,
                 request_id=order.call.call.request_id,
                 trace=order.call.call.trace,
                 team=order.call.call.caller.team,
@@ -221,8 +223,3 @@ class Summarizer:
             self._found_claims[key] = claim, time.monotonic()
             return False
         return time.monotonic() - since > seconds
-
-
-def _price(window: Window, cost: SummaryCost) -> float:
-    read = price_prompt(window, cost.read, cost.cached) or 0.0
-    return read + (price_answer(window, cost.read, cost.written) or 0.0)

@@ -111,7 +111,7 @@ class AnswerRounds:
             return None
         reply, opening = following
         if opening.refusal is not None:
-            beginning = await reply.peek(_is_larger_than_opening) or b""
+            beginning = await reply.peek(lambda read: len(read) > OPENING_MAX_BYTES) or b""
             error = read_error(StreamOpening().find_refusal(beginning) or beginning)
             watch.error = error if error["message"] else None
             raise UpstreamBroke(f"the upstream refused to go on with its answer: status {reply.status}")
@@ -205,19 +205,11 @@ class AnswerRounds:
     def _recall(self, arguments: str) -> str:
         text = self._originals.answer(arguments, self._room_bytes if self._recalls_left > 0 else 0)
         self._recalls_left -= 1
-        size = len(_encode(text))
+        size = len(text.encode("utf-8", "surrogatepass"))
         self._room_bytes -= size
         self._answered_calls, self._returned_bytes = self._answered_calls + 1, self._returned_bytes + size
         return text
 
 
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def _is_larger_than_answer(body: bytes | bytearray) -> bool:
     return len(body) > ANSWER_MAX_BYTES
-
-
-def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
-    return len(beginning) > OPENING_MAX_BYTES

@@ -234,7 +234,13 @@ def choose_bound_name(model: str) -> str:
 
 async def classify_failure(reply: Reply) -> CallFailure:
     beginning = await reply.peek(lambda read: len(read) > BODY_MAX_BYTES)
-    why, longest_answer, wants_other_name = _classify_status(reply.status), None, False
+    why, longest_answer, wants_other_name = "refused", None, False
+    if reply.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        why = "auth"
+    elif reply.status in (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS):
+        why = "quota"
+    elif reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        why = "unreachable"
     if beginning is not None:
         refusal = classify(reply.status, reply.headers, beginning)
         if refusal is not None and refusal.kind == "usage-option":
@@ -243,16 +249,6 @@ async def classify_failure(reply: Reply) -> CallFailure:
             longest_answer = refusal.answer_room
         wants_other_name = _OTHER_NAME.search(beginning) is not None
     return CallFailure(why, longest_answer, wants_other_name=wants_other_name)
-
-
-def _classify_status(status: int) -> str:
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return "auth"
-    if status in (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS):
-        return "quota"
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "unreachable"
-    return "refused"
 
 
 def _read_answer(answer: Answer) -> SummaryReply:
