@@ -70,8 +70,10 @@ def list_machines(log: ActivityLog, since: float) -> list[Json]:
 _SUMMED = ", ".join(f"sum({name}) as {name}" for name in FIGURES)
 _SUMS = """
 select cast(at / :step as integer) as moment, {by} as name, {figures} from usage_sums
-where at > :since - :grain and (:team = '' or team = :team) group by moment, name
+where machine in (select id from usage_machines) and at > :since - :grain and (:team = '' or team = :team)
+group by moment, name
 """
+"""The machine comes first in the table's key: without it, a day would be looked for in all months."""
 _ALL = "''"
 """The name of one group of all."""
 _FOREVER = 1e12

@@ -84,6 +84,7 @@ def test_all_workers_of_a_machine_add_to_the_same_sums(tmp_path):
     for worker in (one, one, other):
         worker.record(requests=1, paid=0.25)
         worker.now += 100
+        worker.log.flush()
     rows = [(row["at"], row["team"], row["requests"], row["paid"]) for row in one.rows()]
     assert rows == [(NOON, "red", 3, 0.75)]
     one.log.close()
