@@ -51,6 +51,7 @@ def is_private(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:
+        # No public DNS has names below these.
         zones = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
         return "." not in host or host.endswith(zones)
     return True

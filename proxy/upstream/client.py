@@ -30,7 +30,7 @@ from proxy.foundation.threads import LARGE
 from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.http_head import (
-    ACCOUNT_HEADERS,
+    CREDENTIALS,
     Caller,
     Headers,
     Trace,
@@ -234,7 +234,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # `listen.max_in_flight` bounds them
-                # A request on a connection that its server is just closing fails.
+                # A request on a connection that its server is just closing fails; most clients keep one for 15 s.
                 keepalive_timeout=15,
                 ssl=tls_context,
             ),
@@ -304,7 +304,10 @@ class Client:
 
     def _build_headers(self, call: Call) -> CIMultiDict[str]:
         has_own_key = self.settings.key is not None or call.credential is not None
-        removed_names = ACCOUNT_HEADERS if has_own_key else frozenset[str]()
+        # The client's would name another account than the key does:
+        # <https://platform.openai.com/docs/api-reference/authentication>.
+        account_names = CREDENTIALS | {"openai-organization", "openai-project"}
+        removed_names = account_names if has_own_key else frozenset[str]()
         headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
         headers.update(self._added_headers)
         if call.credential is not None:

@@ -44,7 +44,8 @@ def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
         raise UndecodableBody(f"it has an unknown coding, or more than {CODINGS_MAX}")
     remaining = limit
     for name in reversed(_list_applied(encoding)):
-        growth_limit = max(len(body) * 200, 64 * 1024)  # 200 to 1 is far beyond text
+        # 200 to 1 is far beyond text. 64 KiB may always come out, however small the body is.
+        growth_limit = max(len(body) * 200, 64 * 1024)
         body = _join_within(_OPENERS[name](body), min(remaining, growth_limit))
         remaining -= len(body)
     return body

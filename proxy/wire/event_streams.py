@@ -184,7 +184,7 @@ def _find_event_error(event: Mapping[str, Any]) -> bytes | None:
 
 
 HELD_MAX_BYTES = 64 * 1024
-"""A longer line is relayed in pieces."""
+"""A longer line, such as one with an image, is relayed in pieces."""
 
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
 _LAST_EVENT = re.compile(rb"message_stop|response\.(?:completed|incomplete|failed)")

@@ -45,10 +45,6 @@ CREDENTIALS = frozenset(
         "helicone-auth",
     }
 )
-# None of these is sent with a key of the proxy: it would name another account than the key does.
-# <https://platform.openai.com/docs/api-reference/authentication>
-ACCOUNT_HEADERS = CREDENTIALS | {"openai-organization", "openai-project"}
-
 TOO_MANY_HEADERS = "Too many headers received"
 """aiohttp's error for them has no class."""
 
@@ -273,8 +269,8 @@ def _remove_passing_cookies(value: str) -> str:
 
 
 SwitchState = Literal["on", "still-fit", "off", "bypass"]
-"""What operators allow: everything; new blocks only for requests that would be refused without one; no new blocks; the
-client's own bytes where they fit."""
+"""Operators allow everything; new blocks only for requests that would be refused without one; no new blocks; or nothing
+but the client's own bytes if these fit."""
 
 
 class Caller(Struct, frozen=True):

@@ -7,7 +7,7 @@ read by the same parser, as a request with fewer messages.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
@@ -243,10 +243,10 @@ class Prefix(Struct, frozen=True):
                 places[key] = start, stop + removed_bytes
         return places
 
-    def move_offsets(self, offsets: Sequence[int]) -> list[int]:
-        """Return places in the other request as places in this body."""
-        moved_bytes = self.start - self.request.offsets[0]
-        return [offset + moved_bytes for offset in offsets]
+    @property
+    def moved_bytes(self) -> int:
+        """The number of bytes by which the messages stand later in this body than in the other request."""
+        return self.start - self.request.offsets[0]
 
 
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:

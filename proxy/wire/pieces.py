@@ -19,9 +19,6 @@ from proxy.tools.tool_call import ToolCall
 from proxy.wire.json_body import Places, Prefix, as_object, as_text, read_elements, read_json, read_list
 
 V = TypeVar("V")
-WRITTEN_BYTES = 48
-"""A message that is written for this API is at most so much longer than in chat completions:
-`{"type":"message","role":"user","content":[{"type":"input_text","text":"..."}]}`."""
 
 
 class Piece(Struct, frozen=True):
@@ -91,7 +88,9 @@ class PiecedRequest(Request, frozen=True):
     def measure(self, message: Message) -> int:
         piece, is_unchanged = self.find_origin(message)
         if piece is None or not is_unchanged:
-            return len(message.raw) + WRITTEN_BYTES
+            # It becomes at most 48 bytes longer than the chat message:
+            # `{"type":"message","role":"user","content":[{"type":"input_text","text":"..."}]}`.
+            return len(message.raw) + 48
         return sum(map(len, piece.blocks))
 
 
@@ -152,24 +151,18 @@ def read_request(
         return None
     messages: list[Message] = []
     pieces: list[Piece | None] = []
-    known_pieces: Sequence[Piece | None] = ()
     if system:
         messages.append(Message.of(b'{"role":"system","content":%b}' % system, "system", system))
         pieces.append(None)
     outside_count = len(messages)
-    first_number = 0
+    known_pieces: Sequence[Piece | None] = ()
+    known_spans: Sequence[tuple[int, int]] = ()
     if prefix is not None and isinstance(prefix.request, PiecedRequest):
-        earlier = prefix.request
-        first_in_list = int(earlier.pieces[0] is None)
-        messages += earlier.messages[first_in_list : prefix.count]
-        known_pieces = earlier.pieces[first_in_list : prefix.count]
+        known_messages, known_pieces, known_spans = _list_known(prefix, prefix.request)
+        messages += known_messages
         pieces += known_pieces
-        last_piece = earlier.pieces[prefix.count - 1]
-        first_number = last_piece.container + 1 if last_piece is not None else 0
-        known_spans = earlier.spans[:first_number]
-        starts, stops = (prefix.move_offsets(ends) for ends in zip(*known_spans, strict=True))
-        spans = [*zip(starts, stops, strict=True), *spans]
-    for message, piece in split(elements, first_number, known_pieces):
+        spans = [*known_spans, *spans]
+    for message, piece in split(elements, len(known_spans), known_pieces):
         body_size = messages[-1].stop if messages else 0
         if body_size or message.role not in HEAD:
             messages.append(replace(message, start=body_size, stop=body_size + 1))
@@ -188,6 +181,18 @@ def read_request(
         pieces=tuple(pieces),
         **fields,
     )
+
+
+def _list_known(
+    prefix: Prefix, earlier: PiecedRequest
+) -> tuple[Sequence[Message], Sequence[Piece | None], Sequence[tuple[int, int]]]:
+    """Return the messages of a known prefix with their pieces, and where their elements stand in the new body."""
+    first_in_list = int(earlier.pieces[0] is None)
+    last_piece = earlier.pieces[prefix.count - 1]
+    known_spans = earlier.spans[: last_piece.container + 1] if last_piece is not None else ()
+    moved_spans = [(start + prefix.moved_bytes, stop + prefix.moved_bytes) for start, stop in known_spans]
+    place = slice(first_in_list, prefix.count)
+    return earlier.messages[place], earlier.pieces[place], moved_spans
 
 
 def find_types(raw: bytes, word: bytes) -> set[str]:

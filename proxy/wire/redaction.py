@@ -13,12 +13,6 @@ from msgspec import Struct
 
 from proxy.history import pins, splice
 
-# Before a key there is no letter but that of an escape in nested JSON (`\nghp_`) or in a URL (`%20ghp_`), or of a
-# colour (`ESC[32m`).
-_ALONE = (
-    r"(?:(?<![A-Za-z0-9])"
-    r"|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)|(?<=\[[mK]))"
-)
 _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 """Keys are random, words are not: `sk-learn-pipelines` is no key."""
 
@@ -128,7 +122,11 @@ def _literal(pattern: str) -> str:
 
 def _rule(name: str, marks: str, rest: str, reach: int = 512) -> Rule:
     """Make a rule for secrets that begin with one of these marks (separated by spaces)."""
-    return _rule_after_label(name, tuple(marks.split()), rest, reach, before=_ALONE)
+    # Before a key there is no letter but that of an escape in nested JSON (`\nghp_`) or in a URL (`%20ghp_`), or of a
+    # colour (`ESC[32m`).
+    escapes = r"(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)|(?<=\[[mK])"
+    before = rf"(?:(?<![A-Za-z0-9])|{escapes})"
+    return _rule_after_label(name, tuple(marks.split()), rest, reach, before)
 
 
 def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int = 512, before: str = "") -> Rule:
