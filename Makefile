@@ -60,7 +60,7 @@ dist: # for the release workflow: wheel, sdist, SBOM and hashes of a release in 
 $(VENV)/.runs: pyproject.toml
 	@echo "first run: setting up $(VENV), about a minute in all"
 	@test -d $(VENV) || { echo "  creating the environment"; $(PYTHON) -m venv $(VENV); }
-	@echo "  installing compaction-proxy and the 27 packages it needs"
+	@echo "  installing compaction-proxy and the 26 packages it needs"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@echo "  done"
 	@touch $@

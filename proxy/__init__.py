@@ -29,4 +29,4 @@ cut between groups only; on any fault of the proxy the client's own bytes are fo
 secret is written down.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.4.0"

@@ -28,6 +28,8 @@ HERE = Path(__file__).parent / "upgrade"
 RELEASES = sorted(folder for folder in HERE.iterdir() if folder.is_dir()) if HERE.exists() else []
 NEXT = call("Read", out="what came next", path="src/next.py")
 KEPT = "promises.sql", "registry.json"
+BLOCKS_OF_0_2 = "promises_1"
+BLOCKS = "blocks_1"
 
 
 def upgrade_config(up, **more):
@@ -62,7 +64,8 @@ def restore_old_state(release: Path, place: Path) -> dict[str, str]:
     state.mkdir(parents=True)
     with closing(sqlite3.connect(state / "promises.sqlite")) as db:
         db.executescript((release / KEPT[0]).read_text())
-        db.execute("update promises_1 set used = ?", (time.time(),))
+        table = BLOCKS_OF_0_2 if release.name == "0.2.0" else BLOCKS
+        db.execute(f"update {table} set used = ?", (time.time(),))
         db.commit()
     (state / KEPT[1]).write_text((release / KEPT[1]).read_text())
     return json.loads((release / "last.json").read_text())
@@ -71,9 +74,9 @@ def restore_old_state(release: Path, place: Path) -> dict[str, str]:
 def rewritten(place: Path, change) -> None:
     """The blocks, as another release would have written them."""
     with closing(sqlite3.connect(place / "state" / "promises.sqlite")) as db:
-        for key, value in db.execute("select key, value from promises_1").fetchall():
+        for key, value in db.execute(f"select key, value from {BLOCKS}").fetchall():
             text = json.dumps(change(json.loads(value))).encode()
-            db.execute("update promises_1 set value = ? where key = ?", (text, key))
+            db.execute(f"update {BLOCKS} set value = ? where key = ?", (text, key))
         db.commit()
 
 
@@ -136,7 +139,8 @@ async def write_state(place: Path) -> None:
     folder = HERE / __version__
     folder.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(place / "state" / "promises.sqlite")) as db:
-        (folder / KEPT[0]).write_text("\n".join(db.iterdump()) + "\n")
+        dump = "\n".join(db.iterdump()) + "\n"
+        (folder / KEPT[0]).write_text(dump.replace(",Inf)", ",9e999)"))  # SQL has no word for infinity
     (folder / KEPT[1]).write_text((place / "state" / KEPT[1]).read_text())
     last = {"key": key, "sent": step.sent.decode(), "forwarded": step.forwarded.decode()}
     (folder / "last.json").write_text(json.dumps(last, indent=1) + "\n")
