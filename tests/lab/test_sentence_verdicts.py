@@ -96,149 +96,89 @@ the result of Read(/w/src/berth.py) for lines 1-90:
 {FILE}
 
 [End of the earlier results.]"""
+MADE = f"Bash(make all), {FAILED_SIZE}"
+MADE_FAILED = placeholder(f"{MADE}, exit code 2: make: *** no rule.")
+MADE_WITH_LINE = placeholder(f"{MADE}. Only a new run shows it, as it is then.") + "\nmake: *** no rule"
+MADE_WITHOUT_LINES = placeholder(f"{MADE}. Left out: 91 other lines. Only a new run shows it, as it is then.")
+TESTED = placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0.")
+PUSHED = placeholder("Bash(git push origin main), 2 lines, 53 bytes. Do not make this call again to see it: no.")
+VIEWED = placeholder("Bash(gh run view 7), 2 lines, 53 bytes. Call the tool again for the full text.")
+EDITED = placeholder("Edit(/w/src/berth.py), 1 line, 7 bytes. Read the file for its current text.")
+REPEATED = "[Left out by the context proxy: word for word the same as the result of Read(/w/src/berth.py) above.]"
+RESTORED = f"[From the context proxy: the text as it was read.]\n{FILE}"
+CLIPPED = f"{HEAD}\n{CLIP.format(f'{MIDDLE:,}')}\n{TAIL}"
+ONLY_ANEW, NEVER_AGAIN = "Only a new run returns the full text", "Do not make this call again to see it"
 FAULTS = [
-    ("call", MAKE, placeholder(f"Bash(make all), {FAILED_SIZE}."), ("make all", "make dist")),
-    ("call", READ, placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}."), ("berth", "quay")),
-    ("size", MAKE, placeholder(f"Bash(make all), {FAILED_SIZE}."), (" bytes", "7 bytes")),
-    ("size", MAKE, placeholder(f"Bash(make all), {FAILED_SIZE}."), ("92 lines", "29 lines")),
-    (
-        "verdict",
-        MAKE,
-        placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 2: make: *** no rule."),
-        ("exit code 2", "exit code 1"),
-    ),
-    (
-        "verdict",
-        MAKE,
-        placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 2: make: *** no rule."),
-        ("no rule", "no target"),
-    ),
-    ("verdict", TEST, placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0."), ("exit code 0", "exit code 1")),
-    (
-        "verdict",
-        TEST,
-        placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0."),
-        ("exit code 0", "exit code 0, reports a failure: line 7 of a long output"),
-    ),
-    (
-        "changed since",
-        READ,
-        placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}, the file was changed or deleted since. Call the tool again."),
-        None,
-    ),
-    (
-        "left out",
-        MAKE,
-        placeholder(f"Bash(make all), {FAILED_SIZE}. Left out: 91 other lines. Only a new run shows it, as it is then.")
-        + "\nmake: *** no rule",
-        ("91", "19"),
-    ),
-    (
-        "lines",
-        MAKE,
-        f"{placeholder(f'Bash(make all), {FAILED_SIZE}. Only a new run shows it, as it is then.')}\nmake: *** no rule",
-        ("\nmake: *** no rule", "\nmake: *** no target"),
-    ),
-    (
-        "way back",
-        PUSH,
-        placeholder("Bash(git push origin main), 2 lines, 53 bytes. Do not make this call again to see it: no."),
-        ("Do not make this call again to see it: no", "Only a new run returns the full text"),
-    ),
-    (
-        "way back",
-        RUN_VIEW,
-        placeholder("Bash(gh run view 7), 2 lines, 53 bytes. Call the tool again for the full text."),
-        ("Call the tool again for the full text", "Do not make this call again to see it: that would do it again"),
-    ),
-    (
-        "way back",
-        EDIT,
-        placeholder("Edit(/w/src/berth.py), 1 line, 7 bytes. Read the file for its current text."),
-        ("Read the file for its current text", "Only a new run returns the full text"),
-    ),
-    (
-        "repeats",
-        READ_AGAIN,
-        "[Left out by the context proxy: word for word the same as the result of Read(/w/src/berth.py) above.]",
-        ("Read(/w/src/berth.py)", "Read(/w/src/quay.py)"),
-    ),
-    ("clipped", MAKE, f"{HEAD}\n{CLIP.format(f'{MIDDLE:,}')}\n{TAIL}", ("characters", "7 characters")),
-    ("restored", READ_AGAIN, f"[From the context proxy: the text as it was read.]\n{FILE}", ("charge_7(", "charge_x(")),
-    ("carried", LOG, CARRIED, ("Bash(make all)", "Bash(make dist)")),
-    ("carried", LOG, CARRIED, ("make: *** no rule", "make: *** no target")),
-    ("user said", None, "Said by the user:\n- Mend the tests, …", ("tests", "berths")),
-    ("user said", None, "Said by the user:\n- Mend the tests, …", ("Mend the tests, …", "The berth is charged twice.")),
+    # the kind of sentence, the place of the result, what is said of it, and the words that make it false
+    ("call", MAKE, placeholder(f"{MADE}."), "make all", "make dist"),
+    ("call", READ, placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}."), "berth", "quay"),
+    ("size", MAKE, placeholder(f"{MADE}."), " bytes", "7 bytes"),
+    ("size", MAKE, placeholder(f"{MADE}."), "92 lines", "29 lines"),
+    ("verdict", MAKE, MADE_FAILED, "exit code 2", "exit code 1"),
+    ("verdict", MAKE, MADE_FAILED, "no rule", "no target"),
+    ("verdict", TEST, TESTED, "exit code 0", "exit code 1"),
+    ("verdict", TEST, TESTED, "exit code 0", "exit code 0, reports a failure: line 7 of a long output"),
+    ("left out", MAKE, f"{MADE_WITHOUT_LINES}\nmake: *** no rule", "91", "19"),
+    ("lines", MAKE, MADE_WITH_LINE, "\nmake: *** no rule", "\nmake: *** no target"),
+    ("way back", PUSH, PUSHED, f"{NEVER_AGAIN}: no", ONLY_ANEW),
+    ("way back", RUN_VIEW, VIEWED, "Call the tool again for the full text", f"{NEVER_AGAIN}: that would do it again"),
+    ("way back", EDIT, EDITED, "Read the file for its current text", ONLY_ANEW),
+    ("repeats", READ_AGAIN, REPEATED, "Read(/w/src/berth.py)", "Read(/w/src/quay.py)"),
+    ("clipped", MAKE, CLIPPED, "characters", "7 characters"),
+    ("restored", READ_AGAIN, RESTORED, "charge_7(", "charge_x("),
+    ("carried", LOG, CARRIED, "Bash(make all)", "Bash(make dist)"),
+    ("carried", LOG, CARRIED, "make: *** no rule", "make: *** no target"),
+]
+PUSHED_ONCE = "Done already:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main"
+PUSHED_TWICE = "Done already:\n- Bash(git push origin main) (2 times) => main -> main"
+SAID = "Said by the user:\n- Mend the tests, …"
+LOST = "Instructions and task texts that are no longer shown:\n- Read(/w/AGENTS.md)"
+CHANGED = "Files changed:\n- /w/src/berth.py => edited"
+COMMAND_FAILED = "Commands:\n- make all => exit code 2: make: *** no rule"
+COMMAND_QUOTES = "Commands:\n- cat quay.log => all quays were read"
+COMMAND_WORKED = "Commands:\n- pytest -q => 229 passed in 4.21s"
+FAULTS_OF_NOTES = [
+    ("user said", SAID, "tests", "berths"),
+    ("user said", SAID, "Mend the tests, …", "The berth is charged twice."),
     (
         "assistant said",
-        None,
         "What the assistant said, in part:\n- The berth is charged twice.",
-        ("The berth is charged twice", "Mend the tests"),
+        "The berth is charged twice",
+        "Mend the tests",
     ),
-    (
-        "documents lost",
-        None,
-        "Instructions and task texts that are no longer shown:\n- Read(/w/AGENTS.md)",
-        ("AGENTS", "CLAUDE"),
-    ),
-    (
-        "documents lost",
-        None,
-        "Instructions and task texts that are no longer shown:\n- Read(/w/AGENTS.md) for lines 1-70",
-        ("AGENTS", "CLAUDE"),
-    ),
-    ("words lost", None, "Older messages of the user that are left out here, for there is no room for them: 0.", None),
-    (
-        "acts",
-        None,
-        "Done already:\n- Bash(git push origin main) (2 times) => main -> main",
-        ("2 t", "3 t"),
-    ),
-    (
-        "acts",
-        None,
-        "Done already:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main",
-        ("git push origin main", "gh run view 7 --log-failed"),
-    ),
-    (
-        "acts",
-        None,
-        "Done already:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main",
-        ("5a6b7c8", "5a6b7c9"),
-    ),
-    ("files changed", None, "Files changed:\n- /w/src/berth.py => edited", ("edited", "deleted")),
-    ("files changed", None, "Files changed:\n- /w/src/berth.py => edited", ("src/berth.py", "AGENTS.md")),
-    ("files read", None, "Files read:\n- /w/AGENTS.md", ("AGENTS", "CLAUDE")),
-    ("commands", None, "Commands:\n- make all => exit code 2: make: *** no rule", ("exit code 2", "exit code 3")),
-    ("commands", None, "Commands:\n- make all => exit code 2: make: *** no rule", ("exit code 2: ", "")),
-    (
-        "commands",
-        None,
-        "Commands:\n- cat quay.log => all quays were read",
-        ("all quays were read", "reports a failure: all quays were read"),
-    ),
-    ("commands", None, "Commands:\n- pytest -q => 229 passed in 4.21s", ("229", "228")),
-    ("commands", None, "Commands:\n- pytest -q => 229 passed in 4.21s", ("pytest -q", "pytest -x")),
-    ("other calls", None, "Other calls:\n- Read(/w/AGENTS.md)", ("AGENTS", "CLAUDE")),
+    ("documents lost", LOST, "AGENTS", "CLAUDE"),
+    ("documents lost", f"{LOST} for lines 1-70", "AGENTS", "CLAUDE"),
+    ("acts", PUSHED_TWICE, "2 t", "3 t"),
+    ("acts", PUSHED_ONCE, "git push origin main", "gh run view 7 --log-failed"),
+    ("acts", PUSHED_ONCE, "5a6b7c8", "5a6b7c9"),
+    ("files changed", CHANGED, "edited", "deleted"),
+    ("files changed", CHANGED, "src/berth.py", "AGENTS.md"),
+    ("files read", "Files read:\n- /w/AGENTS.md", "AGENTS", "CLAUDE"),
+    ("commands", COMMAND_FAILED, "exit code 2", "exit code 3"),
+    ("commands", COMMAND_FAILED, "exit code 2: ", ""),
+    ("commands", COMMAND_QUOTES, "all quays were read", "reports a failure: all quays were read"),
+    ("commands", COMMAND_WORKED, "229", "228"),
+    ("commands", COMMAND_WORKED, "pytest -q", "pytest -x"),
+    ("other calls", "Other calls:\n- Read(/w/AGENTS.md)", "AGENTS", "CLAUDE"),
 ]
 
 
-@pytest.mark.parametrize(("kind", "place", "text", "fault"), FAULTS)
-def test_a_true_sentence_is_true_and_made_false_it_is_false(kind, place, text, fault):
+@pytest.mark.parametrize(
+    ("kind", "place", "text", "old", "new"), [*FAULTS, *((kind, None, *row) for kind, *row in FAULTS_OF_NOTES)]
+)
+def test_a_true_sentence_is_true_and_made_false_it_is_false(kind, place, text, old, new):
     assert judge(text, place)[kind] == [True]
-    if fault is not None:
-        old, new = fault
-        assert old in text
-        assert judge(text.replace(old, new), place)[kind] == [False]
+    assert old in text
+    assert judge(text.replace(old, new), place)[kind] == [False]
 
 
-def test_faults_that_no_other_words_of_the_same_place_can_make():
-    words = placeholder(
-        "Read(/w/AGENTS.md), 1 line, 680 bytes, the file was changed or deleted since. Call the tool again."
-    )
-    assert judge(words, RULES)["changed since"] == [False]
-    lost = "Older messages of the user that are left out here, for there is no room for them: 3."
-    assert judge(lost, None)["words lost"] == [False]
+def test_a_sentence_that_is_true_of_one_place_is_false_of_another():
+    changed = "the file was changed or deleted since. Call the tool again."
+    assert judge(placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}, {changed}"), READ)["changed since"] == [True]
+    assert judge(placeholder(f"Read(/w/AGENTS.md), 1 line, 680 bytes, {changed}"), RULES)["changed since"] == [False]
+    lost = "Older messages of the user that are left out here, for there is no room for them: "
+    assert judge(f"{lost}0.", None)["words lost"] == [True]
+    assert judge(f"{lost}3.", None)["words lost"] == [False]
 
 
 def test_words_of_the_user_in_one_message_are_not_the_proxys():
@@ -265,7 +205,7 @@ def test_what_nobody_can_judge_is_counted_apart():
 
 def test_a_sentence_counts_once_however_many_views_have_it():
     judge_of_all = SentenceJudge()
-    view = [write(placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 1: no. Only a new run returns it."), MAKE)]
+    view = [write(placeholder(f"{MADE}, exit code 1: no. Only a new run returns it."), MAKE)]
     counts, failures = judge_of_all.judge_view(body(), view)
     assert counts["verdict"] == Judged(1, 0, 1)
     assert failures == Recall(1, 1)
@@ -275,11 +215,11 @@ def test_a_sentence_counts_once_however_many_views_have_it():
 @pytest.mark.parametrize(
     ("text", "place", "told"),
     [
-        (placeholder(f"Bash(make all), {FAILED_SIZE}, exit code 2."), MAKE, Recall(1, 1)),
-        (f"{placeholder(f'Bash(make all), {FAILED_SIZE}.')}\nmake: *** no rule", MAKE, Recall(1, 1)),
-        (placeholder(f"Bash(make all), {FAILED_SIZE}. Only a new run shows it, as it is then."), MAKE, Recall(1, 0)),
-        (placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0."), TEST, Recall()),
-        ("Commands:\n- make all => exit code 2: make: *** no rule", None, Recall(1, 1)),
+        (placeholder(f"{MADE}, exit code 2."), MAKE, Recall(1, 1)),
+        (f"{placeholder(f'{MADE}.')}\nmake: *** no rule", MAKE, Recall(1, 1)),
+        (placeholder(f"{MADE}. Only a new run shows it, as it is then."), MAKE, Recall(1, 0)),
+        (TESTED, TEST, Recall()),
+        (COMMAND_FAILED, None, Recall(1, 1)),
         ("Commands:\n- make all", None, Recall(1, 0)),
     ],
 )
@@ -290,7 +230,7 @@ def test_a_failure_is_told_by_the_verdict_or_by_the_lines_below(text, place, tol
 def test_an_act_that_a_fold_has_taken_is_told_by_a_ledger():
     assert measure_acts_told(body(), body()) == Recall()
     assert measure_acts_told(body(), (body()[0],)) == Recall(2, 0)
-    told = write("Done already:\n- Bash(git push origin main) (2 times) => main -> main", None)
+    told = write(PUSHED_TWICE, None)
     assert measure_acts_told(body(), (body()[0], told)) == Recall(2, 2)
 
 
