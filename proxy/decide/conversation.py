@@ -106,42 +106,18 @@ class Decision(Struct, frozen=True):
     max_answer_tokens: int | None = None
     asks_usage: bool = False
     removes_reasoning: bool = False
+    tokens_before: int = 0
+    tokens_after: int = 0
+    tokens_would_be: int = 0
+    """After shortening, also if that is only observed."""
+    tokens_unshortened: int = 0
+    """As the request would have been without this proxy."""
+    refetches: int = 0
+    """The results of this request that bring again what had been shortened."""
 
     @property
     def rewrites(self) -> bool:
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
-
-    @property
-    def tokens_before(self) -> int:
-        if self.plan is None:
-            return 0
-        return self.plan.tokens_before
-
-    @property
-    def tokens_after(self) -> int:
-        if self.outcome == "observed":
-            return self.tokens_before
-        return self.tokens_would_be
-
-    @property
-    def tokens_unshortened(self) -> int:
-        """As the request would have been without this proxy."""
-        if self.plan is None or self.outcome == "observed":
-            return self.tokens_before
-        return self.plan.tokens_unshortened
-
-    @property
-    def refetches(self) -> int:
-        """The results of this request that bring again what had been shortened."""
-        if self.plan is None or self.outcome == "observed":
-            return 0
-        return self.plan.fetched_again.results
-
-    @property
-    def tokens_would_be(self) -> int:
-        if self.plan is None:
-            return 0
-        return self.plan.tokens_after
 
 
 class Asked(Struct, frozen=True):
@@ -388,8 +364,20 @@ class Conversation(Struct, frozen=True):
         if asks_usage and plan.action == "none":
             facts = asked.gather_facts(rules, self.window, self.memory)
             asks_usage = planning.is_near_limit(plan.tokens_after, rules, facts)
+        is_observed = outcome == "observed"
         return Decision(
-            outcome, reason, rules.policy, rules.version, self.identity.conversation, plan, asks_usage=asks_usage
+            outcome,
+            reason,
+            rules.policy,
+            rules.version,
+            self.identity.conversation,
+            plan,
+            asks_usage=asks_usage,
+            tokens_before=plan.tokens_before,
+            tokens_after=plan.tokens_before if is_observed else plan.tokens_after,
+            tokens_would_be=plan.tokens_after,
+            tokens_unshortened=plan.tokens_before if is_observed else plan.tokens_unshortened,
+            refetches=0 if is_observed else plan.fetched_again.results,
         )
 
 
