@@ -78,13 +78,9 @@ def find_smallest_bytes(rules: Rules) -> int:
     return BYTES_PER_TOKEN * min(filter(None, thresholds))
 
 
-def guess_tokens(asked: Asked) -> int:
-    return len(asked.request.source) // BYTES_PER_TOKEN
-
-
 def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
     """Return whose history it is, or how it is left alone: below every threshold, and no block stands for it."""
-    rules, guess = asked.find_rules(), guess_tokens(asked)
+    rules, guess = asked.find_rules(), len(asked.request.source) // BYTES_PER_TOKEN
     if guess > SMALLEST_WINDOW_TOKENS and not asked.window.is_known:
         yield ProbeWindow()  # a small window may matter long before any threshold is reached
     size = yield from _measure(asked, rules, guess)

@@ -86,10 +86,6 @@ class ActionPerformer(Interpreter):
     def tokenizer(self) -> Tokenizer:
         return self.profile.tokenizer.of_owner(self.scope.caller)
 
-    @property
-    def is_known(self) -> bool:
-        return self._services.accepted.knows(self._call.caller, self.scope.caller)
-
     @cached_property
     def asked(self) -> Asked:
         services, policy, profile, request = self._services, self.policy.settings, self.profile, self._request
@@ -135,7 +131,7 @@ class ActionPerformer(Interpreter):
             cache_seconds=profile.cache_seconds,
             local_window=services.learned.hints.get(self.scope),
             fetches_much=services.fetch_watch.is_high(self._call.caller.team),
-            is_known=self.is_known,
+            is_known=services.accepted.knows(self._call.caller, self.scope.caller),
             originals=choose_originals(
                 is_kept=policy.transcripts,
                 is_required=services.keeper.required,
@@ -168,7 +164,11 @@ class ActionPerformer(Interpreter):
         self._services.window_probe.start(self._client, self._call, self.scope)
 
     def note_local_window(self, window: Window | None) -> None:
-        self._services.learned.note(self.scope, window)
+        hints = self._services.learned.hints
+        if window is None:  # so that an expired limit is forgotten here as well
+            hints.pop(self.scope)
+        else:
+            hints[self.scope] = window
 
     async def share_probed_window(self, conversation: Conversation) -> None:
         if (window := self._services.learned.probed.pop(self.scope)) is not None:

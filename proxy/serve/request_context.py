@@ -288,13 +288,6 @@ class LearnedWindows:
         self.hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
         self.probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
 
-    def note(self, scope: WindowScope, window: Window | None) -> None:
-        """None: nothing, so that an expired limit is forgotten here as well."""
-        if window is None:
-            self.hints.pop(scope)
-        else:
-            self.hints[scope] = window
-
 
 class WindowProbe:
     """A private server may read less than its model could; a public API is asked about unknown models only."""
