@@ -44,7 +44,7 @@ async def can_write_state(folder: Path, store: Store) -> bool:
 
 
 def can_write(folder: Path) -> bool:
-    """In this folder, and in its file of blocks. For commands."""
+    """Return whether a command can write in this folder, and in its file of blocks."""
     return _can_write_file(folder) and sqlite.may_write(folder / sqlite.FILE_NAME)
 
 
@@ -135,7 +135,7 @@ def _find_limits(config: Config) -> StoreLimits:
 
 
 def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
-    """Without changing the store. StoreUnavailable."""
+    """Read blocks without changing the store. Raise StoreUnavailable if it does not answer."""
     if url := reveal(config.state.url):
         lookup: Coroutine[Any, Any, dict[str, bytes]] = _import_redis_store().peek(url, keys, config.state.ca_file)
         return asyncio.run(lookup)

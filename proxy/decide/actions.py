@@ -45,22 +45,22 @@ class Opening(Struct, frozen=True):
     """How an answer begins."""
 
     refusal: Refusal | None = None
-    """None: the request was accepted."""
+    """Why the upstream refused the request, or None if it accepted it."""
     has_doubtful_options: bool = False
     """The proxy has added something that this upstream has never taken."""
     number: int = 0
-    """Of the answer, in the order in which they came."""
+    """The number of the answer to this request, in the order in which they came."""
 
 
 class Delivered(Struct, frozen=True):
     now: float
     usage: Usage = NOT_REPORTED
     is_whole: bool = True
-    """False if it did not come to its end, or the client left."""
+    """Whether the answer came to its end, and the client stayed."""
     says_truncated: bool = False
-    """It ended as some servers end after they cut the prompt."""
+    """The answer ended as some servers end after they cut the prompt."""
     forwarded_tokens: int | None = None
-    """Those of the first round, if the model has recalled something; None: the prompt in `usage`."""
+    """The prompt of the first round, if the model has recalled something; else it is the one in `usage`."""
 
 
 class Owner(Struct, frozen=True):
@@ -102,7 +102,7 @@ class Interpreter(Protocol):
         """Tell the listeners."""
 
     def note_accepted(self, refused_option: RefusedOption | None) -> None:
-        """Without *refused_option* the upstream took the request, so it is not added again."""
+        """Note that the upstream took a request. If it did so without *refused_option*, do not add that again."""
 
     def note_local_window(self, window: Window | None) -> None:
         """Remember in this worker what was learned of the window."""

@@ -109,9 +109,9 @@ class Decision(Struct, frozen=True):
     tokens_before: int = 0
     tokens_after: int = 0
     tokens_would_be: int = 0
-    """After shortening, also if that is only observed."""
+    """The tokens after shortening, also if that is only observed."""
     tokens_unshortened: int = 0
-    """As the request would have been without this proxy."""
+    """The tokens of the request as it would have been without this proxy."""
     refetches: int = 0
     """The results of this request that bring again what had been shortened."""
 
@@ -235,12 +235,12 @@ class Asked(Struct, frozen=True):
 class Conversation(Struct, frozen=True):
     asked: Asked
     rules: Rules
-    """Those in force for this request."""
+    """The rules in force for this request."""
     window: Window
     identity: Identity
     memory: Memory
     rewritten: str = ""
-    """Its name, if its client shortens its own results at every turn."""
+    """The name of the conversation, if its client shortens its own results at every turn."""
 
     def to_fit(self) -> "Conversation":
         """Return it with new blocks if the switch allows them for a request that would be refused without one."""
@@ -264,7 +264,7 @@ class Conversation(Struct, frozen=True):
         return UNCALIBRATED
 
     def fits(self, size: int) -> bool:
-        """True if the window is not known."""
+        """Return whether this many tokens fit in the window, or the window is not known."""
         usable = self.asked.gather_facts(self.rules, self.window, self.memory).usable_tokens
         return usable is None or size <= usable
 

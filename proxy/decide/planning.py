@@ -1,6 +1,6 @@
 """The plan of one request, and with it perhaps a new block.
 
-1. The state already shows the block in place of the messages it covers, the always-steps over the tail.
+1. The state already shows the block instead of the messages that it covers, the always-steps over the tail.
 2. A new block has one of two causes: the client asked for it, or a fold is due (`shorten/schedule.py`). Some designs
    also clear old results whenever enough have piled up (a stride).
 3. The when-full steps then shorten old messages. If that is not enough, the oldest are folded. A block that would not
@@ -44,7 +44,7 @@ class Plan(Struct, frozen=True):
     block: Block | None = None
     link: bytes = b""
     view_id: bytes = b""
-    """For the `Anchor`."""
+    """What the `Anchor` of the next request will call this view."""
     reports: tuple[StepReport, ...] = ()
     shared: int = 0
     """Messages at the start of `view` that the new block does not change."""
@@ -63,10 +63,10 @@ class Plan(Struct, frozen=True):
 
 
 class NeedSummary(Struct, frozen=True):
-    """Without an answer `without_model` is used."""
+    """A plan that waits for a model. Without its answer `without_model` is used."""
 
     question: Question | None
-    """None if a summary is in progress already."""
+    """The question to ask, or None if a summary is in progress already."""
     current: Plan
     without_model: Plan
     if_call_fails: Plan

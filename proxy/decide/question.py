@@ -81,7 +81,7 @@ class Question(Struct, frozen=True):
     rules: SummaryRules
     focus: str
     boundary: str = ""
-    """Names the end of the old part, and what of it stays beside the answer."""
+    """Names the end of the old part, and the messages of it that the answer does not replace."""
     originals: dict[int, tuple[ToolCall | None, Message]] = field(default_factory=dict)
     """Results as they were with their calls, by the id() of the message in their place."""
 
@@ -104,7 +104,7 @@ def may_ask(rules: Rules, facts: Facts) -> bool:
 
 
 def find_question(state: ConversationState, limit: int) -> Question | None:
-    """None if the answer would not be worth its price."""
+    """Return the question for the old part, or None if the answer would not be worth its price."""
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
         return None
@@ -137,7 +137,7 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
 def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids: set[int]) -> Question:
     """Ask about the middle of this draft.
 
-    *weight*: the tokens that the answer replaces; *kept_ids*: the messages that stay beside it.
+    *weight*: the tokens that the answer replaces; *kept_ids*: the messages that it leaves.
     """
     rules, facts, earlier = state.rules, state.facts, state.block.summary
     # An upstream may pass over flaws of the client, but not in a call of the proxy.
@@ -243,7 +243,7 @@ def _shorten_name(name: str) -> str:
 def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
     """As it is, with more room for the answer, then smaller; those that fit.
 
-    *room*: the tokens that a request may hold beside an answer of `max_tokens`, if that is known.
+    *room*: the tokens that a request may hold if its answer has `max_tokens`, if that is known.
     """
     max_tokens = question.rules.max_tokens
     if question.rules.call == "aligned":
@@ -337,7 +337,7 @@ def _take_characters(texts: Sequence[str], room: int) -> list[str]:
 
 
 def _is_known(message: Message) -> bool:
-    """It only repeats the earlier summary, which the question quotes first."""
+    """Return whether a message only repeats the earlier summary, which the question quotes first."""
     return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 

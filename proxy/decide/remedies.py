@@ -2,7 +2,7 @@
 
     the upstream says                     the remedies, in this order
     too long (input, tpm-hard, output)    the block that `switch bypass` set aside; a shorter history or answer
-    a signature is invalid                no reasoning behind the block; then no reasoning at all
+    a signature is invalid                no reasoning after the block; then no reasoning at all
     an added option is unknown            the same request without any that the proxy adds
     invalid, and no more                  the history as the client sent it; then the request without what was added
 
@@ -55,7 +55,7 @@ class Cure(Struct, frozen=True):
     """What to change in a request that is too long."""
 
     most_tokens: int | None = None
-    """In the upstream's tokens; None: the history is not the trouble."""
+    """The most that the history may have, in the upstream's tokens; None if it is not the trouble."""
     window_tokens: int | None = None
     ratio: float = 1.0
     most_answer_tokens: int | None = None
@@ -65,7 +65,7 @@ class Cure(Struct, frozen=True):
 def find_cures(
     refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
-    """Mildest first. A large answer may leave no room beside instructions and tools: then less is kept for it."""
+    """Yield the mildest cure first. If a large answer leaves no room for the instructions, less is kept for it."""
     cure = find_cure(refusal, counted_tokens, ratio, max_output, least_thinking)
     if cure is None:
         return
@@ -128,7 +128,7 @@ def _shorten_history(
         reported_tokens -= max_output or 0
     if is_plausible(counted_tokens, reported_tokens):
         ratio = reported_tokens / counted_tokens
-    # It did not fit beside the answer that was asked for, so it is larger than that.
+    # It did not fit together with the answer that was asked for, so it is larger than that.
     excluded_tokens = room if divisor == ANSWER_DIVISORS[0] else (refusal.limit or 0) - (max_output or 0)
     ratio = max(ratio, (excluded_tokens + 1) / counted_tokens)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
@@ -237,7 +237,7 @@ def _drop_options(refused: Refused) -> Actions[Forwarding | None]:
 
 
 def _drop_doubtful_options(refused: Refused) -> Actions[Forwarding | None]:
-    """Perhaps one of them is what the upstream calls invalid."""
+    """Drop all that was added: perhaps one of them is what the upstream calls invalid."""
     yield from ()
     if not refused.has_doubtful_options:
         return None
@@ -245,7 +245,7 @@ def _drop_doubtful_options(refused: Refused) -> Actions[Forwarding | None]:
 
 
 def _remove_reasoning(refused: Refused) -> Actions[Forwarding | None]:
-    """It is bound to the shortened history that it was written behind."""
+    """Remove all signed reasoning: it is bound to the shortened history after which it was written."""
     yield from ()
     first = refused.first
     if first.decision.outcome == "observed" or not _has_reasoning(first):
@@ -301,7 +301,7 @@ def _identify(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan]
 
 
 def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
-    """A block without it is stored: else it would be refused again next turn."""
+    """Remove the reasoning by a block, which is stored: else it would be refused again next turn."""
     if refused.first.decision.outcome == "bypassed":
         return None
     request_and_plan = yield from _identify(refused)
@@ -379,7 +379,7 @@ def _shorten(refused: Refused) -> Actions[Forwarding | None]:
 def _plan_cure(
     cure: Cure, conversation: Conversation, window: Window, rules: Rules, summary: Summary | None = None
 ) -> Plan | None:
-    """None if the cure does not help. `window`: narrowed by this refusal."""
+    """Plan the history that this cure asks for, in a window that the refusal has narrowed. None if it does not help."""
     if cure.learned is not None:
         window = conversation.asked.narrow(cure.learned)
     facts = Facts(
@@ -417,7 +417,7 @@ def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
 
 
 def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Actions[Summary | None]:
-    """If the policy has a request over its trigger wait for one."""
+    """Wait for a summary, if the policy lets a request over its trigger wait for one."""
     if conversation.rules.summary.ahead or not (yield from CanSummarize(conversation)):
         return None
     facts = replace(
@@ -448,4 +448,4 @@ REMEDIES: Remedies = {
     "invalid": (_send_untouched, _drop_doubtful_options),
 }
 REMEDIES_OF_BYPASSED: Remedies = {"signature": (_remove_reasoning,)}
-"""Its client wants it as it is."""
+"""The remedies for a request that its client wants forwarded as it is."""

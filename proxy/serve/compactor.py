@@ -1,4 +1,4 @@
-"""The compactor: makes the outgoing request in place of a client's, and its driver. Read next: `program.py`."""
+"""The compactor: makes the outgoing request for that of a client, and its driver. Read next: `program.py`."""
 
 import asyncio
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Compactor:
         return self._services.accepted.knows(caller, compute_fingerprint(call))
 
     def note_accepted(self, call: Call) -> None:
-        """For a request that has no driver to note it."""
+        """Note that an upstream has accepted a request that has no driver."""
         self._services.accepted.add(compute_fingerprint(call))
 
     def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
@@ -65,7 +65,7 @@ class Compactor:
         return await run_apart(work, read)
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        """Nothing is sent, and nothing is stored."""
+        """Compact the history of a body at once. Nothing is sent, and nothing is stored."""
         read = partial(read_compact_request, body)
         request, path, focus = await run_apart(estimate_work(body), read)
         policy = choice.choose(await self._position(call, request))

@@ -1,7 +1,7 @@
 """The driver of the proxy that serves: performs the actions of one request (`program.py`), and writes its body.
 
-`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The result of `Send` is how an answer
-begins: `read_opening` tells an answer from a refusal, which may have come with status 200.
+The gateway sends and delivers: `advance` drives the request to the next of these halts. The reply to `Send` is how an
+answer begins: `read_opening` tells an answer from a refusal, which may have come with status 200.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class OutgoingRequest(Struct, frozen=True):
     decision: Decision | None
     options: RequestOptions = field(default_factory=RequestOptions)
     driver: "RequestDriver | None" = None
-    """None if nothing can be decided: not understood, failed open."""
+    """The driver of its decisions, or None if nothing can be decided: not understood, failed open."""
     usage_view: UsageView | None = None
     recalls: AnswerRounds | None = None
     answer: LocalAnswer | None = None
@@ -118,7 +118,7 @@ class RequestDriver:
         self._stage = Stage.DECIDING
         self._forwarding = Forwarding()
         self._acceptance: asyncio.Task[Halt] | None = None
-        """Longer work on an accepted request: it goes on if the client leaves."""
+        """Longer work on an accepted request: it continues if the client leaves."""
 
     @cached_property
     def _new_work(self) -> int:
@@ -290,7 +290,7 @@ class RequestDriver:
         return await run_apart(estimate_work(body), place)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
-        """That of the first round: the sum of them is no size of a request."""
+        """Return the usage of the first round: the sum over all rounds is no size of a request."""
         rounds = self._rounds
         if rounds is not None and rounds.number:
             return rounds.rounds.find_usage(0)
@@ -308,7 +308,7 @@ class RequestDriver:
 
 
 def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
-    """The second value: it asks for the usage of its stream."""
+    """Return the body, and whether it asks for the usage of its stream."""
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:
         body = requests.render(request, plan.view, plan.tools)

@@ -105,7 +105,7 @@ class RelayedAnswer(Struct, frozen=True):
     tap: ResponseTap | None = None
     shown: Rewriter | None = None
     rounds: AsyncGenerator[bytes] | None = None
-    """The chunks of all rounds in place of those of the reply."""
+    """The chunks of all rounds, which are delivered instead of those of the reply."""
 
     @property
     def headers(self) -> Headers:
@@ -454,7 +454,7 @@ def _is_compacted(method: str, path: str) -> bool:
 
 
 def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
-    """None for a compressed stream, and for HEAD, which has no body."""
+    """Return the watch over a stream of events. None for a compressed one, and for HEAD, which has no body."""
     if call.method == "HEAD" or not is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON

@@ -1,7 +1,7 @@
 """The calls for summaries that are under way, in this worker and in others.
 
 A call started ahead of need is for the next request. One that requests wait for is cancelled when the last client has
-left, and goes on for the next request if only the time runs out. By a claim in the store one worker asks, and the
+left, and continues for the next request if only the time runs out. By a claim in the store one worker asks, and the
 others read the result.
 """
 
@@ -40,7 +40,7 @@ class SummaryOrder(Struct, frozen=True):
     seconds: float
     failures: int = 0
     window: Window = UNKNOWN
-    """That of the model that is asked, with its prices."""
+    """The window of the model that is asked, with its prices."""
 
     @property
     def key(self) -> str:
@@ -57,7 +57,7 @@ class PendingSummary(Struct):
     head: str
     waiting: int = 0
     is_for_later: bool = False
-    """It goes on if no request waits for it."""
+    """The call continues if no request waits for it."""
 
 
 class Summarizer:
@@ -69,14 +69,14 @@ class Summarizer:
         self._found_claims = ByteBoundedCache[str, tuple[bytes, float]](
             CACHE_MAX_BYTES, owner_of=lambda key: key.partition("/")[0]
         )
-        """Of other workers, and when each was first found."""
+        """The claims of other workers, and when each was first found."""
 
     def is_resting(self, scope: SummaryScope) -> bool:
         """Return whether no summary is asked for yet, because the last call failed."""
         return (self._resting.get(scope) or 0.0) > time.monotonic()
 
     def start(self, order: SummaryOrder) -> None:
-        """For later use; not if another question about this history is under way."""
+        """Ask for a summary that is used later, unless another question about this history is under way."""
         links = set(order.identity.links)
         if order.key not in self._pending:
             for other in self._pending.values():
@@ -126,7 +126,7 @@ class Summarizer:
         await self._calls.close(seconds=2.0)
 
     def _begin(self, order: SummaryOrder) -> PendingSummary | None:
-        """None if there are too many."""
+        """Return the call for this order, which may be under way. None if there are too many calls."""
         key = order.key
         if key not in self._pending:
             # A call may outlive its request, and the configuration with its connections.
@@ -190,7 +190,7 @@ class Summarizer:
         return outcome
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
-        """True if this worker may ask; without a store, each does."""
+        """Return whether this worker may ask; without a store, each does."""
         try:
             # The claim outlives the work, or another worker would start it again.
             return await order.store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)

@@ -271,14 +271,14 @@ class ActionPerformer(Interpreter):
         return read_usage(answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
-        """At the second request: the first one has started the probe."""
+        """Warn at the second request: the first one has started the probe."""
         upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
         requests = self._services.warning_counts.count(f"window {upstream} {model}")
         if requests == 2:  # noqa: PLR2004 (the second)
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
     def tell_of_small_window(self, window: Window) -> None:
-        """A configured window is told of at the start."""
+        """Tell once that the default policy meets a small window. A configured one is told of at the start."""
         tokens, policy = window.tokens, self.policy
         is_chosen = policy.rules.policy != DEFAULT or "policy" in self._client.settings.model_fields_set
         if is_chosen or window.origin == "config" or tokens is None or tokens >= SMALL_WINDOW_TOKENS:
@@ -289,7 +289,7 @@ class ActionPerformer(Interpreter):
             self._services.emit(events.WindowSmall(upstream, model, tokens))
 
     def warn_of_rewrites(self, conversation: str) -> None:
-        """Once for each conversation."""
+        """Warn of a client that shortens its own results, once for each conversation."""
         if self._services.warning_counts.count(f"rewrites {conversation}") == 1:
             self._services.emit(events.ClientRewrites(conversation, self._request.model[:MODEL_MAX_CHARS]))
 

@@ -59,7 +59,7 @@ class RequestOptions(Struct, frozen=True):
 
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
-    """For the activity log only."""
+    """Return the name of the client's session, for the activity log only."""
     session_headers = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
     names = (find_header(headers, name) for name in session_headers)
     return options.conversation or next(filter(None, names), name_in_body)
@@ -93,7 +93,7 @@ class CompiledPolicy(Struct, frozen=True):
     settings: Policy
     rules: Rules
     summary_client: Client | None = None
-    """None: that of the request."""
+    """The client that summaries are asked by; None: that of the request."""
     acts_from_bytes: int = 0
     """A shorter body needs no decision."""
     arm: str = ""
@@ -212,7 +212,7 @@ class AcceptedCallers:
 
 
 def compute_fingerprint(call: Call) -> int:
-    """It lives no longer than the process: not even the hash of a credential is on disk."""
+    """Return a hash that lives no longer than the process: not even the hash of a credential is on disk."""
     return hash((call.caller.tenant, call.identity))
 
 

@@ -33,7 +33,7 @@ RECALLS_MAX = 64
 
 
 def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
-    """In bytes: half of the free part of the window, as an answer has to follow."""
+    """Return the bytes that may be recalled: half of the free part of the window, as an answer has to follow."""
     if usable_tokens is None:
         return 64 * 1024
     free_tokens = max(0, usable_tokens - taken_tokens)
@@ -56,7 +56,7 @@ class AnswerRounds:
         self._emit = emit
         self.rounds = answers.ROUNDS(stream=False)
         self.number = 0
-        """Of rounds after the first one."""
+        """The number of rounds after the first one."""
         self._answered_calls = self._returned_bytes = 0
         self._recalls_left = RECALLS_MAX
         self._last_round: Round | None = None
@@ -102,7 +102,7 @@ class AnswerRounds:
             yield rest
 
     async def _open_next_stream(self, watch: StreamWatch) -> Reply | None:
-        """None: the model recalls nothing. An upstream that does not go on has broken its stream off."""
+        """Open the stream of the next round. None: the model recalls nothing. A refusal breaks the stream off."""
         try:
             following = await self._ask_next()
         except ProxyError as fault:
@@ -137,7 +137,7 @@ class AnswerRounds:
         return LocalAnswer(remove_headers(reply.headers, "content-length"), body_of_all)
 
     async def _ask_next(self) -> tuple[Reply, Opening] | None:
-        """None: the model recalls nothing."""
+        """Ask for the next round. None: the model recalls nothing."""
         answer = await self._try(self.rounds.end_round)
         if answer is None:
             return None
@@ -170,7 +170,7 @@ class AnswerRounds:
         return call
 
     async def _try(self, act: Callable[[], T]) -> T | None:
-        """None if it fails. Work without I/O."""
+        """Do work without I/O. Return None if it fails."""
 
         async def run() -> T:
             return act()

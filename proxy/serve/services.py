@@ -58,7 +58,7 @@ class Keeper(Struct, frozen=True):
         return self.originals.locate(identity.tenant, identity.links[1].hex())
 
     def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
-        """None, too, for a system prompt alone."""
+        """Hand a history over to the writer. None if originals are not kept, or it is a system prompt alone."""
         if self.originals is None or not request.body:
             return None
         return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
@@ -66,7 +66,7 @@ class Keeper(Struct, frozen=True):
     async def write(
         self, identity: Identity, request: Request, policy: str, writing: Writing
     ) -> tuple[SubmittedHistory | None, bool]:
-        """The second value: False if that failed."""
+        """Write a history, or hand it over. The second value is False if that failed."""
         history = self.keep(identity, request, policy)
         if history is None or writing is Writing.HAND_OVER:
             return history, True
@@ -179,9 +179,9 @@ class LastSeen(Struct):
     """The newest request of a conversation."""
 
     link: bytes
-    """Of its newest message."""
+    """The link of its newest message."""
     count: int
-    """Of its links."""
+    """The number of its links."""
     sizes: Mapping[str, int] = {}
     """Bytes of each result by the id of its call; empty if the request continued the one before it."""
     rewrites: int = 0
@@ -287,7 +287,7 @@ class Services:
     ) -> None:
         self.store = store
         self.memory = memory or MemoryStore(store.limits)
-        """In place of the store for policies that store no text."""
+        """The store of policies that store no text."""
         self.keeper = keeper
         self.emit = emit
         self.redaction = redaction or Redaction()
