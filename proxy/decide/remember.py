@@ -67,8 +67,6 @@ from proxy.shorten.rules import Anchor, Facts, Rules
 BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
 SMALLEST_WINDOW_TOKENS = 2_048
-MIN_PREFIX_TOKENS, MAX_LOST_SHARE, MIN_FOUND_SHARE = 4_096, 0.5, 0.8
-"""Of a prompt of so many tokens, the shares read from the cache that show that it was lost, or still held."""
 LOOK_UP_MIN_TOKENS = 1_024
 """Above, a history is looked up even below every threshold: there may be a block from before a reload."""
 
@@ -340,14 +338,15 @@ def _learn_cache(conversation: Conversation, plan: Plan, delivery: Delivered) ->
     cache, last, cached_tokens = conversation.memory.cache, conversation.memory.last, delivery.usage.cached
     if last is None or cached_tokens is None or plan.action == "created" or last.anchor.view_id != plan.view_id:
         return cache
-    gap = conversation.asked.now - last.forwarded_at
-    if gap < MIN_GAP_SECONDS or last.anchor.tokens < MIN_PREFIX_TOKENS:
+    gap, min_prefix_tokens = conversation.asked.now - last.forwarded_at, 4_096
+    if gap < MIN_GAP_SECONDS or last.anchor.tokens < min_prefix_tokens:
         return cache
     # What is found may be the instructions, which other conversations share.
     share = cached_tokens / last.anchor.tokens
-    if MAX_LOST_SHARE < share < MIN_FOUND_SHARE:
+    lost_share, found_share = 0.5, 0.8
+    if lost_share < share < found_share:
         return cache
-    return cache.learn(gap, was_found=share >= MIN_FOUND_SHARE)
+    return cache.learn(gap, was_found=share >= found_share)
 
 
 def _find_prompt_tokens(delivery: Delivered) -> int:

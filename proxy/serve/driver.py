@@ -60,8 +60,6 @@ from proxy.wire.refusals import (
 )
 from proxy.wire.token_counts import AnswerEnds, UsageView, read_usage, says_truncated
 
-INVALID_STATUSES = (400, 422)
-
 
 class OutgoingRequest(Struct, frozen=True):
     call: Call
@@ -343,7 +341,7 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
         return Opening(number=number)
     refusal = None if error is None else classify(status, headers, error)
     if refusal is None or refusal.kind not in RECOVERABLE_KINDS:
-        refusal = Refusal("invalid" if reply.status in INVALID_STATUSES else "other")
+        refusal = Refusal("invalid" if reply.status in (400, 422) else "other")
     return Opening(refusal, number=number)
 
 

@@ -25,7 +25,6 @@ KEYED_HOSTS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure
 <https://platform.openai.com/docs/guides/prompt-caching>,
 <https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching>
 """
-EMPTY_LIST_BYTES = 2
 
 
 class Placement(Struct, frozen=True):
@@ -51,7 +50,7 @@ class Placement(Struct, frozen=True):
                 placed.append("cache-marks")
                 body = marked_body
         # A request without tools has no successor that begins alike: its system prompt is best found without a key.
-        if self.may_key and request.tools is not None and len(request.tools) > EMPTY_LIST_BYTES:
+        if self.may_key and request.tools not in (None, b"[]"):
             keyed_body = requests.place_key(body, request)
             if keyed_body is not body:
                 placed.append("cache-key")
