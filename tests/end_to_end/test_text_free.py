@@ -90,6 +90,8 @@ async def live(proxy, up, word, key):
     steps.append(await agent.send(work, focus, tools=TOOLS))
     steps.append(await agent.send([*work, *user(f"Recall it, {word}-recall.")], tools=TOOLS))
     steps.append(await agent.send([*work, *user("/compact")], tools=TOOLS))
+    for mode in ("observe", "bypass", "off"):
+        steps.append(await agent.send([*work, *user(f"{word}-{mode}")], {"x-compaction": mode}, tools=TOOLS))
     assert {step.answer.status for step in steps} == {200}
     assert "applied" in {step.compaction for step in steps}
 
@@ -243,6 +245,21 @@ async def test_a_restart_costs_one_rewrite_and_no_request(serve, up):
     assert is_stable(after)
     assert compactions(after) == ["created", "applied", "applied", "applied"]
     assert {step.answer.status for step in before + after} == {200}
+
+
+async def test_a_deletion_removes_the_blocks_of_one_person_from_the_memory_of_the_worker(serve, up):
+    up.script = answer_team
+    async with AsyncExitStack() as stack:
+        agent = await serve_agent(stack, serve(up.url, config=make_config(listen={})), up)
+
+        async def send_all():
+            people = ("ann", "bob")
+            return [(await agent.send(make_work(name), tools=TOOLS, user=name)).compaction for name in people]
+
+        assert await send_all() == ["created", "created"]
+        assert await send_all() == ["applied", "applied"]
+        await delete(agent.proxy, user="ann")
+        assert await send_all() == ["created", "applied"]
 
 
 async def test_each_replica_makes_blocks_of_its_own(serve, up):
