@@ -201,18 +201,17 @@ class BackgroundWriter(Generic[T]):
             self._changed.notify_all()
 
     def _write_items(self) -> None:
-        while items := self._take_items():
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._closing.is_set())
+            # Each write and wake-up takes the interpreter away from the event loop.
+            self._closing.wait(self._gather_seconds)
+            with self._changed:
+                items, self._items, self._waiting_size = self._items, [], 0
+            if not items:
+                return
             unwritable = self._sink(items)
             with self._changed:
                 self.dropped += unwritable
                 self._unwritten -= len(items)
                 self._changed.notify_all()
-
-    def _take_items(self) -> list[T]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._items or self._closing.is_set())
-        # Each write and wake-up takes the interpreter away from the event loop.
-        self._closing.wait(self._gather_seconds)
-        with self._changed:
-            items, self._items, self._waiting_size = self._items, [], 0
-            return items

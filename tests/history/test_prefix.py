@@ -19,14 +19,6 @@ from tests.support.messages import KEY, TENANT, body, parse_request
 NOTHING = Message(b"{}", "user")
 
 
-@given(any_history)
-def test_calls_are_continued_from_any_place(messages):
-    found = parse_request(body(messages)).body
-    answered = list_callers(found)
-    for count in range(len(found) + 1):
-        assert [*answered[:count], *list_callers(found, answered[:count])] == answered
-
-
 @given(any_history, st.integers(1, 20))
 def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
     whole, begun = body(messages), parse_request(body(messages[:cut]))
