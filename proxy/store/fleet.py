@@ -76,9 +76,12 @@ class Fleet:
         others = sorted((usage_sums.decode(document, set[str]) or set()) - {own_id})
         # A head that a flush has lost is no reason to forget what was read before.
         heads = [head for head in await self._read_heads(others) if head is not None]
+        oldest = time.time() - usage_sums.KEPT_SECONDS
         for head in heads:
-            if head.at < time.time() - usage_sums.KEPT_SECONDS:
+            if head.at < oldest:
                 await self._remove_machine(head)
+            # A machine that is gone does not remove its oldest parts any more.
+            head.parts = {part: count for part, count in head.parts.items() if part == "events" or int(part) > oldest}
         for head, stale_parts in await self._in_log(partial(usage_sums.find_news, heads=heads)):
             parts = stale_parts[:PARTS_MAX]
             documents = await self._find([f"{INDEX}/{head.machine}/{part}" for part in parts])

@@ -85,7 +85,7 @@ def _find_groups(event: events.Event) -> Groups:
 
 
 def _count_request(event: events.RequestFinished) -> dict[str, float]:
-    counts = {"requests": 1.0}
+    counts: dict[str, float] = {"requests": 1}
     names = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
     if event.outcome in names:
         counts[names[event.outcome]] = 1

@@ -186,6 +186,21 @@ async def test_a_machine_that_is_gone_for_more_than_a_year_leaves_nothing(machin
     assert other.total() == 5, "what this machine has read of it goes as its own rows do"
 
 
+async def test_of_a_machine_that_is_gone_nothing_is_read_that_is_too_old(machines):
+    one, other, _ = machines
+    one.record(requests=5)
+    await one.fleet.publish()
+    key = f"{INDEX}/{one.log.query('select id from usage_machines where is_own')[0]['id']}"
+    start = int(time.time() - KEPT_SECONDS) // HOUR_SECONDS * HOUR_SECONDS - HOUR_SECONDS
+    head = decode(one.store._read_value(Kind.DOCUMENT, key), dict)
+    head["parts"][str(start)] = 1
+    hour = {"figures": ["requests"], "rows": [[start, RED, [1.0]]]}
+    await one.store.put(Kind.DOCUMENT, key, encode(head), 1e9, ANYTHING)
+    await one.store.put(Kind.DOCUMENT, f"{key}/{start}", encode(hour), 1e9, ANYTHING)
+    await other.fleet.read_others()
+    assert other.total() == 5
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
