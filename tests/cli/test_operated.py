@@ -1,12 +1,10 @@
 """`keys` and `switch` on a proxy that runs: from any folder, and by its address."""
 
-import asyncio
-
 import pytest
 
 from proxy.access.admin_key import ADMIN_KEY_FILE
+from tests.support.admin_client import until_open
 from tests.support.commands import run_command
-from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat
 from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import Upstream, answer
 
@@ -38,13 +36,6 @@ def by_url(proxy, elsewhere):
     return run
 
 
-async def wait_until_admitted(proxy, key):
-    """A change by an operator takes effect within a second."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while (await ask(proxy, chat(), headers={"authorization": f"Bearer {key}"})).status == 401:  # noqa: ASYNC110 (the proxy is another process)
-            await asyncio.sleep(0.05)
-
-
 async def test_a_command_in_another_folder_acts_on_the_proxy_of_the_configuration(proxy, elsewhere):
     ended = await run_command("switch", "off", "--config", str(proxy.place / "proxy.yaml"), "--yes", place=elsewhere)
     assert (ended.code, ended.out) == (0, "all teams: off\nred: off\n")
@@ -67,7 +58,7 @@ async def test_keys_and_switches_are_changed_by_the_address_of_a_proxy(proxy, by
     created = await by_url("keys", "create", "--team", "red", "--label", "ci", "--days", "7")
     key = created.out.strip()
     assert created.complaint.endswith(f"in force at {proxy.origin}\n")
-    await wait_until_admitted(proxy, key)
+    await until_open(proxy, key)
     assert (await by_url("switch", "off", "--team", "red", "--yes")).out == "all teams: on\nred: off\n"
     assert (await by_url("switch", "on", "--team", "red", "--yes")).out == "all teams: on\nred: on\n"
     revoked = await by_url("keys", "revoke", key, "--yes")

@@ -13,6 +13,7 @@ from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess, Listening
 from tests.support.messages import body
+from tests.support.proxy_client import until
 from tests.support.scripted_upstream import answer, text_turn
 
 SECONDS = 60
@@ -81,12 +82,6 @@ async def post(url, source, key):
     writer.write(head.encode() + source)
     await writer.drain()
     return reader, writer
-
-
-async def until(is_so):
-    async with asyncio.timeout(SECONDS):
-        while not is_so():  # noqa: ASYNC110 (threads signal nothing to the loop)
-            await asyncio.sleep(0.01)
 
 
 def is_idle():

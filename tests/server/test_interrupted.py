@@ -17,7 +17,7 @@ from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.gateway_in_process import GatewayInProcess, Interruption, Listening, cancel, connections_closed, fail
 from tests.support.messages import body
-from tests.support.proxy_client import request
+from tests.support.proxy_client import request, until
 from tests.support.scripted_upstream import DONE, delta, finish, pause, stream
 
 PACED = stream(delta(content="one"), pause(0.01), delta(content="two"), pause(0.01), finish(), DONE)
@@ -117,9 +117,7 @@ async def test_a_body_that_breaks_off_reaches_no_upstream_and_leaves_no_lease(up
             _, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
             writer.write(sent[:-5])
             await writer.drain()
-            async with asyncio.timeout(60):
-                while not listening.app.in_flight:  # noqa: ASYNC110 (the server signals nothing)
-                    await asyncio.sleep(0.01)
+            await until(lambda: listening.app.in_flight)
             writer.transport.abort()
             await asyncio.wait_for(listening.app.wait_idle(), 60)
             await served.retire(listening.app.gateway)

@@ -25,6 +25,7 @@ from proxy.store.memory_store import MemoryStore
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.client import Call
 from tests.support.messages import body
+from tests.support.proxy_client import until
 
 
 class WithoutSocket:
@@ -101,9 +102,7 @@ class GatewayInProcess:
 
 
 async def connections_closed(up):
-    async with asyncio.timeout(60):
-        while up.connections:  # noqa: ASYNC110 (the other side signals nothing)
-            await asyncio.sleep(0.01)
+    await until(lambda: not up.connections)
 
 
 def cancel(waited_for):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from proxy.config.policies import read_prompt
 from tests.support.agent import reading
 from tests.support.compacting_proxy import metric
-from tests.support.proxy_client import PATIENCE_SECONDS
+from tests.support.proxy_client import PATIENCE_SECONDS, until
 from tests.support.scripted_upstream import Turn, answer, pause, text_turn
 
 ASKED = "write a handover of this conversation"
@@ -67,10 +67,8 @@ def summary_calls(up):
 
 async def wait_until_asked(up, times=1, within=PATIENCE_SECONDS):
     """Returns once the model has been asked so often, and has answered."""
-    async with asyncio.timeout(within):
-        while len(summary_calls(up)) < times:  # noqa: ASYNC110 (the upstream signals nothing)
-            await asyncio.sleep(0.02)
-        await asyncio.gather(*(request.end() for request in summary_calls(up)))
+    for call in await until(lambda: len(found := summary_calls(up)) >= times and found, within):
+        await call.end()
     await asyncio.sleep(0.1)
 
 

@@ -24,6 +24,7 @@ from proxy import events
 from proxy.telemetry.metrics import PREFIX, Metrics
 from tests import ROOT
 from tests.support.admin_client import TURN
+from tests.support.proxy_client import until
 from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import Upstream, answer
 
@@ -121,9 +122,7 @@ async def test_every_question_of_the_dashboard_finds_an_answer(tmp_path):
         return answer(happening(metrics).render_page(), headers=[("content-type", "text/plain; version=0.0.4")])
 
     async with Upstream(page) as proxy, prometheus(tmp_path, proxy.origin) as ask:
-        async with asyncio.timeout(60):
-            while len(proxy.requests) < 8:  # noqa: ASYNC110 (another process)
-                await asyncio.sleep(0.1)
+        await until(lambda: len(proxy.requests) >= 8)
         answers = {each: await ask(re.sub(r"\$__(rate_interval|range)", "1s", each)) for each in EXPRESSIONS}
     assert [question for question, values in answers.items() if not values or any(map(math.isnan, values))] == []
     grows = [each for each in answers if "workers" not in each and "inflight" not in each]
