@@ -120,10 +120,13 @@ async def test_a_command_deletes_a_persons_data_from_every_file_and_nobody_elses
         await until(lambda: find_in_files(proxy.state, ann.marker))
 
 
-async def test_a_proxy_that_is_down_obeys_at_its_start(serve, up):
+@pytest.mark.parametrize("is_upgraded", [False, True])
+async def test_a_proxy_that_is_down_obeys_at_its_start_also_if_it_was_upgraded_since(serve, up, is_upgraded):
     async with serve(up.url, config=SETTINGS) as proxy:
         ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
     assert find_in_files(proxy.state, *ann.texts)
+    if is_upgraded:
+        (proxy.state / "deletions.json").unlink()  # version 0.3 writes none
     Records(proxy.state).change(lambda known: known.with_deletion(Deletion.order(user=USER)))
     async with serving(up.url, config=SETTINGS, place=proxy.place) as proxy:
         await until_gone(of_files(proxy), *ann.texts)
@@ -197,15 +200,6 @@ async def test_a_user_whose_name_is_stored_without_a_secret_and_cut_is_found_by_
         assert answer["user"].startswith("ann [redacted: ")
         await until_gone(of_files(proxy), ann.marker, ann.conversation)
         assert all(find_in_files(proxy.state, text) for text in bob.texts)
-
-
-async def test_a_proxy_that_was_upgraded_since_obeys_at_its_start(serve, up):
-    async with serve(up.url, config=SETTINGS) as proxy:
-        ann, _ = await two_people(proxy, up, team_key(proxy, "red"))
-    (proxy.state / "deletions.json").unlink()  # version 0.3 writes none
-    Records(proxy.state).change(lambda known: known.with_deletion(Deletion.order(user=USER)))
-    async with serving(up.url, config=SETTINGS, place=proxy.place) as proxy:
-        await until_gone(of_files(proxy), *ann.texts)
 
 
 @needs_redis

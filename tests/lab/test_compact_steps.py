@@ -7,13 +7,12 @@ import pytest
 
 from proxy.shorten.fold import HEADING
 from tests.end_to_end.designs.histories import structured_summary
-from tests.support import messages_api, responses_api
 from tests.support.agent import reading
+from tests.support.apis import each_other_api
 from tests.support.commands import run_command
 from tests.support.completions import text_turn
 from tests.support.messages import assistant, call, chat, tool, user
 from tests.support.scripted_upstream import Upstream
-from tests.support.scripted_upstream import answer as scripted_answer
 
 LONG = "one line of output\n" * 400
 READS = [call("fs_read_file", out=f"{place}\n{LONG}", path="a.py") for place in range(12)]
@@ -38,31 +37,24 @@ async def up():
         yield upstream
 
 
-@pytest.mark.parametrize("api", [messages_api, responses_api], ids=["Messages", "Responses"])
+@each_other_api
 async def test_a_request_of_each_api_is_compacted_as_that_api_has_it(tmp_path, api):
-    (tmp_path / "work.json").write_bytes(api.request(reading(30)))
+    (tmp_path / "work.json").write_bytes(api.write(reading(30)))
     steps = await run_command("compact", "work.json", "--step", "clear_results", "--apply", place=tmp_path)
     policy = await run_command("compact", "work.json", "--policy", "j-cli", "--json", place=tmp_path)
-    shorter, before = json.loads(steps.out), json.loads(api.request(reading(30)))
+    shorter, before = json.loads(steps.out), json.loads(api.write(reading(30)))
     report = json.loads(policy.out)
     assert api.find_faults(steps.out.encode()) == []
     assert len(steps.out) < len(json.dumps(before)) / 2
-    assert {key: shorter[key] for key in shorter if key not in ("messages", "input")} == {
-        key: before[key] for key in before if key not in ("messages", "input")
-    }
+    assert {**shorter, api.items: []} == {**before, api.items: []}
     assert report["tokens_after"] < report["tokens_before"] / 2
 
 
-@pytest.mark.parametrize(
-    ("api", "answer"),
-    [(messages_api, messages_api.answer_text), (responses_api, responses_api.answer_whole)],
-    ids=["Messages", "Responses"],
-)
-async def test_a_summary_of_a_request_is_asked_of_its_own_api(tmp_path, api, answer):
-    whole = scripted_answer(answer(structured_summary("The parser is mended.")))
-    async with Upstream(lambda _: whole) as up:
+@each_other_api
+async def test_a_summary_of_a_request_is_asked_of_its_own_api(tmp_path, api):
+    async with Upstream(api.reply(structured_summary("The parser is mended."))) as up:
         work = [*reading(30), *assistant("Done."), *user("And now?")]
-        (tmp_path / "work.json").write_bytes(api.request(work))
+        (tmp_path / "work.json").write_bytes(api.write(work))
         environment = {"OPENAI_UPSTREAM": up.url}
         ended = await run_command(
             "compact", "work.json", "--step", "summarize", "--apply", place=tmp_path, **environment

@@ -116,7 +116,7 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
     before: list[Any] = []
     for request in requests:
         body = body_of(request)
-        messages = [_without_marks(message) for message in body["messages"]]
+        messages = [without_marks(message) for message in body["messages"]]
         shapes = [shape_of(encode(message)) for message in body["messages"]]
         kept = sum(1 for _ in takewhile(_equal, zip(before, messages, strict=False)))
         yield RequestSizes(
@@ -130,12 +130,12 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
         before = messages
 
 
-def _without_marks(value: Any) -> Any:
+def without_marks(value: Any) -> Any:
     """The message as the upstream's cache takes it: a mark says where to look, and is no part of what is kept."""
     if isinstance(value, list):
-        return [_without_marks(each) for each in value]
+        return [without_marks(each) for each in value]
     if isinstance(value, dict):
-        return {name: _without_marks(each) for name, each in value.items() if name != "cache_control"}
+        return {name: without_marks(each) for name, each in value.items() if name != "cache_control"}
     return value
 
 

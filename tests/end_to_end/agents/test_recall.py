@@ -12,7 +12,7 @@ import pytest_asyncio
 from proxy.lab.replay.validity import find_breaches
 from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.model import body_of, is_chat, model, render
-from tests.end_to_end.agents.record import Run, record_run
+from tests.end_to_end.agents.record import Run, record_run, without_marks
 from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.task import PLAN
 from tests.support.proxy_client import whole_log
@@ -126,15 +126,6 @@ async def test_no_recall_is_in_a_later_request_and_each_history_is_valid(recall_
 async def test_forwarded_messages_are_forwarded_again(recall_run):
     _, run, requests = recall_run
     main = [body_of(request) for request in requests if TOOL in json.dumps(request.json.get("tools") or [])]
-    firsts = [_remove_marks(body["messages"]) for body in main if not _has_recalled(body["messages"])]
+    firsts = [without_marks(body["messages"]) for body in main if not _has_recalled(body["messages"])]
     rewrites = sum(after[: len(before) - 1] != before[:-1] for before, after in itertools.pairwise(firsts))
     assert rewrites <= len(run.blocks)
-
-
-def _remove_marks(value):
-    """Cache marks move with each request."""
-    if isinstance(value, list):
-        return [_remove_marks(element) for element in value]
-    if isinstance(value, dict):
-        return {name: _remove_marks(member) for name, member in value.items() if name != "cache_control"}
-    return value

@@ -40,7 +40,7 @@ async def fresh():
 
 @pytest.fixture(scope="session")
 def small_window_stack(serve):
-    """A proxy before a small window: `async with told(script) as (up, agent, proxy)`."""
+    """A proxy before a small window: `async with small_window_stack(script) as (up, agent, proxy)`."""
 
     @asynccontextmanager
     async def open_stack(script, *, upstream=None, **policy):

@@ -20,6 +20,7 @@ REFUSAL = (
 )
 KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a"}
 HISTORIES = list(turns(reading(24)))
+REASONING = ("reasoning_details", "reasoning_content", "thinking_blocks")
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
@@ -42,7 +43,7 @@ class Chat:
         return message["reasoning_details"][0]["signature"] if "reasoning_details" in message else None
 
     def bare(self, message):
-        return {key: value for key, value in message.items() if key not in ("reasoning_details", "thinking_blocks")}
+        return {key: value for key, value in message.items() if key not in REASONING}
 
 
 class Gateway(Chat):
@@ -54,9 +55,6 @@ class Gateway(Chat):
 
     def signature_of(self, message):
         return message["thinking_blocks"][0]["signature"] if "thinking_blocks" in message else None
-
-    def bare(self, message):
-        return {key: value for key, value in message.items() if key not in ("reasoning_content", "thinking_blocks")}
 
 
 class Messages(Chat):

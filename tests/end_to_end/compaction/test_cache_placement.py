@@ -127,14 +127,23 @@ def refuse_word(word, api):
     return reply
 
 
+def refuse_silently(request):
+    """A server that knows no marks, and does not say what it refuses."""
+    return answer(MESSAGES.error("Bad request."), 400) if MARK in request.body else MESSAGES.answer(request)
+
+
 @pytest.mark.parametrize(
-    ("api", "word", "kind"),
-    [(MESSAGES, "cache_control", "cache-marks"), (CHAT, "prompt_cache_key", "cache-key"),
-     (RESPONSES, "prompt_cache_key", "cache-key")],
-    ids=["marks", "key-of-chat", "key-of-responses"],
-)  # fmt: skip
-async def test_a_server_that_refuses_what_was_placed_gets_the_request_without_it_once(serve, fresh, api, word, kind):
-    fresh.script = refuse_word(word, api)
+    ("api", "script", "kind"),
+    [
+        (MESSAGES, refuse_word("cache_control", MESSAGES), "cache-marks"),
+        (MESSAGES, refuse_silently, "options"),
+        (CHAT, refuse_word("prompt_cache_key", CHAT), "cache-key"),
+        (RESPONSES, refuse_word("prompt_cache_key", RESPONSES), "cache-key"),
+    ],
+    ids=["marks", "marks-without-a-word", "key-of-chat", "key-of-responses"],
+)
+async def test_a_server_that_refuses_what_was_placed_gets_the_request_without_it_once(serve, fresh, api, script, kind):
+    fresh.script = script
     async with serve(fresh.url, config=settings(default={"cache_key": "on"})) as proxy:
         agent = ApiAgent(api, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
         sent, forwarded, reply = await agent.send(reading(4))
@@ -143,22 +152,6 @@ async def test_a_server_that_refuses_what_was_placed_gets_the_request_without_it
         sent, forwarded, reply = await agent.send(reading(5))
         assert (reply.status, forwarded) == (200, [sent])
         assert await metric(proxy, "upstream_retries_total", why=kind) == 1
-
-
-def refuse_silently(request):
-    """A server that knows no marks, and does not say what it refuses."""
-    return answer(MESSAGES.error("Bad request."), 400) if MARK in request.body else MESSAGES.answer(request)
-
-
-async def test_a_server_that_refuses_marks_without_a_word_on_them_gets_the_request_without_them_once(serve, fresh):
-    fresh.script = refuse_silently
-    async with serve(fresh.url, config=settings()) as proxy:
-        agent = ApiAgent(MESSAGES, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
-        sent, forwarded, reply = await agent.send(reading(4))
-        assert (reply.status, len(forwarded), forwarded[-1]) == (200, 2, sent)
-        sent, forwarded, reply = await agent.send(reading(5))
-        assert (reply.status, forwarded) == (200, [sent])
-        assert await metric(proxy, "upstream_retries_total", why="options") == 1
         assert await metric(proxy, "refused_as_shortened_total") == 0
 
 

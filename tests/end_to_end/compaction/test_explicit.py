@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from tests.support import messages_api, responses_api
 from tests.support.agent import Agent, reading
+from tests.support.apis import each_other_api
 from tests.support.messages import assistant, body, history, system, user
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import Upstream, answer, text_turn
+from tests.support.scripted_upstream import Upstream, text_turn
 from tests.support.summary_model import ASKED, WINDOW, WORK, account, model, summary_calls
 
 EARLY = WORK[:24]
@@ -129,19 +129,11 @@ async def test_a_path_gives_the_shortened_messages_back_and_keeps_nothing(client
     assert after.compaction == "none"
 
 
-@pytest.mark.parametrize(
-    ("api", "answer_with", "path", "member"),
-    [
-        (messages_api, messages_api.answer_text, "/v1/messages", "messages"),
-        (responses_api, responses_api.answer_whole, "/v1/responses", "input"),
-    ],
-    ids=["Messages", "Responses"],
-)
-async def test_the_path_takes_requests_of_the_other_apis_and_asks_there(serve, api, answer_with, path, member):
-    sent = json.loads(api.request(EARLY))
-    summary = answer(answer_with(account()))
+@each_other_api
+async def test_the_path_takes_requests_of_the_other_apis_and_asks_there(serve, api):
+    sent, member = json.loads(api.write(EARLY)), api.items
     async with (
-        Upstream(lambda _: summary) as up,
+        Upstream(api.reply(account())) as up,
         serve(None, config={"upstreams": [{"base_url": up.url, "window": 200_000}]}) as proxy,
     ):
         asked = json.dumps({**sent, "focus": "the parser"}).encode()
@@ -151,7 +143,7 @@ async def test_the_path_takes_requests_of_the_other_apis_and_asks_there(serve, a
     assert (answered.status, value["report"]["summary"]) == (200, account())
     assert api.find_faults(json.dumps({**sent, member: value[member]}).encode()) == []
     assert len(json.dumps(value[member])) < len(json.dumps(sent[member])) / 2
-    assert question.path == path
+    assert question.path == f"/v1{api.path}"
     assert "keep what concerns this: the parser" in question.body.decode()
     assert "focus" not in question.json
 
