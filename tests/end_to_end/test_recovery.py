@@ -13,7 +13,7 @@ from tests.support.agent import Agent, page, reading
 from tests.support.compacting_proxy import metric
 from tests.support.messages import assistant, body, call, history, user
 from tests.support.overflow_replies import FIGURES, OVERFLOWS, overflow
-from tests.support.proxy_client import ask, data_of, log_of, streaming, until
+from tests.support.proxy_client import data_of, log_of, streaming, until
 from tests.support.scripted_upstream import (
     DONE,
     Reply,
@@ -92,22 +92,6 @@ class MeteredProvider(Provider):
         return text.using(self.weight(request)) if text is self.answered else text
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a client got, and what the upstream was asked for it."""
-
-    sent: bytes
-    answer: object
-    asked: list[Request]
-
-    def header(self, name):
-        return self.answer.head.first(name)
-
-    @property
-    def forwarded(self):
-        return [request.body for request in self.asked]
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(serve):
     async with Upstream() as up, serve(up.url, config=settings()) as proxy:
@@ -140,9 +124,8 @@ def turn_sender(up, proxy, key):
         # The proxy asks for the window beside the request: that takes no turn of the script.
         up.script = lambda request: _reply_to(request, script) if request.method == "POST" else NOT_FOUND
         up.forget()
-        sent = body(messages, **more)
-        got = await ask(proxy, sent, headers={"authorization": f"Bearer {key}", **dict(headers)})
-        return Outcome(sent, got, [each for each in up.requests if each.method == "POST"])
+        exchange = await Agent(proxy, up, key).send(messages, dict(headers), **more)
+        return replace(exchange, bodies=[each.body for each in up.requests if each.method == "POST"])
 
     return send_turn
 
@@ -161,8 +144,8 @@ async def test_a_history_too_long_for_any_server_is_sent_once_more_and_fits(send
     wanted = {"vllm-old": 610, "sglang-total": 4_882, "openrouter": 1_221, "openrouter-in-200": 1_221}.get(name)
     outcome = await send_turn(Provider(name), stream=stream, **({"max_tokens": wanted} if wanted else {}))
     assert outcome.answer.status == 200
-    assert len(outcome.asked) == 2
-    assert outcome.forwarded[0] == outcome.sent
+    assert len(outcome.bodies) == 2
+    assert outcome.bodies[0] == outcome.sent
     assert outcome.header("x-compaction") == "created"
     assert outcome.header("x-compaction-reason") == "overflow_retry"
     text = data_of(outcome.answer.body.data) if stream else [json.loads(outcome.answer.body.data)]
@@ -206,7 +189,7 @@ OTHER_FAULTS = (answer({"error": {"message": "Oops"}}, 500), answer({"error": {"
 async def test_after_a_failed_second_try_the_first_refusal_is_handed_on_unaltered(send_turn, name, second):
     first = numbered_refusal(name, "first")
     outcome = await send_turn(in_turn(first, second, text_turn("Too late.")))
-    assert len(outcome.asked) == 2
+    assert len(outcome.bodies) == 2
     assert is_unaltered(outcome, first)
     assert outcome.header("x-compaction") == "none"
 
@@ -225,7 +208,7 @@ async def test_an_error_in_the_first_event_of_a_stream_is_recovered_from(send_tu
         return text if text is provider.answered else as_stream(text, *before)
 
     outcome = await send_turn(refuse_within, stream=True)
-    assert len(outcome.asked) == 2
+    assert len(outcome.bodies) == 2
     assert outcome.header("x-compaction") == "created"
     assert "error" not in data_of(outcome.answer.body.data)[0]
     assert outcome.answer.body.data.endswith(DONE)
@@ -234,7 +217,7 @@ async def test_an_error_in_the_first_event_of_a_stream_is_recovered_from(send_tu
 async def test_an_error_in_the_first_event_that_nothing_helps_reaches_the_client_as_it_came(send_turn):
     refused = stream(comment("PROCESSING"), event({"error": {"message": "Overloaded", "code": 503}}))
     outcome = await send_turn(refused, stream=True)
-    assert len(outcome.asked) == 1
+    assert len(outcome.bodies) == 1
     assert outcome.answer.body.data == refused.body
     assert outcome.answer.body.whole
 
@@ -250,7 +233,7 @@ async def test_white_space_before_an_answer_passes_while_it_is_waited_for(stack)
 async def test_without_compaction_the_upstreams_own_error_is_relayed(send_turn, wish):
     provider = Provider("openai")
     outcome = await send_turn(provider, headers={"x-compaction": wish})
-    assert len(outcome.asked) == 1
+    assert len(outcome.bodies) == 1
     assert is_unaltered(outcome, provider.refusal)
 
 
@@ -267,7 +250,7 @@ async def test_without_compaction_the_upstreams_own_error_is_relayed(send_turn, 
 )
 async def test_any_other_answer_is_handed_on_as_it_is(send_turn, said):
     outcome = await send_turn(said)
-    assert len(outcome.asked) == 1
+    assert len(outcome.bodies) == 1
     assert is_unaltered(outcome, said)
 
 
@@ -290,8 +273,8 @@ async def test_the_next_request_knows_and_goes_on_where_the_first_was_brought(
     first = await send_turn(provider)
     second = await send_turn(provider, longer(WORK))
     third = await send_turn(provider, longer(reading(40, size=3_000, task="Something else.")))
-    assert [len(outcome.asked) for outcome in (first, second, third)] == [2, 1, 1]
-    assert second.forwarded[-1].startswith(first.forwarded[-1].removesuffix(b"]}"))
+    assert [len(outcome.bodies) for outcome in (first, second, third)] == [2, 1, 1]
+    assert second.bodies[-1].startswith(first.bodies[-1].removesuffix(b"]}"))
     assert third.header("x-compaction-reason") == "window"
 
 
@@ -300,7 +283,7 @@ async def test_it_is_known_after_a_restart_until_it_expires_and_to_this_credenti
     provider, config, state = Provider("openai"), settings(**NOTICED), ("--state", str(tmp_path))
     async with Upstream() as up:
         async with serve(up.url, *state, config=config) as proxy:
-            assert len((await turn_sender(up, proxy, "sk-a")(provider)).asked) == 2
+            assert len((await turn_sender(up, proxy, "sk-a")(provider)).bodies) == 2
         async with serve(up.url, *state, config=config) as proxy:
             known = await turn_sender(up, proxy, "sk-a")(provider, reading(31, size=3_000, task="Another task."))
             stranger = await turn_sender(up, proxy, "sk-b")(provider, reading(31, size=3_000, task="Another task."))
@@ -311,7 +294,7 @@ async def test_it_is_known_after_a_restart_until_it_expires_and_to_this_credenti
                 assert db.execute("update facts_1 set until = 0 where key like '%/window/%'").rowcount == 3
             db.close()
             expired = await turn_sender(up, proxy, "sk-a")(provider, reading(31, size=3_000, task="A third task."))
-    assert [len(outcome.asked) for outcome in (known, stranger, another_model, expired)] == [1, 2, 2, 2]
+    assert [len(outcome.bodies) for outcome in (known, stranger, another_model, expired)] == [1, 2, 2, 2]
     assert {outcome.answer.status for outcome in (known, stranger, another_model, expired)} == {200}
 
 
@@ -319,7 +302,7 @@ async def test_it_is_not_believed_of_another_server_under_the_same_name(serve, t
     config, state = settings(**NOTICED), ("--state", str(tmp_path))
     async with Upstream() as small, Upstream(text_turn("Go on.")) as large:
         async with serve(small.url, *state, config=config) as proxy:
-            assert len((await turn_sender(small, proxy, "sk-a")(Provider("openai"))).asked) == 2
+            assert len((await turn_sender(small, proxy, "sk-a")(Provider("openai"))).bodies) == 2
         async with serve(large.url, *state, config=config) as proxy:
             step = await Agent(proxy, large, "sk-a").send(reading(31, size=3_000, task="Another task."))
     assert step.compaction == "none"
@@ -330,7 +313,7 @@ async def test_a_configured_window_takes_precedence(serve):
     async with Upstream() as up, serve(up.url, config=settings(**NOTICED) | upstream) as proxy:
         send_turn, provider = turn_sender(up, proxy, "sk-a"), Provider("openai")
         histories = (WORK, longer(WORK), reading(30, size=3_000, task="Something else."))
-        asked = [len((await send_turn(provider, messages)).asked) for messages in histories]
+        asked = [len((await send_turn(provider, messages)).bodies) for messages in histories]
     # What was shortened once for this conversation stays so; of any other the operator's word counts.
     assert asked == [2, 1, 2]
 
@@ -339,10 +322,10 @@ async def test_a_configured_window_takes_precedence(serve):
 async def test_an_answer_too_long_is_asked_for_shorter_and_the_history_stays(send_turn, name):
     provider = Provider(name, limit=40_000, first=8_000)
     outcome = await send_turn(provider, reading(8, size=3_000), max_tokens=60_000, seed=10**30)
-    assert (outcome.answer.status, len(outcome.asked)) == (200, 2)
-    asked = json.loads(outcome.forwarded[1])["max_tokens"]
+    assert (outcome.answer.status, len(outcome.bodies)) == (200, 2)
+    asked = json.loads(outcome.bodies[1])["max_tokens"]
     assert 1_000 < asked < 40_000
-    assert outcome.forwarded[1] == outcome.sent.replace(b'"max_tokens": 60000', b'"max_tokens": %d' % asked)
+    assert outcome.bodies[1] == outcome.sent.replace(b'"max_tokens": 60000', b'"max_tokens": %d' % asked)
     assert outcome.header("x-compaction") == "none"
     assert outcome.header("x-compaction-reason") == "overflow_retry"
 

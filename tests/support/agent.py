@@ -43,8 +43,13 @@ class Exchange:
     """One request and what became of it."""
 
     sent: bytes
-    forwarded: bytes
+    bodies: list[bytes]
+    """What the upstream was asked for it, one after the other."""
     answer: http_client.Answer
+
+    @property
+    def forwarded(self) -> bytes:
+        return self.bodies[0] if self.bodies else b""
 
     def header(self, name: str) -> str | None:
         """What a header of the answer says."""
@@ -86,8 +91,7 @@ class Agent:
         sent, before = body(messages, **more), len(self.up.requests)
         given = {"authorization": f"Bearer {self.key}", **self.headers, **(headers or {})}
         answer = await ask(self.proxy, sent, f"/chat/completions{self.query}", headers=given)
-        asked = self.up.requests[before:]
-        return Exchange(sent, asked[0].body if asked else b"", answer)
+        return Exchange(sent, [request.body for request in self.up.requests[before:]], answer)
 
     async def work(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> list[Exchange]:
         """Every turn of a history."""
