@@ -2,10 +2,13 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import yaml
+from google.protobuf.json_format import MessageToDict
 from msgspec import structs
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from proxy import events
 from proxy.telemetry.hooks import Receiver
@@ -13,12 +16,41 @@ from proxy.telemetry.otel import Exporter, SpanBuilder
 from proxy.wire.http_head import Trace, continue_trace
 from tests.support.admin_client import TURN
 from tests.support.agent import Agent, reading
-from tests.support.collector import Collector, attributes
 from tests.support.compacting_proxy import metric
 from tests.support.messages import body, user
 from tests.support.proxy_client import ask, chat, log_of, until
-from tests.support.scripted_upstream import Upstream, answer, text_turn
+from tests.support.scripted_upstream import Reply, Request, Upstream, answer, text_turn
 from tests.support.summary_model import NEAR, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, model
+
+
+class Collector(Upstream):
+    """A collector of OTLP over HTTP, which decodes it by OpenTelemetry's own protobuf messages."""
+
+    def __init__(self, status: int = 200) -> None:
+        super().__init__(self._decode)
+        self.status = status
+        self.resources: list[dict[str, Any]] = []
+        self.received: list[Any] = []
+
+    async def spans(self, count: int) -> list[Any]:
+        """At least so many spans, waited for."""
+        return await until(lambda: self.received if len(self.received) >= count else None)
+
+    def _decode(self, request: Request) -> Reply:
+        assert request.path == "/v1/traces"
+        assert request.header("content-type") == "application/x-protobuf"
+        for resource in ExportTraceServiceRequest.FromString(request.body).resource_spans:
+            self.resources.append(attributes(resource.resource))
+            for scope in resource.scope_spans:
+                self.received += scope.spans
+        return answer(b"", self.status)
+
+
+def attributes(item: Any) -> dict[str, Any]:
+    """The attributes of a span or a resource."""
+    found = {pair.key: next(iter(MessageToDict(pair.value).values())) for pair in item.attributes}
+    return {key: int(value) if isinstance(value, str) and value.isdigit() else value for key, value in found.items()}
+
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CLIENTS = f"00-{TRACE}-{PARENT}-01"

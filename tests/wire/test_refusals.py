@@ -20,7 +20,6 @@ from proxy.wire.token_counts import says_truncated
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
-from tests.support.refused_options import REFUSED_OPTIONS
 
 KINDS = {"tpm": "tpm-hard", "silent": None}
 STATUS = {"tpm-hard": 429}
@@ -174,6 +173,53 @@ def test_a_servers_quotation_of_the_request_is_not_its_own_message():
         "detail": [{"type": "list_type", "loc": ["body", "stop"], "msg": "Input should be a list", "input": quoted}]
     }
     assert classify(422, (), json.dumps(body).encode()) is None
+
+
+EXTRA = "Extra inputs are not permitted"
+
+REFUSED_OPTIONS = (
+    # FastAPI and pydantic name the place outside of the message.
+    ("usage-option", 422, {"detail": [{"loc": ["body", "stream_options"], "msg": EXTRA, "type": "extra_forbidden"}]}),
+    ("cache-marks", 422, {"detail": [{"loc": ["body", "messages", 0, "content", 0, "cache_control"], "msg": EXTRA}]}),
+    ("cache-key", 422, {"detail": [{"loc": ["body", "prompt_cache_key"], "msg": EXTRA}]}),
+    # OpenAI: https://platform.openai.com/docs/guides/error-codes
+    (
+        "cache-key",
+        400,
+        {
+            "error": {
+                "message": "Unknown parameter: 'prompt_cache_key'.",
+                "type": "invalid_request_error",
+                "param": "prompt_cache_key",
+                "code": "unknown_parameter",
+            }
+        },
+    ),
+    # Anthropic: https://platform.claude.com/docs/en/api/errors
+    (
+        "cache-marks",
+        400,
+        {
+            "type": "error",
+            "error": {
+                "type": "invalid_request_error",
+                "message": f"messages.2.content.0.tool_result.cache_control: {EXTRA}",
+            },
+        },
+    ),
+    (
+        "cache-marks",
+        400,
+        {
+            "type": "error",
+            "error": {
+                "type": "invalid_request_error",
+                "message": "A maximum of 4 blocks with cache_control may be provided. Found 5.",
+            },
+        },
+    ),
+)
+"""Of servers that refuse a member which the proxy adds: what is refused, the status and the body, as each words it."""
 
 
 @pytest.mark.parametrize(("option", "status", "body"), REFUSED_OPTIONS)
