@@ -161,8 +161,7 @@ def run(args: argparse.Namespace) -> int:
     if args.upstream:
         overrides["upstreams", 0, "base_url"] = args.upstream
     config = options.load_configuration(args, overrides).config
-    findings = [*_check_state(Path(config.state.dir)), *_check_registry(config)]
-    findings += [*_check_shared_state(config), *_check_transcripts(config)]
+    findings = [*_check_state(config), *_check_transcripts(config)]
     serving = None
     if args.model is not None and args.upstream:
         serving = config.upstreams[0]  # whatever its `models` are
@@ -181,7 +180,9 @@ def run(args: argparse.Namespace) -> int:
     return int(any(label == "BAD" for label, _ in findings))
 
 
-def _check_state(folder: Path) -> Iterator[Finding]:
+def _check_state(config: Config) -> Iterator[Finding]:
+    """Check the state folder, the registry of keys in it, and the state that replicas share."""
+    folder = Path(config.state.dir)
     nearest = folder.absolute()
     while not nearest.exists():
         nearest = nearest.parent
@@ -191,24 +192,18 @@ def _check_state(folder: Path) -> Iterator[Finding]:
         yield "WARN", f"state: {folder} is writable, and open to other users of this machine: chmod 700 {folder}"
     else:
         yield "ok", f"state: {folder} is writable"
-
-
-def _check_registry(config: Config) -> Iterator[Finding]:
     try:
         options.read_records(config)
     except InvalidConfig as invalid:
         for fault in invalid.faults:
             yield "BAD", str(fault)
-
-
-def _check_shared_state(config: Config) -> Iterator[Finding]:
     url = reveal(config.state.url)
     if not url:
         return
     try:
         assembly.read_blocks(config, ["doctor"])
-    except StoreUnavailable as fault:
-        yield "BAD", f"state: {fault}"
+    except StoreUnavailable as unavailable:
+        yield "BAD", f"state: {unavailable}"
     else:
         yield "ok", f"state: {parse_state_url(url)} answers"
 

@@ -9,7 +9,7 @@ import argparse
 import time
 from functools import partial
 
-from proxy.access.registry import EVERYBODY, TeamKey, find_public_id
+from proxy.access.registry import EVERYBODY, find_public_id
 from proxy.cli import options
 from proxy.cli.operated import format_time, open_operated
 from proxy.cli.options import CommandFailed, add_command, format_table, parse_number, print_error, print_note
@@ -87,7 +87,10 @@ def _list(args: argparse.Namespace) -> int:
     operated = open_operated(args, to_change=False)
     keys = sorted(operated.read_registry().keys.values(), key=lambda key: (key.team, key.created))
     print_note(operated.describe())
-    rows = [_row(key) for key in keys]
+    rows = []
+    for key in keys:
+        state = key.why_invalid(time.time()) or "open"
+        rows.append((key.id, key.team, state, format_time(key.created), format_time(key.expires), key.label))
     if args.json:
         options.print_json([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
         return 0
@@ -115,11 +118,6 @@ def _parse_label(text: str) -> str:
     if "\n" in text or escape_controls(text) != text:
         raise argparse.ArgumentTypeError("must be one line of text without control characters")
     return text
-
-
-def _row(key: TeamKey) -> tuple[str, ...]:
-    state = key.why_invalid(time.time()) or "open"
-    return (key.id, key.team, state, format_time(key.created), format_time(key.expires), key.label)
 
 
 def _switch(args: argparse.Namespace) -> int:

@@ -69,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         sock = supervisor.reserve_port(config)
     except OSError as fault:
-        return print_error(_explain_no_listener(config, fault))
+        is_host = isinstance(fault, socket.gaierror) or fault.errno == errno.EADDRNOTAVAIL
+        address, option = f"{config.listen.host}:{config.listen.port}", "--host" if is_host else "--port"
+        return print_error(f"cannot listen on {address}: {fault.strerror}; choose another with {option}")
     url, folder = make_url(config, sock), Path(config.state.dir)
     with ExitStack() as stack:
         try:
@@ -85,21 +87,23 @@ def run(args: argparse.Namespace) -> int:
         return supervisor.serve(source, config, registry, sock)
 
 
-def _explain_no_listener(config: Config, fault: OSError) -> str:
-    is_host = isinstance(fault, socket.gaierror) or fault.errno == errno.EADDRNOTAVAIL
-    where, option = f"{config.listen.host}:{config.listen.port}", "--host" if is_host else "--port"
-    return f"cannot listen on {where}: {fault.strerror}; choose another with {option}"
-
-
 def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None) -> None:
     """Print how to use it, unless the log is JSON: a collected log must not hold the key."""
     if not log.is_text(config.log.format):
         return
-    dashboard, configuration = "off", f"defaults (no ./{CONFIG_FILE}, no --config)"
-    if config.admin.enabled:
-        dashboard = f"{url}/admin/"
-    if file is not None:
-        configuration = str(file.resolve())
+    dashboard = f"{url}/admin/" if config.admin.enabled else "off"
+    if not config.admin.enabled:
+        key = "none"
+    elif config.admin.key is not None:
+        key = "as configured in admin.key"
+    elif fresh_key is None:
+        key = f"in {ADMIN_KEY_FILE} in the state folder"
+    else:
+        key = f"{fresh_key} (shown once; stored in {ADMIN_KEY_FILE})"
+    export = f"export OPENAI_BASE_URL={url}/v1"
+    if all("anthropic" in upstream.base_url for upstream in config.upstreams):
+        export = f"export ANTHROPIC_BASE_URL={url}"
+    configuration = file.resolve() if file else f"defaults (no ./{CONFIG_FILE}, no --config)"
     upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
     # Not print(): it raises on a full disk, waits for a full pipe, and fails once more at exit.
     log.write_notice(
@@ -107,24 +111,8 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         f"  listening on   {url}\n"
         f"  upstream       {upstreams}\n"
         f"  dashboard      {dashboard}\n"
-        f"  admin key      {_describe_key(config, fresh_key)}\n"
-        f"  agents         {_describe_export(config, url)}\n\n"
+        f"  admin key      {key}\n"
+        f"  agents         {export}\n\n"
         f"  configuration  {configuration}\n"
         f"  state          {Path(config.state.dir).resolve()}\n\n"
     )
-
-
-def _describe_export(config: Config, url: str) -> str:
-    if all("anthropic" in upstream.base_url for upstream in config.upstreams):
-        return f"export ANTHROPIC_BASE_URL={url}"
-    return f"export OPENAI_BASE_URL={url}/v1"
-
-
-def _describe_key(config: Config, fresh_key: str | None) -> str:
-    if not config.admin.enabled:
-        return "none"
-    if config.admin.key is not None:
-        return "as configured in admin.key"
-    if fresh_key is None:
-        return f"in {ADMIN_KEY_FILE} in the state folder"
-    return f"{fresh_key} (shown once; stored in {ADMIN_KEY_FILE})"

@@ -27,7 +27,7 @@ from proxy.config import Config
 from proxy.foundation.errors import NotFound
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
-from proxy.recall.tool import Finder, find_pattern, find_text, render_match
+from proxy.recall.tool import find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.activity_log import ActivityLog
@@ -280,7 +280,12 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 
 def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
-    find = _make_finder(args)
+    find = find_text(args.text)
+    if args.regex:
+        try:
+            find = find_pattern(re.compile(args.text, re.IGNORECASE))
+        except re.error as fault:
+            raise CommandFailed(f"not a regular expression: {fault}") from None
     hits = 0
     for transcript in source.archive.read_each(read_transcript):
         conversation = transcript.saved
@@ -301,15 +306,6 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     return int(hits == 0)
 
 
-def _make_finder(args: argparse.Namespace) -> Finder:
-    if not args.regex:
-        return find_text(args.text)
-    try:
-        return find_pattern(re.compile(args.text, re.IGNORECASE))
-    except re.error as fault:
-        raise CommandFailed(f"not a regular expression: {fault}") from None
-
-
 def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     if bool(args.id) == bool(args.forwarded):
         raise CommandFailed("name one: a conversation (ID), or a request (--forwarded REQUEST)")
@@ -324,7 +320,11 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
         altered_count += bool(line.altered)
     body = b"[\n" + b",\n".join(messages) + b"\n]"
     if args.request:
-        body = b'{"model":%s,"messages":%s}' % (json.dumps(_choose_model(transcript, args.model)).encode(), body)
+        models = [args.model, *(answer.model for answer in reversed(transcript.answers))]
+        model = next(filter(None, models), None)
+        if model is None:
+            raise CommandFailed("no answer names the model: add --model M")
+        body = b'{"model":%s,"messages":%s}' % (json.dumps(model).encode(), body)
     sys.stdout.buffer.write(body + b"\n")
     if altered_count:
         print(f"{format_count(altered_count, 'message')} not as sent: secrets were removed", file=sys.stderr)  # noqa: T201
@@ -348,15 +348,6 @@ def _export_forwarded(source: TranscriptSource, request_id: str) -> int:
     finally:
         activity_log.close()
     return 0
-
-
-def _choose_model(transcript: Transcript, model: str | None) -> str:
-    if model:
-        return model
-    for answer in reversed(transcript.answers):
-        if answer.model:
-            return answer.model
-    raise CommandFailed("no answer names the model: add --model M")
 
 
 def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
