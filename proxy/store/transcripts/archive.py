@@ -241,17 +241,19 @@ class Pruning:
         warn: Callable[[str], None],
         clock: SystemClock,
         *,
-        first_seconds: float = 0.0,
+        due_at: float = -math.inf,
     ) -> None:
         self._archive = archive
         self._bounds = bounds
         self._warn = warn
         self._clock = clock
-        self._due_at = clock.read_believed() + first_seconds
+        self._due_at = due_at
         self.written_bytes = 0
         """Since the last time, as far as the owner counts them."""
 
     def prune_when_due(self) -> None:
+        if not (self._bounds.days or self._bounds.bytes or self._archive.store):
+            return
         now = self._clock.read_believed()
         is_early = self._due_at - PRUNE_SECONDS < now < self._due_at  # a clock may be set back
         is_much = self._bounds.bytes and self.written_bytes > self._bounds.bytes // 32

@@ -89,10 +89,10 @@ class Uploads:
         self._pause_seconds = 0.0
         self._pause_until = 0.0
         self._failing_since: float | None = None
+        clock = clock or SystemClock()
         # A process that is started again and again does not list the bucket each time.
-        self._pruning = Pruning(
-            Archive(spool, store), self._settings.retention, warn, clock or SystemClock(), first_seconds=60.0
-        )
+        due_at = clock.read_believed() + 60.0
+        self._pruning = Pruning(Archive(spool, store), self._settings.retention, warn, clock, due_at=due_at)
         self._leaving = threading.Event()
         self._end = 0.0
         self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(LOOK_SECONDS))
