@@ -173,9 +173,11 @@ class Reply:
             yield self._peeked
         if self._fault is not None:
             raise self._fault
-        connection, kind = self._response.connection, find_header(self.headers, "content-type") or ""
-        if self._is_last and kind.startswith("text/event-stream") and connection is not None and connection.protocol:
-            connection.protocol.force_close()  # with the stream; `Client` says why
+        kind, connection = find_header(self.headers, "content-type") or "", self._response.connection
+        protocol = None if connection is None else connection.protocol
+        # The length of aiohttp's protocol is that of a queue, which is empty now: as a condition, it would be false.
+        if self._is_last and kind.startswith("text/event-stream") and protocol is not None:
+            protocol.force_close()  # with the stream; `Client` says why
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
         silent_since = self._idle_timeout.silent_since
         self._idle_timeout.watch(self._response)

@@ -8,7 +8,7 @@ from proxy.config import Upstream as Settings
 from proxy.foundation.errors import UpstreamUnreachable
 from proxy.foundation.lifetime import BackgroundTasks, Leases
 from proxy.upstream.client import Call, Client
-from tests.support.scripted_upstream import hang, text_turn
+from tests.support.scripted_upstream import DONE, delta, hang, in_turn, pause, stream, text_turn
 
 CALL = Call("GET", "/models", "", (), None)
 
@@ -123,3 +123,11 @@ async def test_closing_cancels_what_takes_too_long_and_starts_nothing_more():
     lease, is_released = take_lease()
     assert tasks.start(asyncio.Event().wait, lease) is None
     assert is_released()
+
+
+async def test_over_plain_http_a_stream_is_the_last_answer_on_its_connection(up):
+    up.script = in_turn(stream(delta(content="Hi"), pause(0.05), DONE), text_turn("Hi"), text_turn("Hi"))
+    async with client_for(up.url) as client:
+        for _ in range(3):
+            assert await send_call(client)
+    assert up.accepted == 2
