@@ -33,10 +33,10 @@ FAILURES = (
 )
 
 
-def fill(folder: Path, now: float, per_hour: int = 60, seed: int = 7) -> None:
+def fill(folder: Path, now: float, per_hour: int = 60) -> None:
     """Write the day that ends now."""
     folder.mkdir(mode=0o700)
-    dice, clock = random.Random(seed), {"now": now}
+    dice, clock = random.Random(7), {"now": now}
     log = ActivityLog(folder, clock=even_clock(lambda: clock["now"]))
     for number in range(HOURS * per_hour):
         at = now - HOURS * 3600 + number * 3600 / per_hour

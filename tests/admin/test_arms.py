@@ -88,8 +88,8 @@ def test_too_few_conversations_claim_nothing_however_large_the_difference():
     assert (enough.is_claimed, enough.missing) == (True, 0)
 
 
-def arm_of(position, rollout, holdout=25):
-    config = Config.model_validate({"attachments": [{"policy": "thrifty", "rollout": rollout, "holdout": holdout}]})
+def arm_of(position, rollout):
+    config = Config.model_validate({"attachments": [{"policy": "thrifty", "rollout": rollout, "holdout": 25}]})
     choice = PolicySelector(config, {}).select(Occasion(upstream=config.upstreams[0].name))
     policy = choice.choose(position)
     return policy.rules.policy, policy.settings.mode, policy.arm

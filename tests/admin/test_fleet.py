@@ -53,11 +53,11 @@ async def work(agents, files, task):
         assert step.answer.status == 200
 
 
-async def until_told(admin, expected, path="/usage"):
-    """Wait until a page tells these figures, and say what it tells if that takes too long."""
+async def until_told(admin, expected):
+    """Wait until the page of usage tells these figures, and say what it tells if that takes too long."""
     end = time.monotonic() + 60
     while True:
-        told = await admin.read(path)
+        told = await admin.read("/usage")
         total = {name: told["total"][name] for name in expected}
         if total == expected:
             return told

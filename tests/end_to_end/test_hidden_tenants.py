@@ -26,12 +26,12 @@ def words(count):
     return " ".join(secrets.token_hex(4) for _ in range(count))
 
 
-def new_work(steps=20):
+def new_work():
     """A history of which no line was ever sent: not its head, no name of a tool, no short message and no long one."""
     instructions = "\n".join(f"{words(8)} {number}:30, {number % 100} % of the time" for number in range(200))
     pieces = [
         piece
-        for number in range(steps)
+        for number in range(20)
         for piece in (call(f"fs.{words(1)}", path=words(3), out=words(30 + number % 2 * 300)), assistant(words(20)))
     ]
     return history(system(instructions), user(words(20)), *pieces, user(words(10)))

@@ -24,15 +24,15 @@ def start(serve, up, bucket, s3, relay):
     """`async with start(keep="all") as proxy:` keeps in the bucket of this test; credentials come as AWS has them."""
     up.script = text_turn("Go on.")
 
-    def begin(*arguments, environment=None, **told):
+    def begin(*arguments, **told):
         config = {
             "upstreams": [{"window": 1_000_000}],
             "policies": {"default": SMALL},
             "transcripts": {"dir": bucket.url, "endpoint": relay.url, **told},
             "log": {"format": "json"},
         }
-        ours = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
-        return serve(up.url, *arguments, config=config, environment=environment or ours)
+        environment = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
+        return serve(up.url, *arguments, config=config, environment=environment)
 
     return begin
 

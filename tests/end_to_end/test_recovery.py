@@ -130,13 +130,8 @@ def turn_sender(up, proxy, key):
     return send_turn
 
 
-def longer(messages, more=1):
-    return [
-        *messages,
-        *assistant("Done."),
-        *user("Go on, please."),
-        *history(*[call("Read", out=page(99, 3_000))] * more),
-    ]
+def longer(messages):
+    return [*messages, *assistant("Done."), *user("Go on, please."), *history(call("Read", out=page(99, 3_000)))]
 
 
 @pytest.mark.parametrize(("name", "stream"), [*((name, False) for name in INPUT), ("openai", True), ("gemini", True)])

@@ -50,12 +50,12 @@ def make_config(**more):
     }
 
 
-def make_work(word, files=16, task="Mend the tests."):
+def make_work(word, files=16):
     def read(number):
         out = f"{page(number, 2_600)}\nAssertionError: {word}-result"
         return call("Read", out=out, preamble=f"{word}-assistant", path=f"src/{word}-argument_{number}.py")
 
-    return history(system(f"You are {word}-system."), user(f"{task} {word}-user"), *map(read, range(files)))
+    return history(system(f"You are {word}-system."), user(f"Mend the tests. {word}-user"), *map(read, range(files)))
 
 
 TOOLS = [tool("Read", path="string")]

@@ -22,8 +22,8 @@ MANY = [
 TRIALS = [Trial("nothing", DESIGNS["nothing"], 128_000), Trial("sliding-10", DESIGNS["sliding-10"], 128_000)]
 
 
-def run_trials(conversations=MANY, trials=TRIALS, upstream=None, **more):
-    return replay_all(conversations, trials, upstream or UpstreamModel(), **more)
+def run_trials(**more):
+    return replay_all(MANY, TRIALS, UpstreamModel(), **more)
 
 
 def test_results_come_in_the_order_of_policies_and_conversations():

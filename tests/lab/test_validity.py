@@ -13,12 +13,12 @@ def count_faults(dialect, messages):
     return dict(BY_DIALECT[dialect]([shape_of(encode(message)) for message in messages]))
 
 
-def without(place, messages=GOOD):
-    return [*messages[:place], *messages[place + 1 :]]
+def without(place):
+    return [*GOOD[:place], *GOOD[place + 1 :]]
 
 
-def change_message(place, messages=GOOD, **more):
-    return [*messages[:place], {**messages[place], **more}, *messages[place + 1 :]]
+def change_message(place, **more):
+    return [*GOOD[:place], {**GOOD[place], **more}, *GOOD[place + 1 :]]
 
 
 def asking(arguments, **more):

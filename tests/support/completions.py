@@ -109,9 +109,9 @@ def comment(text: str = "") -> bytes:
     return f": {text}\n\n".encode()
 
 
-def error_event(message: str, *, code: str | None = "server_error", kind: str = "server_error") -> bytes:
+def error_event(message: str) -> bytes:
     """The form of error inside a stream that every client library raises on."""
-    return event({"error": {"message": message, "type": kind, "param": None, "code": code}})
+    return event({"error": {"message": message, "type": "server_error", "param": None, "code": "server_error"}})
 
 
 def _words(text: str) -> list[str]:

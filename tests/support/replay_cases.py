@@ -4,7 +4,6 @@ case = recorded_case(user("Fix it."), call("Read", path="a.py", out="x = 1"), as
 result = judge_views(case, AS_SENT, history(user("Fix it."), assistant("[folded]")))    # forwarded, turn by turn
 """
 
-from proxy.history.pins import Pins
 from proxy.lab.replay.replay_history import FOREVER, ReplayHistory, encode
 from proxy.lab.replay.replay_values import Conversation, RecordedUsage
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
@@ -33,9 +32,9 @@ def view_of(messages):
     return CHAT_FORMAT.parse(b'{"messages": [' + b", ".join(map(encode, messages)) + b"]}").messages
 
 
-def judge_views(case, *views, pins=Pins(), **sent):
+def judge_views(case, *views, **sent):
     """The result of a conversation of which this was forwarded: a view for each request."""
-    judge = Judge(case, pins)
+    judge = Judge(case)
     for turn, view in zip(case.turns, views, strict=True):
         messages = turn.request.messages if view is AS_SENT else view_of(view)
         judge.score(turn, Sent(messages, case.history.request.tools, **sent))

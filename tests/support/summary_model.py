@@ -65,9 +65,9 @@ def summary_calls(up):
     return [request for request in up.requests if asks_for_summary(request)]
 
 
-async def wait_until_asked(up, times=1, within=PATIENCE_SECONDS):
-    """Returns once the model has been asked so often, and has answered."""
-    for call in await until(lambda: len(found := summary_calls(up)) >= times and found, within):
+async def wait_until_asked(up):
+    """Returns once the model has been asked, and has answered."""
+    for call in await until(lambda: summary_calls(up)):
         await call.end()
     await asyncio.sleep(0.1)
 

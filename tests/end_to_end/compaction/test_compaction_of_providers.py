@@ -26,10 +26,9 @@ REFUSED_SIGNATURE = (
 WORK = reading(24)
 
 
-def with_items(body, *items, first=False, drop=()):
+def with_items(body, *items):
     value = json.loads(body)
-    value["input"] = [*items, *value["input"]] if first else [*value["input"], *items]
-    return json.dumps({name: member for name, member in value.items() if name not in drop}).encode()
+    return json.dumps({**value, "input": [*value["input"], *items]}).encode()
 
 
 async def work_until_shortened(agent):

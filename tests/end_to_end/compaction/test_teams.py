@@ -56,9 +56,9 @@ async def stack(serve):
         yield up, proxy, keys
 
 
-async def sending(agent, holds, within=60.0):
+async def sending(agent, holds):
     """Sends until the answer is as it is to be: a change by an operator needs no restart."""
-    async with asyncio.timeout(within):
+    async with asyncio.timeout(60.0):
         while not holds(step := await agent.send(WORK[:2])):  # noqa: ASYNC110 (another process is waited for)
             await asyncio.sleep(0.02)
     return step

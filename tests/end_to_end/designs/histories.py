@@ -16,9 +16,9 @@ def chat_history(number, text=TEXT, task="Build it."):
     return history(SYSTEM, user(task), *talk)
 
 
-def tool_history(number, text=TEXT, task="Build it.", name="Bash"):
+def tool_history(number, text=TEXT, task="Build it."):
     """A history of one task and so many calls."""
-    calls = (call(name, out=f"{place} {text}", command=f"make {place}") for place in range(number))
+    calls = (call("Bash", out=f"{place} {text}", command=f"make {place}") for place in range(number))
     return history(SYSTEM, user(task), *calls)
 
 

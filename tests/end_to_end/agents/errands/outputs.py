@@ -20,10 +20,10 @@ DETAILS = (
 )
 
 
-def json_logs(seed: str, lines: int, *, fault: str = "", at: int = 61) -> str:
-    """Lines as pino and structlog write them; at most one is an error, spelled in small letters."""
+def json_logs(seed: str, lines: int, *, fault: str = "") -> str:
+    """Lines as pino and structlog write them; the 62nd may be an error, spelled in small letters."""
     chance = random.Random(seed)
-    return "".join(_log_line(chance, second, fault if second == at else "") for second in range(lines))
+    return "".join(_log_line(chance, second, fault if second == 61 else "") for second in range(lines))
 
 
 def _log_line(chance: random.Random, second: int, fault: str) -> str:
