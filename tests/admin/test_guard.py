@@ -12,9 +12,8 @@ import pytest_asyncio
 from proxy.admin import guard
 from proxy.admin.dispatch import ROUTES
 from proxy.store.activity_log import ActivityLog
-from tests.support.admin_client import AdminClient, admin_config
+from tests.support.admin_client import idle_proxy
 from tests.support.proxy_client import PATIENCE_SECONDS, until, whole_log
-from tests.support.running_proxy import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
 KEY = "cpa-Yw4bCsxwpEdNf-3wdgctWy7mq1FFN8A9"
@@ -24,9 +23,8 @@ SECURE = ("content-security-policy", "x-frame-options", "x-content-type-options"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(tmp_path_factory):
     """A proxy without any traffic yet."""
-    place = tmp_path_factory.mktemp("guarded")
-    async with serving(None, place=place, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
-        yield AdminClient(proxy)
+    async with idle_proxy(tmp_path_factory.mktemp("guarded")) as operator:
+        yield operator
 
 
 async def logged_in(admin):
@@ -217,18 +215,14 @@ async def test_an_impossible_request_is_explained(admin):
 
 
 async def test_switched_off_there_are_no_pages(tmp_path):
-    config = admin_config("http://127.0.0.1:9/v1", admin={"enabled": False})
-    async with serving(None, place=tmp_path, config=config) as proxy:
-        answer = await AdminClient(proxy).send("GET", "/admin/", key=KEY)
-        assert answer.status == 404
-        assert not (proxy.state / "chronicle.sqlite").exists()
+    async with idle_proxy(tmp_path, admin={"enabled": False}) as admin:
+        assert (await admin.send("GET", "/admin/", key=KEY)).status == 404
+        assert not (admin.proxy.state / "chronicle.sqlite").exists()
 
 
 async def test_an_operator_names_the_key_and_the_hosts(tmp_path):
     (tmp_path / "key").write_text(KEY)
-    config = admin_config("http://127.0.0.1:9/v1", admin={"key": f"file:{tmp_path / 'key'}", "hosts": ["ops.example"]})
-    async with serving(None, place=tmp_path, config=config) as proxy:
-        admin = AdminClient(proxy)
+    async with idle_proxy(tmp_path, admin={"key": f"file:{tmp_path / 'key'}", "hosts": ["ops.example"]}) as admin:
         at = {"host": "ops.example", "origin": "https://ops.example"}
         assert (await admin.send("PUT", "/admin/api/switches", {"state": "on"}, headers=at, key=KEY)).status == 200
         assert (await admin.send("GET", "/admin/api/overview", key="cpa-" + "x" * 32)).status == 401
@@ -236,9 +230,8 @@ async def test_an_operator_names_the_key_and_the_hosts(tmp_path):
 
 async def test_searches_delay_neither_a_switch_nor_a_key_nor_one_another(tmp_path):
     """Originals on a disk that does not answer: a pipe without a writer. The threads of requests must stay free."""
-    config = admin_config("http://127.0.0.1:9/v1")
-    async with serving(None, place=tmp_path, config=config) as proxy:
-        admin, folder = AdminClient(proxy), proxy.state / "originals" / "default" / ("0" * 32)
+    async with idle_proxy(tmp_path) as admin:
+        folder = admin.proxy.state / "originals" / "default" / ("0" * 32)
         folder.mkdir(parents=True)
         os.mkfifo(folder / "current.jsonl")
         (folder / "closed.jsonl").write_bytes(b"{}\n")
@@ -258,8 +251,6 @@ async def test_searches_delay_neither_a_switch_nor_a_key_nor_one_another(tmp_pat
 
 
 async def test_a_temporarily_unreadable_state_is_reported_and_is_no_internal_error(tmp_path):
-    config = admin_config("http://127.0.0.1:9/v1")
-    async with serving(None, place=tmp_path, config=config) as proxy:
-        admin = AdminClient(proxy)
-        (proxy.state / "audit.jsonl").mkdir()
+    async with idle_proxy(tmp_path) as admin:
+        (admin.proxy.state / "audit.jsonl").mkdir()
         assert (await admin.read_error(503, "GET", "/audit"))["code"] == "unreadable"

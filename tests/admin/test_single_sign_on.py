@@ -16,7 +16,7 @@ from tests.admin import install
 from tests.admin.browser import run_scene
 from tests.end_to_end.servers.nginx import PORT, PROGRAM, TEMPORARY, Nginx, running_nginx
 from tests.support import http_client
-from tests.support.admin_client import AdminClient, admin_config
+from tests.support.admin_client import AdminClient, admin_config, idle_proxy
 from tests.support.proxy_client import ask, chat, request
 from tests.support.running_proxy import serving
 from tests.support.scripted_upstream import Upstream, answer, text_turn
@@ -75,10 +75,8 @@ async def both(tmp_path_factory):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def direct(tmp_path_factory):
-    place = tmp_path_factory.mktemp("direct")
-    config = admin_config("http://127.0.0.1:9/v1", admin={"user_header": "X-Person"})
-    async with serving(None, place=place, config=config) as proxy:
-        yield AdminClient(proxy)
+    async with idle_proxy(tmp_path_factory.mktemp("direct"), admin={"user_header": "X-Person"}) as operator:
+        yield operator
 
 
 async def newest_act(admin):

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from proxy.access.records import Records
@@ -12,7 +14,7 @@ from proxy.access.registry import create_team_key
 from proxy.events import TurnEnded
 from tests.support import http_client
 from tests.support.proxy_client import PATIENCE_SECONDS, request
-from tests.support.running_proxy import Proxy
+from tests.support.running_proxy import Proxy, serving
 
 T = TypeVar("T")
 PATIENT = {"clear_at_least": 6_000, "keep": {"tokens": 2_000}, "pins": {"markers": ["Never touch"]}}
@@ -83,6 +85,13 @@ def admin_config(upstream: str, **more: Any) -> dict[str, Any]:
         "log": {"format": "json"},
         **more,
     }
+
+
+@asynccontextmanager
+async def idle_proxy(place: Path, **more: Any) -> AsyncIterator[AdminClient]:
+    """The operator of a proxy that nobody uses: its upstream is away."""
+    async with serving(None, place=place, config=admin_config("http://127.0.0.1:9/v1", **more)) as proxy:
+        yield AdminClient(proxy)
 
 
 TURN = TurnEnded(
