@@ -206,7 +206,7 @@ def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a serv
     if isinstance(piece, str):
         if isinstance(grown, list):
             return _add_elements(grown, [{"type": "text", "text": piece}] if piece else [])
-        text = grown if isinstance(grown, _GrowingText) else _GrowingText()
+        text = grown if isinstance(grown, _GrowingText) else _GrowingText([grown] if isinstance(grown, str) else [])
         text.pieces.append(piece)
         return text
     if isinstance(piece, dict):

@@ -11,6 +11,7 @@ from proxy.recall.tool import RECALL
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import add_usage
 from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.event_streams import write_event
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from proxy.wire.token_counts import read_usage
@@ -162,6 +163,42 @@ def test_running_figures_of_a_later_round_hold_those_before():
     running = event({"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}}], "usage": {"prompt_tokens": 8}})
     found = play(CHAT_ANSWERS, first, [running, finish(), DONE])
     assert b'"usage":{"prompt_tokens":15}' in found
+
+
+WHOLE_BLOCKS = (
+    {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "a"}] * 2},
+    {"type": "tool_use", "id": "c", "name": "Edit", "input": {"edits": [{"index": 0, "text": "a"}] * 2, "all": None}},
+)
+
+
+def begin_block(index, block):
+    return write_event({"type": "content_block_start", "index": index, "content_block": block}, named=True)
+
+
+def grow_block(index, **members):
+    return write_event({"type": "content_block_delta", "index": index, "delta": members}, named=True)
+
+
+@pytest.mark.parametrize(
+    ("block", "pieces", "sent_back"),
+    [
+        *((block, (), block) for block in WHOLE_BLOCKS),
+        ({"type": "text", "text": "A"}, ({"text": "b"}, {"text": "c"}), {"type": "text", "text": "Abc"}),
+        (
+            {"type": "thinking", "thinking": "", "signature": "old"},
+            ({"thinking": "Hm"}, {"signature": "new"}),
+            {"type": "thinking", "thinking": "Hm", "signature": "new"},
+        ),
+        ({"type": "tool_use", "input": {}}, ({"partial_json": None},), {"type": "tool_use", "input": {}}),
+    ],
+    ids=["result of a tool", "input", "text", "thinking", "no input"],
+)
+def test_a_streamed_block_of_messages_is_sent_back_as_it_began_with_all_pieces(block, pieces, sent_back):
+    rounds = MESSAGES_ANSWERS.ROUNDS(stream=True)
+    rounds.feed(begin_block(7, block) + b"".join(grow_block(7, **piece) for piece in pieces))
+    rounds.feed(b"".join(messages_api.answer_events("", calls=[USED])))
+    message = json.loads(rounds.end_round().elements[0])
+    assert message["content"][-1] == sent_back
 
 
 def test_figures_are_added_and_words_replaced():

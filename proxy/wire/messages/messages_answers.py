@@ -40,7 +40,8 @@ class MessagesRounds(Rounds):
         for index in sorted(self._items):
             block = join_texts(self._items[index])
             if "partial_json" in block:
-                block["input"] = read_object(block.pop("partial_json").encode("utf-8", "surrogatepass")) or {}
+                arguments = as_text(block.pop("partial_json"))
+                block["input"] = read_object(arguments.encode("utf-8", "surrogatepass")) or {}
             if block.get("type") == "text" and not str(block.get("text")).strip():
                 continue  # the API refuses an empty text
             blocks.append(block)
@@ -64,8 +65,8 @@ class MessagesRounds(Rounds):
     def _show_block_event(self, event: bytes, value: Mapping[str, Any]) -> bytes:
         index = value["index"] if isinstance(value.get("index"), int) else -1
         if value["type"] == "content_block_start":
-            block = self._items[index] = dict[str, Any]()
-            add_members(block, as_object(value.get("content_block")))
+            # It is whole, with results of the provider's tools: only what a delta brings is a piece.
+            block = self._items[index] = dict(as_object(value.get("content_block")))
             self._client_indexes.pop(index, None)
             if self._is_shown(block):
                 self._client_indexes[index] = self._next_index
@@ -76,7 +77,10 @@ class MessagesRounds(Rounds):
             delta.pop("type", None)
             if "citation" in delta:
                 delta["citations"] = [delta.pop("citation")]
-            add_members(self._items.setdefault(index, {}), delta)
+            block = self._items.setdefault(index, {})
+            if "signature" in delta:  # it comes whole, and replaces an empty one
+                block["signature"] = delta.pop("signature")
+            add_members(block, delta)
         client_index = self._client_indexes.get(index)
         if client_index is None:
             return b""
