@@ -190,7 +190,8 @@ def _list_known(
     first_in_list = int(earlier.pieces[0] is None)
     last_piece = earlier.pieces[prefix.count - 1]
     known_spans = earlier.spans[: last_piece.container + 1] if last_piece is not None else ()
-    moved_spans = [(start + prefix.moved_bytes, stop + prefix.moved_bytes) for start, stop in known_spans]
+    moved_bytes = prefix.moved_bytes
+    moved_spans = [(start + moved_bytes, stop + moved_bytes) for start, stop in known_spans]
     place = slice(first_in_list, prefix.count)
     return earlier.messages[place], earlier.pieces[place], moved_spans
 

@@ -155,7 +155,8 @@ def _read_history(
     is_head, body_size = True, 0
     if prefix is not None:
         messages += prefix.request.messages[: prefix.count]
-        offsets += [offset + prefix.moved_bytes for offset in prefix.request.offsets[: prefix.count]]
+        moved_bytes = prefix.moved_bytes
+        offsets += [offset + moved_bytes for offset in prefix.request.offsets[: prefix.count]]
         is_head, body_size = False, messages[-1].stop
     elements, spans = read_list(source, start, stop, prefix)
     for raw, span in zip(elements, spans, strict=True):
