@@ -233,6 +233,7 @@ class ActivityLog:
             db.execute(f"delete from {table} where at < ?", [oldest])  # noqa: S608
             newest = f"select at from {table} where {condition} order by at desc limit 1 offset ?"  # noqa: S608
             db.execute(f"delete from {table} where {condition} and at <= ({newest})", [max_rows])  # noqa: S608
+        db.execute("delete from usage_events where at < ?", [oldest])  # a machine that is gone takes none of them back
         usage_sums.fold(db, now)
 
 

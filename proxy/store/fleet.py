@@ -11,7 +11,6 @@
 import asyncio
 import math
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -19,7 +18,7 @@ from typing import TypeVar
 from proxy.foundation.threads import FILES
 from proxy.store import usage_sums
 from proxy.store.activity_log import ActivityLog
-from proxy.store.contract import ANYTHING, Keys, Kind, Store, StoreUnavailable
+from proxy.store.contract import ANYTHING, Keys, Kind, Store, StoreUnavailable, SystemClock
 from proxy.store.database_file import transaction
 from proxy.store.usage_sums import Head
 
@@ -37,10 +36,11 @@ TRIES_MAX = 8
 class Fleet:
     """`name` is how pages call this machine."""
 
-    def __init__(self, activity_log: ActivityLog, store: Store, name: str) -> None:
+    def __init__(self, activity_log: ActivityLog, store: Store, name: str, clock: SystemClock | None = None) -> None:
         self._activity_log = activity_log
         self._store = store
         self._name = name
+        self._clock = clock or SystemClock()
 
     async def exchange_forever(self) -> None:
         while True:
@@ -54,7 +54,7 @@ class Fleet:
     async def publish(self) -> None:
         """Write the documents of this machine that have changed. Raise StoreUnavailable if that failed."""
         await FILES.run(self._activity_log.flush)
-        head = await self._in_log(partial(usage_sums.read_own_head, name=self._name, at=time.time()))
+        head = await self._in_log(partial(usage_sums.read_own_head, name=self._name, at=self._clock.read()))
         await self._change_index(lambda machines: machines | {head.machine})
         (published,) = await self._read_heads([head.machine])
         parts = {} if published is None else published.parts
@@ -76,7 +76,7 @@ class Fleet:
         others = sorted((usage_sums.decode(document, set[str]) or set()) - {own_id})
         # A head that a flush has lost is no reason to forget what was read before.
         heads = [head for head in await self._read_heads(others) if head is not None]
-        oldest = time.time() - usage_sums.KEPT_SECONDS
+        oldest = self._clock.read_believed() - usage_sums.KEPT_SECONDS
         for head in heads:
             if head.at < oldest:
                 await self._remove_machine(head)

@@ -7,6 +7,7 @@ others, one hour at a time. They hold no user, no conversation and no text, so d
 """
 
 import json
+import math
 import re
 import sqlite3
 import zlib
@@ -28,6 +29,8 @@ PUBLISHED_EVENTS_MAX = 100
 _HEXADECIMAL_NAME = re.compile("[0-9a-f]{16,}")
 """Of a conversation, as in the path of its file, or of a request. A deletion here would not remove it there."""
 _DOCUMENT_BYTES_MAX = 32 * 1024 * 1024
+_COUNT_MAX = 2**53
+"""A larger figure stays a float: SQLite refuses an integer of more than 64 bits."""
 
 FIGURES = (
     # of all requests
@@ -122,6 +125,9 @@ def fold(db: sqlite3.Connection, now: float) -> None:
     db.execute(
         "delete from usage_revisions where part != 'events' and cast(part as integer) < ?", [oldest - DAY_SECONDS]
     )
+    # Each new container is a machine of its own, and most of them are gone for good.
+    db.execute("delete from usage_machines where not is_own and at < ?", [oldest])
+    db.execute("delete from usage_revisions where machine not in (select id from usage_machines)")
 
 
 def read_own_id(db: sqlite3.Connection) -> str:
@@ -217,8 +223,10 @@ def take_over(db: sqlite3.Connection, head: Head, values: Mapping[str, bytes]) -
         on conflict do update set name = excluded.name, at = excluded.at where not is_own""",
         [head.machine, head.name, head.at],
     )
+    # A machine publishes its newest hours first. After a flush, those before them are not gone but on their way.
+    first_hour = min((int(part) for part in head.parts if part != "events"), default=math.inf)
     for (part,) in db.execute("select part from usage_revisions where machine = ?", [head.machine]).fetchall():
-        if part not in head.parts:
+        if part not in head.parts and (part == "events" or int(part) > first_hour):
             _store_part(db, head.machine, part, None)
     for part, value in values.items():
         _store_part(db, head.machine, part, value)
@@ -245,7 +253,8 @@ def _store_part(db: sqlite3.Connection, machine: str, part: str, value: bytes | 
             row: list[float] = []
             for name in FIGURES:
                 figure = named_figures.get(name, 0.0)
-                row.append(int(figure) if figure.is_integer() else figure)
+                is_count = figure.is_integer() and abs(figure) < _COUNT_MAX
+                row.append(int(figure) if is_count else figure)
             db.execute(_ADD, [machine, at, *groups, *row])
 
 

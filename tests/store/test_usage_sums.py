@@ -9,7 +9,7 @@ import pytest
 
 from proxy.store.activity_log import SWEEP_SECONDS, ActivityLog, Incident
 from proxy.store.contract import ANYTHING, Kind, StoreUnavailable
-from proxy.store.fleet import INDEX, Fleet
+from proxy.store.fleet import INDEX, PARTS_MAX, Fleet
 from proxy.store.memory_store import MemoryStore
 from proxy.store.usage_sums import (
     DAY_SECONDS,
@@ -21,7 +21,7 @@ from proxy.store.usage_sums import (
     decode,
     encode,
 )
-from tests.support.clocks import even_clock
+from tests.support.clocks import Clocks, even_clock
 
 NOON = 1_700_049_600.0
 RED = Groups("red", "default", "gpt-5.1", "a1", "openai")
@@ -158,6 +158,64 @@ async def test_after_a_flush_each_machine_publishes_again_and_knows_what_others_
     third.fleet = Fleet(third.log, third.store, "c")
     await exchange(*machines)
     assert [machine.total() for machine in machines] == [3] * 3
+
+
+async def test_what_is_not_published_again_yet_after_a_flush_is_not_forgotten(machines):
+    one, other, _ = machines
+    for hours in range(2 * PARTS_MAX, 0, -1):
+        one.now = time.time() - hours * HOUR_SECONDS
+        one.record(requests=1)
+    for _ in range(3):
+        await exchange(one, other)
+    one.store = other.store = MemoryStore()
+    for machine in (one, other):
+        machine.fleet = Fleet(machine.log, machine.store, machine.folder.name)
+    for _ in range(3):
+        await one.fleet.publish()
+        await other.fleet.read_others()
+        assert other.total() == 2 * PARTS_MAX
+
+
+async def test_a_clock_that_is_set_a_year_ahead_removes_nothing_of_the_others(machines):
+    one, other, third = machines
+    one.record(requests=5)
+    await exchange(one, other)
+    clocks = Clocks(time.time())
+    ahead = Fleet(other.log, other.store, "b", clocks.as_system_clock())
+    clocks.now += 2 * KEPT_SECONDS
+    await ahead.read_others()
+    await third.fleet.read_others()
+    assert [other.total(), third.total()] == [5, 5]
+
+
+async def test_a_machine_that_is_gone_leaves_its_warnings_for_a_month_and_its_name_for_as_long_as_its_sums(machines):
+    one, other, _ = machines
+    one.log.record(Incident("warning", "x", "", {}))
+    one.record(requests=5)
+    await exchange(one, other)
+
+    def count(table):
+        other.record(requests=1)
+        other.log.flush()
+        return other.log.query(f"select count(*) as many from {table}")[0]["many"]
+
+    assert [count("usage_events"), count("usage_machines")] == [1, 2]
+    other.now += 32 * DAY_SECONDS
+    assert [count("usage_events"), count("usage_machines")] == [0, 2]
+    other.now += KEPT_SECONDS
+    assert [count("usage_events"), count("usage_machines")] == [0, 1]
+    own_id = other.log.query("select id from usage_machines")[0]["id"]
+    assert other.log.query("select machine from usage_revisions where machine != ?", [own_id]) == []
+
+
+async def test_a_figure_of_more_than_64_bits_does_not_stop_the_exchange(machines):
+    one, other, third = machines
+    one.record(requests=1)
+    third.record(requests=1)
+    one.log.flush()
+    one.log.change(lambda db: db.execute("update usage_sums set tokens_read = 2e19"))
+    await exchange(one, third, other)
+    assert [other.total(), other.total("tokens_read")] == [2, 2e19]
 
 
 async def test_a_machine_that_lost_its_file_is_another_one_and_what_it_had_stays(machines):
