@@ -217,7 +217,7 @@ MONTHS_KEPT = 13
 _MONTHS = """
 select strftime('%Y-%m', at, 'unixepoch') as month, {by} as name, {figures} from usage_sums
 where at >= cast(strftime('%s', 'now', 'start of month', :first) as integer) and (:team = '' or team = :team)
-group by month, name having sum(turns) > 0 or sum(spent) > 0 or sum(requests) > 0
+group by month, name having sum(turns) > 0 or sum(spent) > 0 or ('{by}' = 'team' and sum(requests) > 0)
 order by month desc, sum(tokens_raw) desc, name
 """
 
@@ -256,7 +256,10 @@ def _write_csv(rows: Sequence[Json]) -> str:
     for row in rows:
         values = [round(value, 6) if isinstance(value, float) else value for value in row.values()]
         # A spreadsheet would run a name of a client's making as a formula: https://owasp.org/www-community/attacks/CSV_Injection
-        writer.writerow([f"'{value}" if str(value)[:1] in ("=", "+", "@", "\t") else value for value in values])
+        for place, value in enumerate(values):
+            if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+                values[place] = f"'{value}"
+        writer.writerow(values)
     return text.getvalue()
 
 

@@ -1,6 +1,8 @@
 """Usage and requests, on a proxy whose activity log holds a day of traffic."""
 
+import csv
 import time
+from io import StringIO
 from urllib.parse import urlencode
 
 import pytest
@@ -11,6 +13,7 @@ from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.admin.request_list import KINDS
 from proxy.events import SizeRefused
 from proxy.store.activity_log import ActivityLog, Incident
+from proxy.store.usage_sums import Groups, UsageDelta
 from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
 from tests.admin import demo_traffic
 from tests.support.admin_client import TURN, AdminClient, admin_config, team_key, until_open
@@ -157,6 +160,23 @@ async def test_histories_without_a_conversation_have_no_part_in_a_summary_of_non
         ("search", 1, 0),
         ("platform", 1, 0),
     }
+
+
+async def test_months_have_no_group_without_figures_and_no_name_that_a_spreadsheet_would_run(tmp_path):
+    log = ActivityLog(tmp_path / "state")
+    models = ["=1+1", "+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "gpt-5.1"]
+    for model in models:
+        log.record(UsageDelta({"turns": 1, "paid": 1.0, "plain": 0.5}, Groups("search", model=model)))
+    log.record(UsageDelta({"requests": 9}, Groups("search")))
+    log.close()
+    async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
+        admin = AdminClient(proxy)
+        answer = await admin.send("GET", "/admin/api/usage/months?by=model&format=csv")
+        (team,) = (await admin.read("/usage/months?by=team"))["months"]
+    rows = [*csv.DictReader(StringIO(answer.body.data.decode(), newline=""))]
+    assert sorted(row["model"] for row in rows) == sorted(["gpt-5.1", *(f"'{model}" for model in models[:-1])])
+    assert {row["saved"] for row in rows} == {"-0.5"}, "a figure less than 0 is a number"
+    assert (team["turns"], team["requests"]) == (7, 9)
 
 
 async def test_agents_with_the_same_beginning_are_separated_by_their_sessions(admin):

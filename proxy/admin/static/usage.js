@@ -129,8 +129,8 @@ function groups(told, at) {
     exact(each.requests), many(each.tokens_raw), many(each.tokens_forwarded),
     less(each.tokens_unshortened, each.tokens_forwarded), shareOf(each.cached_share), shareOf(each.cached_share_as_sent),
     shareOf(each.cached_share_placed), exact(each.blocks), exact(each.refetches),
-    each.priced ? cents(each.cost) : "–", each.priced ? cents(each.plain) : "–",
-    each.priced ? cents(each.saved) : "–", each.plain ? percent(each.saved / each.plain) : "–",
+    each.priced || each.spent ? cents(each.cost) : "–", each.priced ? cents(each.plain) : "–",
+    each.priced || each.spent ? cents(each.saved) : "–", each.plain ? percent(each.saved / each.plain) : "–",
     each.would_save ? cents(each.would_save) : "–",
   ].map(figure);
   const first = ({ name }, place) => h("span", { class: "word" },
