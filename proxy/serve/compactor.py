@@ -134,7 +134,7 @@ class Compactor:
                 return None
             return replace(outgoing, decision=Decision("none", reason))
         client = find_thread_client(call.headers)
-        if client is not None and thread_use in client.refused and may_act and call.path == ApiPath.MESSAGES:
+        if client is not None and thread_use in client.refused_uses and may_act and call.path == ApiPath.MESSAGES:
             answer = LocalAnswer(JSON, render_thread_refusal(client, call.request_id), client.status)
             return replace(outgoing, decision=Decision("none", "whole-history-asked"), answer=answer)
         if client is not None and thread_use == "create":

@@ -1,7 +1,7 @@
 """A model's answer, assembled from the events of a stream or read from one body.
 
 Servers have many dialects: reasoning under three names, tool calls by index, without one, or all at index 0,
-several choices interleaved, unknown keys. So nothing here knows a dialect:
+several choices interleaved, unknown keys. So pieces are joined by rules that fit all of them:
 
     {"content": "Hel"}  {"content": "lo"}                 -> {"content": "Hello"}
     {"tool_calls": [{"index": 0, "id": "a", ...}]}        members of a list with the same index are joined
@@ -38,7 +38,7 @@ class Answer(Struct, frozen=True):
     error: Any = None
     whole: bool = False
     provider_edits: tuple[Any, ...] = ()
-    """What the provider says that it left out of the history itself, as `applied_edits` of Messages says it."""
+    """The parts of the history that the provider has left out, in the form of `applied_edits` in Messages."""
 
 
 class Assembly:
@@ -82,7 +82,7 @@ class Assembly:
             except (DecodedTooLarge, UndecodableBody):
                 return Answer()
         if self._is_stream:
-            self._feed_events(body + b"\n\n")
+            self._feed_events(body + b"\n\n")  # some servers do not end the last event
             return self._join(ended=ended)
         if not ended or self._lost:
             return Answer()
@@ -156,7 +156,10 @@ def _read_whole(body: bytes) -> Answer:
 
 
 def _read_edits(answer: Mapping[str, Any]) -> list[Any]:
-    """https://platform.claude.com/docs/en/build-with-claude/context-editing#context-editing-response."""
+    """Return the context edits of an answer.
+
+    <https://platform.claude.com/docs/en/build-with-claude/context-editing#context-editing-response>
+    """
     edits = as_object(answer.get("context_management")).get("applied_edits")
     return edits if isinstance(edits, list) else []
 
@@ -167,7 +170,7 @@ def _read_index(value: Mapping[str, Any], default: int) -> int:
 
 
 class _GrowingText(Struct):
-    """A text whose pieces are joined at its end: adding each to a long text would take the product of both."""
+    """A text whose pieces are joined once, at its end: adding each one would copy the whole text every time."""
 
     pieces: list[str] = field(default_factory=list)
 
@@ -184,15 +187,15 @@ def _render_message(choice: _GrowingChoice) -> bytes:
         if isinstance(members, list):
             for member in members:
                 if isinstance(member, dict):
-                    member.pop("index", None)
+                    member.pop("index", None)  # it belongs to the pieces of a stream only
     try:
         return json.dumps(message, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can hold as an escape only
         return json.dumps(message).encode()
 
 
 def add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
-    """Continue a JSON object by the next piece of it. Its texts grow until `join_texts`."""
+    """Add the members of *delta* to an object that grows by pieces. In the end, `join_texts` joins its texts."""
     for key, value in delta.items():
         if value is None:
             grown.setdefault(key, None)
@@ -235,14 +238,14 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
 
 
 def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON a server sends
-    """Return the last element of this index, unless both have an id and those differ."""
+    """Return the element that a piece continues: the last one of its index, unless both have an id and these differ."""
     if not isinstance(piece, dict):
         return None
     if "index" not in piece:
         if elements and isinstance(elements[-1], dict) and _continues(elements[-1], piece):
             return elements[-1]
         return None
-    for element in islice(reversed(elements), 500):  # calls whose pieces may still come, interleaved
+    for element in islice(reversed(elements), 500):  # the calls whose pieces may still be interleaved
         if isinstance(element, dict) and element.get("index") == piece["index"]:
             if piece.get("id") and element.get("id") and element["id"] != piece["id"]:
                 return None
@@ -272,7 +275,7 @@ def join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _iterate_weights(value: Any, level: int = 0) -> Iterator[int]:  # noqa: ANN401 - any JSON
-    """Yield the bytes of a value, roughly. One that is nested too deep weighs more than any room."""
+    """Yield the approximate bytes of each part of a value. One that is nested too deep exceeds every limit."""
     if level >= 64:  # noqa: PLR2004
         yield ANSWER_MAX_BYTES
     elif isinstance(value, str):

@@ -41,8 +41,9 @@ class Try(Struct, frozen=True):
     messages: tuple[Message, ...]
     tools: bytes | None
     aligned: bool
+    """The question follows the conversation itself, which the provider has cached."""
     again: bool = False
-    """Asked again with more room, as the first answer had too little."""
+    """It is the second attempt, with more room, because the first answer had too little."""
 
 
 class RequestFormat(ABC):
@@ -61,6 +62,7 @@ class RequestFormat(ABC):
     TOOLS: ClassVar[frozenset[str]]
     """Members that a question without the client's history does not need."""
     KEYS_FOR_OTHER_UPSTREAMS: ClassVar[frozenset[str]]
+    """The only members of a question that another upstream gets."""
     answers: ClassVar["AnswerFormat"]
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
@@ -108,7 +110,8 @@ class RequestFormat(ABC):
     ) -> bytes:
         """Write the request that asks a model for a summary.
 
-        `bounds`: the tokens of the answer, by member. `foreign`: another upstream learns no account.
+        `bounds`: the tokens of the answer, by member. `foreign`: it goes to another upstream, which must not learn
+        the client's account.
         """
         source = self._replace_history(request, question)
         removed_keys = self.ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
@@ -129,7 +132,7 @@ class RequestFormat(ABC):
         return frozenset()
 
     def find_first_message(self, source: bytes) -> int:
-        """Return the probable place, or -1; another list may have this name as well."""
+        """Return the probable start of the first message, or -1. It is a guess: other lists may have this name."""
         match = re.search(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % self.LIST.encode(), source)
         return -1 if match is None else match.end()
 
@@ -159,7 +162,7 @@ class RequestFormat(ABC):
         return splice.remove_members(source, {"stream", "stream_options"})
 
     def find_fold_ends(self, _request: Request, _view: Sequence[Message], _prefix_size: int, /) -> Sequence[BlockPlace]:
-        """Return where marks belong in a shortened list; the upstream has read `_prefix_size` of its messages."""
+        """Return the places for cache marks in a shortened list. The upstream knows `_prefix_size` of its messages."""
         return ()
 
     def place_marks(
@@ -167,7 +170,7 @@ class RequestFormat(ABC):
     ) -> bytes:
         """Mark a body that is forwarded for this request, if the API caches by marks.
 
-        `always`: also if it is no request of an agent, or only a gateway may pass the marks on.
+        `always`: also mark a request without results of tools, or for a gateway that may pass the marks on.
         """
         del always
         return source
@@ -193,8 +196,8 @@ class Round(Struct, frozen=True):
 class Rounds(ABC):
     """The answers of all rounds of a request, shown to the client as one answer.
 
-    An answer comes as a stream of events or as a whole body, whose bytes are held until its end. An *item* is what an
-    answer consists of: a content block of Messages, an output item of Responses.
+    An answer comes as a stream of events or as a whole body, whose bytes are held until its end. It has *items*:
+    content blocks in Messages, output items in Responses.
     """
 
     _LIST: ClassVar[str] = ""
@@ -217,20 +220,20 @@ class Rounds(ABC):
         """The number of items that the client has got, as it counts them."""
         self._client_calls = 0
         self._shown_before: list[bytes] = []
-        """The items or messages of the bodies before, as they came."""
+        """The items or messages of the earlier bodies, in the upstream's bytes."""
         self._reset(is_last=False)
 
     def _reset(self, *, is_last: bool) -> None:
         self._is_last = is_last
         self._events = EventReader(16 * 1024 * 1024)
         self._unshown: list[bytes] = []
-        """Events that were cut but not shown yet, as showing one may fail."""
+        """Events that were split off but not shown yet. If showing one fails, `held` still has them."""
         self._rest = b""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
         self._finish: str | None = None
         self._items: dict[int, dict[str, Any]] = {}
-        """By the upstream's index."""
+        """Items by the upstream's index."""
         self._elements: list[bytes] = []
         """The items of a whole body, as they came."""
         self._client_indexes: dict[int, int] = {}
@@ -255,7 +258,7 @@ class Rounds(ABC):
         return output
 
     def end_round(self) -> Round | None:
-        """Return the round if another follows, and nothing of its end was shown; else None."""
+        """Return the round if another one follows, and its end was not shown to the client; else None."""
         if not self._stream:
             self._read_body()
         elif rest := self.held:  # some servers end a stream without the blank line
@@ -346,12 +349,13 @@ def write_elements(elements: Sequence[bytes]) -> bytes:
 
 
 def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Add up numbers; any other value is that of the second."""
+    """Add up the numbers of two usage objects. Any other value is taken from the second."""
     if usage is None or other_usage is None:
         return dict(usage or other_usage or {}) or None
     total = dict(usage)
     for name, value in other_usage.items():
         before = usage.get(name)
+        # By `type`, because `isinstance` counts True as an integer.
         if type(value) in (int, float) and type(before) in (int, float):
             total[name] = before + value
         elif isinstance(value, dict) and isinstance(before, dict):

@@ -1,4 +1,4 @@
-"""Cache marks and a cache key for clients that set none, so that a provider's prompt cache is found.
+"""Cache marks and a cache key for clients that set none, so that the next request hits the provider's cache.
 
     the client's block     {"type":"tool_result","tool_use_id":"call_7","content":"12 files"}
     the forwarded block    {"type":"tool_result","tool_use_id":"call_7","content":"12 files","cache_control":{...}}
@@ -42,7 +42,7 @@ BlockPlace = tuple[int, int]
 
 
 class Outline(Struct, frozen=True):
-    """Where a request has blocks that can be marked."""
+    """The blocks of a request among which marks are placed."""
 
     source: bytes
     head: Span | None
@@ -67,10 +67,10 @@ class ClientMark(Struct, frozen=True):
 
 
 def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPlace], *, fills: bool) -> bytes:
-    """Mark a request of Messages, *source*, that is forwarded in place of *client_source*.
+    """Mark *source*, the request of Messages that is forwarded instead of *client_source*.
 
-    If the client marks nothing and *fills* is true, all marks are the proxy's. If the client marks something, the ends
-    of the shortened part get the marks that it leaves.
+    If the client marks nothing and *fills* is true, all marks are the proxy's. If the client marks something, the marks
+    that it leaves free go to the ends of the shortened part.
     """
     places = find_values(source)
     automatic_mark = as_object(read_json(find_raw(source, places, "cache_control")))
@@ -94,7 +94,7 @@ def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPl
         block = list_blocks(source, messages[number])[block_number]
         if len(values) >= free_marks or not can_have_mark(source, block):
             continue
-        # One that lives longer may not follow one that lives shorter. The last of the client's lives shortest.
+        # A mark with a longer lifetime may not follow one with a shorter. The client's last mark has the shortest.
         value = automatic_mark or client_marks[-1].value
         for mark in reversed(marks):
             if mark.place > (2, number, block_number):
@@ -140,13 +140,16 @@ def place_key(source: bytes, request: Request) -> bytes:
 
 
 def outline(source: bytes, places: Places) -> Outline:
-    """If the system prompt is a text, which cannot have a mark, the head ends with the last tool."""
+    """Locate the head and the messages of a request.
+
+    If the system prompt is a text, which cannot have a mark, the head ends with the last tool.
+    """
     head = find_markable(source, locate_elements(source, *places.get("system", (0, 0))))
     if head is None:
         for tool in locate_elements(source, *places.get("tools", (0, 0))):
             raw = source[slice(*tool)]
             definition = as_object(read_json(raw))
-            # The API refuses a mark on a tool that is loaded later. Tools of the proxy come and go.
+            # The API refuses a mark on a tool that is loaded later. The proxy's tool is in some requests only.
             is_passing = definition.get("defer_loading") or as_text(definition.get("name")) == RECALL.name
             if definition and not is_passing and MARK_KEY not in raw:
                 head = tool
@@ -184,7 +187,7 @@ def iterate_strides(request: Outline) -> Iterator[Span]:
             span = find_markable(request.source, list_blocks(request.source, request.messages[number]))
             if span is not None:
                 yield span
-                next_mark_at = passed_blocks + 18  # less than the API looks back: a message is marked at its end
+                next_mark_at = passed_blocks + 18  # below 20, because a message is marked at its end
         passed_blocks += request.count_blocks(number)
 
 
@@ -230,7 +233,7 @@ def write_marks(source: bytes, values: Mapping[Span, Mapping[str, object] | None
 
 
 def locate_elements(source: bytes, start: int, stop: int) -> list[Span]:
-    """Return where the elements of a list are; none if there is no list at this place."""
+    """Return the spans of a list's elements; none if the value at this place is no list."""
     if source[start : start + 1] != b"[":
         return []
     return locate(source, start + 1, read_elements(source[start:stop]))

@@ -1,8 +1,8 @@
 """Compressed bodies (RFC 9110, section 8.4), opened under a limit.
 
-A chat request always leaves opened, even if there was nothing to shorten: not every upstream opens what clients
-compress. A small body that grows without end (a bomb) is stopped while it grows. All codings together may open as many
-bytes as one: layers that store a body cost a client 130 bytes each, and the proxy the whole body.
+A chat request is always forwarded uncompressed, even if nothing was shortened: not every upstream knows the codings of
+all clients. A small body that grows without end (a bomb) is stopped while it grows. All codings together may open as
+many bytes as one: a layer that only stores a body costs a client 130 bytes, and the proxy a copy of the body.
 """
 
 import sys
@@ -23,10 +23,10 @@ else:
 # Encoders that write in members (bgzip, pigz: RFC 1952, section 2.2) or frames (zstd: RFC 8878, section 3) write some
 # KiB into each. An empty one has 2 to 20 bytes and needs a decompressor, so the number is bounded.
 MEMBERS_MAX = 10_000
-# Clients use one. Two occur if a gateway compresses what a client had compressed.
+# Clients use one coding. There are two if a gateway compresses a compressed body once more.
 CODINGS_MAX = 2
 _PIECE_MAX_BYTES = 64 * 1024
-# Compressed bytes given to a decompressor at once: for every piece that comes out, it copies the unused ones.
+# Compressed bytes given to a decompressor at once. Few, because it copies the unused ones for each piece it returns.
 _FEED_BYTES = 512
 
 
@@ -35,7 +35,7 @@ class DecodedTooLarge(ValueError):
 
 
 class UndecodableBody(ValueError):
-    """A body in another form than its Content-Encoding says, or in one that nobody here reads."""
+    """A body in another form than its Content-Encoding says, or with an unknown coding."""
 
 
 def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
@@ -111,7 +111,7 @@ def _deflate(body: bytes) -> Iterator[bytes]:
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:
-    options = {int(zstd.DecompressionParameter.window_log_max): 27}  # 128 MiB
+    options = {int(zstd.DecompressionParameter.window_log_max): 27}  # 128 MiB, zstd's own default limit
     return _read_members(body, partial(zstd.ZstdDecompressor, options=options))
 
 

@@ -68,6 +68,7 @@ class EventReader:
         self._lines = LineReader(max_event_bytes)
         self._event = bytearray()
         self.has_cut = False
+        """An event was too long to hold, and was returned in pieces."""
 
     @property
     def held(self) -> bytes:
@@ -140,7 +141,7 @@ class StreamOpening:
         self._read_bytes = 0
 
     def is_decided(self, beginning: bytes | bytearray) -> bool:
-        """Read on in `beginning`, all that has come so far."""
+        """Return True once it is certain whether the upstream refuses. `beginning`: all bytes that have come so far."""
         new_bytes = bytes(beginning[self._read_bytes :])
         self._read_bytes = len(beginning)
         self._judge(self._lines.feed(new_bytes))
@@ -202,12 +203,12 @@ class StreamWatch:
 
     def __init__(self, *, must_finish: bool, names_events: bool = False, flat_errors: bool = False) -> None:
         self.names_events = names_events
-        """In Messages; see `make_error_event`."""
+        """Whether events have names, as in Messages, so that an error needs one (`make_error_event`)."""
         self._flat_errors = flat_errors
-        """In Responses; see `find_line_error`."""
+        """Whether an error may be flat, as in Responses (`find_line_error`)."""
         self._lines = LineReader(HELD_MAX_BYTES)
         self._tail = b"\n\n"
-        """The end of the relayed bytes: a long line may be cut within the words searched for."""
+        """The end of the relayed bytes, searched again: a long line may be cut within a word that is looked for."""
         self._must_finish = must_finish
         self.finished = not must_finish
         self.is_done = False
@@ -293,7 +294,9 @@ def _is_last_event(line: bytes) -> bool:
 
 
 def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | None, bool]:
-    """Return the error of a line, and whether it is bare: libraries skip such an error, and take the end for a success.
+    """Return the error of a line, and whether it is bare.
+
+    Client libraries skip a bare error, and take the end of the stream for a success.
 
     `may_be_flat`: code and message may be members of the event:
     <https://platform.openai.com/docs/api-reference/responses-streaming>.
@@ -328,7 +331,9 @@ def read_error(body: bytes) -> ErrorObject:
 
 
 def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
-    """Write an error on a line of its own. `named`: clients of Messages ignore an error in an event without a name:
+    """Write an error as a separate event.
+
+    If `named`, the event has a name. Clients of Messages ignore an error without one:
     <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>.
     """
     lead = "\n" if at_boundary else "\n\n"
@@ -336,6 +341,6 @@ def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = Fal
         return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()
     kind = error.get("type")
     if not isinstance(kind, str) or not kind.endswith("_error") or kind == "proxy_error":
-        kind = "api_error"
+        kind = "api_error"  # one of the types that clients know: <https://platform.claude.com/docs/en/api/errors>
     event = {"type": "error", "error": {"type": kind, "message": error.get("message")}}
     return f"{lead}event: error\ndata: {json.dumps(event)}\n\n".encode()

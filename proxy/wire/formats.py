@@ -27,7 +27,7 @@ PATHS: Mapping[str, ApiPath] = {
 
 
 def find_api(body: Mapping[str, Any]) -> ApiPath:
-    """Return the path that a saved request was made for. One that two APIs take alike is of the chat API."""
+    """Return the path that a saved request was made for: that of the chat API if the body fits several."""
     if "input" in body and "messages" not in body:
         return ApiPath.RESPONSES
     if "system" in body:

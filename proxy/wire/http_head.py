@@ -66,7 +66,7 @@ def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset
     own_names = {"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"}
     # The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
     removed_names = HOP_BY_HOP | own_names | {"host", "content-length", "expect", "accept-encoding"} | without
-    # aiohttp takes another spelling of a name that repeats for a correction.
+    # If a name repeats in another spelling, aiohttp would replace the first value by the second.
     spellings: dict[str, str] = {}
     forwarded_headers: list[tuple[str, str]] = []
     for spelling, value in _select(headers, removed_names):
@@ -83,7 +83,7 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
     prefixes = ("x-compaction",) if cross_origin else ("x-compaction", "access-control-")
     # An Alt-Svc (RFC 7838) would lead the client past the proxy.
     forwarded_headers = _select(headers, HOP_BY_HOP | {"alt-svc"}, prefixes)
-    # The body stays as it came: its reader must know its codings other than the chunks.
+    # The body is forwarded as it came, so its reader must learn the transfer codings other than `chunked`.
     codings = find_encoding(headers, "transfer-encoding")
     if codings:
         forwarded_headers.append(("Content-Encoding", codings.replace(",", ", ")))
@@ -143,7 +143,7 @@ class ApiPath(StrEnum):
     COMPACT = "/chat/completions/compact"
     """Answered by the proxy, with the shortened messages."""
     RESPONSES_COMPACT = "/responses/compact"
-    """Answered by the provider, with a sealed item in place of the history."""
+    """Answered by the provider, with a sealed item that stands for the history."""
     INPUT_TOKENS = "/responses/input_tokens"
 
 
@@ -254,7 +254,7 @@ def find_credentials(headers: Headers, query: str = "") -> Headers:
 
 
 def _remove_passing_cookies(value: str) -> str:
-    # Set by balancers, bot checks and statistics, some with every answer: a client must stay the same tenant.
+    # Balancers, bot checks and statistics set these, some with every answer. Without them, a client stays one tenant.
     passing_names = (
         r"(?i)__cf_bm|_cfuvid|cf_clearance|__cflb|awsalb\w*|awselb\w*|arraffinity\w*|applicationgatewayaffinity\w*"
         r"|bigipserver.*|serverid|route|incap_ses_\w+|visid_incap_\w+|nlbi_\w+|ts[0-9a-f]{6,}|ak_bmsc|bm_\w+|_abck"
@@ -269,8 +269,8 @@ def _remove_passing_cookies(value: str) -> str:
 
 
 SwitchState = Literal["on", "still-fit", "off", "bypass"]
-"""Operators allow everything; new blocks only for requests that would be refused without one; no new blocks; or nothing
-but the client's own bytes if these fit."""
+"""The compaction that operators allow. `on`: all. `still-fit`: new blocks only for requests that would be refused
+without one. `off`: no new blocks. `bypass`: none at all if the client's own bytes fit."""
 
 
 class Caller(Struct, frozen=True):
@@ -289,7 +289,7 @@ class Caller(Struct, frozen=True):
 
     @property
     def tenant(self) -> str:
-        """Return the name under which a team's histories are kept. The dot tells it from the hash of a credential."""
+        """Return the name under which a team's histories are kept. Hashes of credentials have no dot."""
         return f"team.{self.team}" if self.team else ""
 
 

@@ -102,7 +102,7 @@ def find_other_members(source: bytes, keys: AbstractSet[str]) -> bytes:
 def has_member(source: bytes, *names: str) -> bool:
     """Return True if a body has one of these members, other than null; False if it cannot be understood."""
     for name in names:
-        if b'"%b"' % name.encode() in source:  # which is quick to tell; but a tool may have a parameter of such a name
+        if b'"%b"' % name.encode() in source:  # a quick test, which a tool's parameter of this name passes too
             try:
                 value = find_raw(source, find_values(source), name)
             except UNREADABLE:
@@ -113,7 +113,7 @@ def has_member(source: bytes, *names: str) -> bool:
 
 
 def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
-    """Return the places of decoded members; None if a key that is there twice hides a value."""
+    """Return the places of decoded members; None if a repeated key hides a value."""
     start = source.index(b"{") + 1
     places: dict[str, tuple[int, int]] = {}
     for key, value in values.items():
@@ -250,7 +250,7 @@ class Prefix(Struct, frozen=True):
 
 
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
-    """Return all messages but the newest, or more of them, if `source` has them at `start`; else None."""
+    """Return the longest prefix of a request that *source* has at *start*; None if it lacks a stable message."""
     count = request.stable_count
     if not count:
         return None

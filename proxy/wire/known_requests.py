@@ -1,4 +1,4 @@
-"""Requests that were read lately: of the next one only the end is read. They decide nothing."""
+"""Requests that were read lately, so that only the end of the next one is read. They save time and change no result."""
 
 from bisect import bisect_right
 from operator import itemgetter
@@ -51,7 +51,7 @@ class KnownRequests:
         return self._requests.bytes
 
     def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
-        """Keep a request in place of the one that it continues, with a few others that have the same samples."""
+        """Keep a request instead of the one that it continues, and a few others that have the same samples."""
         if prefix is not None:
             key = _make_key(caller, prefix.request.wire, _find_depth(prefix.request), request.source, prefix.start)
             neighbours = [neighbour for neighbour in self._requests.pop(key) or () if neighbour is not prefix.request]
@@ -62,12 +62,12 @@ class KnownRequests:
             return
         key = _make_key(caller, request.wire, depth, request.source, request.offsets[0])
         alike = [request.without_body()]
-        remaining_bytes, most_requests = 16 * 1024 * 1024 - _weigh(alike[0]), 8
+        remaining_bytes, max_requests = 16 * 1024 * 1024 - _weigh(alike[0]), 8
         for neighbour in self._requests.get(key) or ():
             if neighbour.messages == request.messages:
                 continue
             remaining_bytes -= _weigh(neighbour)
-            if remaining_bytes < 0 or len(alike) == most_requests:
+            if remaining_bytes < 0 or len(alike) == max_requests:
                 break
             alike.append(neighbour)
         self._requests[key] = tuple(alike)
@@ -77,7 +77,7 @@ def _weigh(request: Request) -> int:
     message_bytes = sum([len(message.raw) for message in request.messages])
     if request.wire:
         message_bytes *= 2  # each has a piece with the client's own bytes
-    # So many for the values of a message and all that was computed of it, as measured with many short messages.
+    # 1,500 bytes for the values of a message and all that was computed from it, as measured with many short messages.
     return len(request.source) + message_bytes + 1_500 * len(request.messages) + 4 * request.known.block_bytes
 
 

@@ -45,7 +45,7 @@ class PiecedRequest(Request, frozen=True):
         return self.spans[piece.container][1]
 
     def find_cut(self, count: int) -> int:
-        """Return their end if another history may continue there, else 0: the assistant may say more."""
+        """Return their end if another history may continue there, else 0. The assistant may still say more."""
         piece = self.pieces[count - 1]
         if piece is None or piece.role == "assistant":
             return 0
@@ -64,7 +64,7 @@ class PiecedRequest(Request, frozen=True):
         return counts
 
     def write(self, view: Sequence[Message], write: Callable[[Message], V]) -> list[V]:
-        """Write each message of a view. Those that were written for the request before are not written again."""
+        """Write each message of a view. For a message that was written for the request before, use the result again."""
         head, body = view[: self.head_size], view[self.head_size :]
         return [*map(write, head), *self.known.find_view(body).map("written", write)]
 
@@ -140,7 +140,7 @@ def read_request(
     """Read a request, or return None if it has no history. After a prefix, only the elements that follow it are read.
 
     `split` reads elements from a number on, after known pieces. `system` is the content outside of the list.
-    `as_element`: a text may stand in the list's place.
+    `as_element` turns a text that the client sent instead of a list into its only element.
     """
     start, stop = places.get(key, (0, 0))
     if source[start : start + 1] == b"[":
@@ -186,7 +186,7 @@ def read_request(
 def _list_known(
     prefix: Prefix, earlier: PiecedRequest
 ) -> tuple[Sequence[Message], Sequence[Piece | None], Sequence[tuple[int, int]]]:
-    """Return the messages of a known prefix with their pieces, and where their elements stand in the new body."""
+    """Return the messages of a known prefix, their pieces, and the spans of their elements in the new body."""
     first_in_list = int(earlier.pieces[0] is None)
     last_piece = earlier.pieces[prefix.count - 1]
     known_spans = earlier.spans[: last_piece.container + 1] if last_piece is not None else ()

@@ -48,6 +48,7 @@ class Redaction(Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """Redact a text. Return the names of the rules that applied as well."""
         spans: list[tuple[int, int, str]] = []
         for rule in self.rules:
             spans += rule.iterate_spans(text)
@@ -69,9 +70,9 @@ class Redaction(Struct, frozen=True):
         return self.of_text(name)[0][:200]
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
-        """Redact each string of a JSON value. Returns the names of the rules that applied as well."""
+        """Redact each string of a JSON value. Return the names of the rules that applied as well."""
         rules = self.rules
-        if re.search(rb"\\(?:/|u00[2-7])", raw) is None:  # else JSON may have written a mark in another way
+        if re.search(rb"\\(?:/|u00[2-7])", raw) is None:  # else a mark may be written with escapes
             json_text = raw.decode("utf-8", "replace")
             rules = tuple([rule for rule in rules if any(mark in json_text for mark in rule.marks_in_json)])
         if not rules:
@@ -98,7 +99,7 @@ def redaction(patterns: Iterable[str] = ()) -> Redaction:
 
 
 def fault(pattern: str) -> str | None:
-    """Say what is wrong with a pattern of an operator, or return None."""
+    """Return the reason why a pattern of an operator cannot be used, or None."""
     if why := pins.find_pin_fault(pattern):
         return why
     outer_pattern, removals = pattern, 1
@@ -136,7 +137,7 @@ def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int =
 
 _QUOTED = r"[\"'\\]{0,2}\s{0,2}[:=]\s{0,2}[\"'\\]{0,2}"
 _NO_VARIABLE = r"(?![${<%]|\*\*)"
-"""Neither `$PASSWORD` nor `<password>`, and none that is hidden already."""
+"""Excludes variables (`$PASSWORD`), placeholders (`<password>`) and secrets that are hidden already (`***`)."""
 
 
 SHIPPED = (

@@ -22,7 +22,7 @@ from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import Headers, find_encoding
 
 AddedOption = Literal["usage-option", "cache-marks", "cache-key"]
-"""What the proxy adds to a request: `stream_options`, `cache_control`, `prompt_cache_key`."""
+"""An option that the proxy adds to a request: `stream_options`, `cache_control`, `prompt_cache_key`."""
 RefusedOption = AddedOption | Literal["options"]
 """`options`: the upstream does not say which, or whether it was one of them at all."""
 RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "invalid", "other"] | RefusedOption
@@ -50,7 +50,7 @@ OPTION_NAMES: Mapping[AddedOption, Sequence[bytes]] = {
     "cache-marks": (b"cache_control",),
     "cache-key": (b"prompt_cache_key",),
 }
-"""Names in errors of servers that refuse what the proxy adds. Each has an example in `REFUSED_OPTIONS` of the tests."""
+"""The names of added options in errors of servers that refuse them, with examples in `REFUSED_OPTIONS` of the tests."""
 RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", *OPTION_NAMES})
 
 _MAX_TOKENS = r"\bmax_(?:new_|completion_|output_)?tokens\b"
@@ -60,7 +60,7 @@ _LIMIT = (
 )
 _TALK = r"prompt|input|message|conversation|history|thread"
 Role = Literal["limit", "size", "prompt", "answer", "longest answer", "other"]
-# The first row that matches tells what a figure is. N stands for it, perhaps in a new line. The last column is an
+# The first row that matches gives the role of a figure. N stands for it, perhaps in a new line. The last column is an
 # example; all words are in lower case.
 ROLES: tuple[tuple[Role, str, str], ...] = (
     ("other", r"N ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)", "image exceeds 5 mb maximum: N bytes"),
@@ -92,7 +92,7 @@ WEIGHTS: tuple[tuple[int, str, str], ...] = (
     (1, r"length|\bsize|count\b|\blong\b|长度", "prompt size limit exceeded"),
     (1, r"max|limit|at most|\bonly\b|allowed|available|上限|最大", "this model can only take 65536 tokens at once"),
     (1, r"reduce|short|truncat|trim|fewer|smaller", "truncate it"),
-    # hardly ever about anything else
+    # Phrases that are hardly ever about anything else.
     (
         3,
         rf"(?:{_TALK}|chat)s? (?:\w+ ){{0,3}}(?:is|are|was|were|become|grown) (?:too|longer|larger)",
@@ -109,7 +109,7 @@ WEIGHTS: tuple[tuple[int, str, str], ...] = (
         "please reduce the length of the messages or completion",
     ),
     (3, r"length should be \[\d", "range of input length should be [1, 129024]"),
-    # other things that can be too long, or too short
+    # Names of other things that can be too long, or too short.
     (
         -4,
         r"\b(?:array|string|schema|stop sequences?|budget_tokens|metadata|json|deadline|caching|minimum)\b",
@@ -123,7 +123,7 @@ class Figures(Struct, frozen=True):
     """The tokens that an error names; None if it does not name them."""
 
     limit: int | None
-    """The window: some servers name the prompt's share of it as well, some an error code of theirs."""
+    """The window, which is the largest limit: some servers also name the prompt's share of it, or an error code."""
     size: int | None
     prompt: int | None
     answer: int | None
@@ -176,7 +176,7 @@ def _read_number(number: re.Match[str]) -> int:
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
-    """Return what an upstream refuses; None if it is no refusal, or no changed request can help."""
+    """Classify an error. Return None if it is no refusal, or no changed request can help."""
     # 200 and 502 are answers of routers that wrap another server's error.
     if status not in {200, 400, 413, 422, 429, 500, 502} or len(body) > BODY_MAX_BYTES:
         return None
@@ -254,9 +254,9 @@ def _read_overflow(text: str, figures: Figures) -> Refusal:
 def _find_covers(text: str) -> Covers:
     """Return "input" if the limit is said to be that of the prompt alone."""
     prompt_alone = r"\b(?:input|prompt)`?s?`? (?:token|length|must)|max(?:imum)? (?:input|prompt)|prompt is too long:"
-    shared = r"context|\bwindow\b|total|completion|output|sequence|generat|max_\w*tokens"
+    shared_limit = r"context|\bwindow\b|total|completion|output|sequence|generat|max_\w*tokens"
     for line in text.splitlines():
-        if re.search(prompt_alone, line) and not re.search(shared, line):
+        if re.search(prompt_alone, line) and not re.search(shared_limit, line):
             return "input"
     return "total"
 

@@ -21,7 +21,7 @@ TAIL_BYTES = 64 * 1024
 
 
 class AnswerEnds:
-    """Keeps the last bytes of an answer, and the first, where Messages reports the tokens of the prompt.
+    """Keeps the last bytes of an answer, and its first, in which Messages reports the tokens of the prompt.
 
     <https://platform.claude.com/docs/en/build-with-claude/streaming#event-types>.
     """

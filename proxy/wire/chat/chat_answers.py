@@ -125,7 +125,7 @@ class ChatRounds(Rounds):
         if not isinstance(index, int):
             index = self._newest_index + bool(name)
         call = self._calls.get(index)
-        # A piece with other members is of no call of the proxy's own tools.
+        # A piece with other members belongs to no call of the proxy's own tool.
         if call is None and not name and piece.keys() <= {"index", "id", "type", "function"}:
             self._nameless.setdefault(index, []).append(piece)
             return []
@@ -168,7 +168,7 @@ class ChatRounds(Rounds):
 
     def _join_bodies(self) -> bytes | None:
         try:
-            first, *others = read_elements(find_raw(self._body, find_values(self._body), "choices"))
+            first, *other_choices = read_elements(find_raw(self._body, find_values(self._body), "choices"))
             [message], choice = self._choose_shown(), json.loads(first)
         except (LookupError, TypeError, ValueError):
             return None
@@ -183,7 +183,7 @@ class ChatRounds(Rounds):
             changes["finish_reason"] = write_json(self._name_finish(finish))
         if not changes and self._is_first:
             return None
-        choices = write_elements((splice.set_members(first, changes), *others))
+        choices = write_elements((splice.set_members(first, changes), *other_choices))
         return splice.set_members(self._body, {"choices": choices, **self._sum_usage()})
 
 
@@ -249,5 +249,5 @@ class ChatAnswers(AnswerFormat):
         return extend_request(source, "messages", (*answer.elements, *tool_messages))
 
     def allows_rounds(self, source: bytes, /) -> bool:
-        """Return False if several choices are asked for: each would need rounds of its own."""
+        """Return False if several choices are asked for: each would need separate rounds."""
         return find_raw(source, find_values(source), "n") in (b"", b"1", b"null")

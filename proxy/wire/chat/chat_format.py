@@ -123,6 +123,7 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
         return request.source
     messages, offsets, count = request.messages, request.offsets, len(request.messages)
     source = memoryview(request.source)  # so that only the last `join` copies
+    # The client's first separator, with its spacing.
     comma: bytes | memoryview = source[request.find_end(1) : offsets[1]] if count > 1 else b","
     pieces: list[bytes | memoryview] = [source[: offsets[0]]]
     start = stop = 0  # of the neighbours so far
@@ -149,7 +150,7 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
 def _read_history(
     source: bytes, start: int, stop: int, prefix: Prefix | None
 ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
-    """Return the messages, and where each begins. Those of the head have no place in the body."""
+    """Return the messages and their offsets. Messages of the head are not numbered (`start`, `stop`)."""
     messages: list[Message] = []
     offsets: list[int] = []
     is_head, body_size = True, 0

@@ -168,11 +168,11 @@ class WrittenBlocks(Struct, frozen=True):
     is_result: bool
     is_unchanged: bool
     is_shortened: bool
-    """The proxy changed them, and not only until they are shortened."""
+    """The proxy shortened them, and not only by a step that changes messages as they arrive."""
 
 
 def find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> list[BlockPlace]:
-    """Return where marks of the shortened part belong: most important first, none if nothing is shortened.
+    """Return the places for marks of the shortened part: most important first, none if nothing is shortened.
 
     The first is the end of the messages that the upstream has read before, of which the view has `prefix_size`. Then
     comes the end of the shortened part, and places before it in the distance over which the API looks back.
@@ -230,7 +230,7 @@ def _write_blocks(request: PiecedRequest, message: Message) -> WrittenBlocks:
         role, container = piece.role, piece.container
     elif message.is_result:
         role = "user"
-    # Messages that these steps change are still to be shortened.
+    # These steps change messages as they arrive, which are still to be shortened.
     is_shortened = not is_unchanged and message.made not in {"", "strip_reasoning", "clip_output", "dedup_arrivals"}
     return WrittenBlocks(role, container, blocks, message.is_result, is_unchanged, is_shortened)
 
@@ -239,7 +239,7 @@ def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
     """Put together the parts of each message that leaves, in the order of the messages."""
     groups: list[list[WrittenBlocks]] = []
     system_groups: list[list[WrittenBlocks]] = []
-    """Waiting for an answer."""
+    """System messages that wait for the next answer, before which they leave."""
     last_part: WrittenBlocks | None = None
     for part in parts:
         if not part.blocks:

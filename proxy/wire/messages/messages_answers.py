@@ -23,9 +23,9 @@ from proxy.wire.json_body import as_object, as_text, read_object, write_json
 
 
 class MessagesRounds(Rounds):
-    """Thinking is sent back unchanged.
+    """The rounds of Messages. All thinking is sent back to the API unchanged.
 
-    The client does not get that of later rounds: it is signed for another history.
+    The client does not get the thinking of later rounds: it is signed for another history.
     """
 
     _LIST = "content"
@@ -65,7 +65,7 @@ class MessagesRounds(Rounds):
     def _show_block_event(self, event: bytes, value: Mapping[str, Any]) -> bytes:
         index = value["index"] if isinstance(value.get("index"), int) else -1
         if value["type"] == "content_block_start":
-            # It is whole, with results of the provider's tools: only what a delta brings is a piece.
+            # Blocks of the provider's tools begin with their results: only the members of deltas are pieces.
             block = self._items[index] = dict(as_object(value.get("content_block")))
             self._client_indexes.pop(index, None)
             if self._is_shown(block):

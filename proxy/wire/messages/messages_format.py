@@ -32,8 +32,8 @@ class ThreadClient(Struct, frozen=True):
 
     header: str
     word: str
-    refused: tuple[ThreadUse, ...]
-    """The uses of a thread that are refused: other requests hold the whole history."""
+    refused_uses: tuple[ThreadUse, ...]
+    """The uses of a thread that are refused. Other requests hold the whole history."""
     status: int
     error_type: str
     error_code: str
@@ -44,16 +44,16 @@ THREAD_CLIENTS = (
     ThreadClient(
         header="x-stainless-helper",
         word="message-thread",
-        refused=("continue",),
+        refused_uses=("continue",),
         status=404,
         error_type="not_found_error",
         error_code="thread_not_found",
     ),
-    # It uses no more threads in its session.
+    # Claude Code. After this error it uses no more threads in its session.
     ThreadClient(
         header="user-agent",
         word="claude-cli/",
-        refused=("create", "continue"),
+        refused_uses=("create", "continue"),
         status=400,
         error_type="invalid_request_error",
         error_code="thread_unsupported_request",
@@ -62,7 +62,7 @@ THREAD_CLIENTS = (
 
 
 def find_thread_client(headers: Headers) -> ThreadClient | None:
-    """Return None for a client that may not send its whole history."""
+    """Return the client that sent these headers, or None if it may not send its whole history."""
     for client in THREAD_CLIENTS:
         if client.word in (find_header(headers, client.header) or ""):
             return client
@@ -134,7 +134,8 @@ class MessagesFormat(RequestFormat):
         members = read_members(request.source, find_values(request.source))
         budget = members.get("thinking", {}).get("budget_tokens")
         if question.aligned and not foreign and request.has_thinking_budget and isinstance(budget, int):
-            bounds = {"max_tokens": bounds["max_tokens"] + budget}  # the answer is what the budget leaves of the bound
+            # The API counts thinking as a part of `max_tokens`.
+            bounds = {"max_tokens": bounds["max_tokens"] + budget}
         return super().render_question(request, question, bounds, model, foreign=foreign)
 
     def _list_unwanted(self, source: bytes, _request: Request, question: Try, /) -> AbstractSet[str]:
@@ -163,15 +164,16 @@ class MessagesFormat(RequestFormat):
         return source
 
     def _replace_history(self, request: Request, question: Try) -> bytes:
-        """Write the question in place of the history.
+        """Replace the history by the question.
 
-        A system prompt other than the client's own replaces that; system messages further on stay in the list.
+        If the question has another system prompt than the client, that is replaced as well. Later system messages stay
+        in the list.
         """
         head = list(takewhile(lambda message: message.role in HEAD, question.messages))
         if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
             return self.render(request, question.messages, question.tools)
         without_system = self.parse(splice.remove_members(request.source, {"system"}))
-        assert without_system is not None  # noqa: S101 - nor was the request
+        assert without_system is not None  # noqa: S101 - with its system prompt, it could be parsed
         source = self.render(without_system, question.messages[len(head) :], question.tools)
         if not head:
             return source

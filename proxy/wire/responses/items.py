@@ -3,7 +3,7 @@
     reasoning, message, function_call (one response of the model)  ->  one message of the assistant
     function_call_output                                           ->  one message of a tool
 
-Each kind of call has an output of its own kind, and the API refuses another one.
+Each kind of call has its own kind of output, and the API refuses any other.
 """
 
 import json
@@ -48,7 +48,7 @@ ANSWER_TYPES = frozenset(
     {"reasoning", "mcp_list_tools", "web_search_call", "file_search_call", "code_interpreter_call"}
     | {"image_generation_call", "mcp_call"}
 )
-"""The other items that a model makes. An unknown item stays where it is."""
+"""The other types of items that a model makes. An item of an unknown type keeps its place."""
 NAMED_BY = "named_by"
 """Marks a result whose item names its call by `id` and has no `call_id`."""
 _TEXT_PART = b'{"type":"text","text":%b}'
@@ -105,9 +105,11 @@ def read_items(
     yield from _read_response(response, first + len(items), len(response))
 
 
-def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: int) -> Iterator[tuple[Message, Piece]]:
-    """Read the items of a response; those from `needed` on are never shortened, because the next item needs them."""
-    removable, fixed_items = response[:needed], response[needed:]
+def _read_response(
+    response: Sequence[tuple[bytes, Item]], stop: int, removable_count: int
+) -> Iterator[tuple[Message, Piece]]:
+    """Read the items of a response. Those after `removable_count` are never shortened: the next item needs them."""
+    removable, fixed_items = response[:removable_count], response[removable_count:]
     if removable:
         yield _read_answer(removable, stop - len(fixed_items))
     if fixed_items:
@@ -175,7 +177,7 @@ def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
     if item.type == "message" and role:
         content = bytes(item.content)
         return Message.of(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
-    # It is kept whole, as an instruction is.
+    # An unknown item is kept whole, as an instruction is.
     content = b"[" + raw + b"]"
     return Message.of(b'{"role":"developer","content":%b}' % content, "developer", content)
 
@@ -293,7 +295,7 @@ def _write_output(message: Message) -> bytes:
         name = b'"call_id":%b,' % splice.quote(message.answers)
     content = _as_input(message.content)
     outcome = splice.find_member(message.raw, "outcome")
-    if outcome is not None:  # a shell's: all is the output of one command
+    if outcome is not None:  # of a shell: the whole text becomes the output of one command
         fields = splice.quote(message.text), message.raw[outcome.start : outcome.stop]
         content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % fields
     return b'{%b%b%b%b"output":%b}' % (kind, members, comma, name, content)
@@ -305,7 +307,7 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
         item = decode_item(raw)
         call = calls.get(item.pairing_id)
         if item.type == "reasoning":
-            # With an id it stays: the API refuses the items that name it without it.
+            # Reasoning with an id stays: the API refuses the items that name it if it is missing.
             if item.id is not None or raw in message.content:
                 yield raw
         elif item.type in CALLS:

@@ -28,7 +28,10 @@ ENDED = frozenset({"response.completed", "response.incomplete", "response.failed
 
 
 class ResponsesRounds(Rounds):
-    """Reasoning is shown with the item after it, unless the proxy answers that: the API refuses it without."""
+    """The rounds of Responses. The client gets reasoning together with the item after it.
+
+    If that is a call of the proxy's tool, it gets neither: the API refuses reasoning without the item after it.
+    """
 
     _LIST = "output"
     _FINISH = "status"
@@ -40,7 +43,7 @@ class ResponsesRounds(Rounds):
         self._shown: list[dict[str, Any]] = []
         self._sequence_number = -1
         self._is_changed = False
-        """Whether an event was changed: those that follow are numbered anew."""
+        """Whether an event was changed or left out, so that later events need new numbers."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
@@ -74,7 +77,7 @@ class ResponsesRounds(Rounds):
             item = self._items[index] = as_object(value.get("item"))
             if not self._is_own(item):
                 ready = self._show_reasoning()
-            elif self._reasoning:  # it was for the proxy's tool
+            elif self._reasoning:  # it led to a call of the proxy's tool
                 self._is_changed = True
                 self._reasoning = []
         elif value["type"] == "response.output_item.done":
@@ -130,17 +133,17 @@ class ResponsesRounds(Rounds):
 
     def _choose_shown(self) -> list[bytes]:
         shown: list[bytes] = []
-        is_behind_reasoning = False
+        follows_reasoning = False
         for element, item in zip(self._elements, self._items.values(), strict=True):
             if not self._is_own(item):
                 shown.append(element)
-            elif is_behind_reasoning:
+            elif follows_reasoning:
                 shown.pop()
-            is_behind_reasoning = item.get("type") == "reasoning"
+            follows_reasoning = item.get("type") == "reasoning"
         return shown
 
     def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
-        """Return the list of tools without the proxy's: the API repeats it in its answer."""
+        """Return the list of tools, which the API repeats in its answer, without the proxy's."""
         tools = body.get("tools")
         if not isinstance(tools, list):
             return {}
@@ -156,7 +159,7 @@ def _is_recall_tool(tool: object) -> bool:
 
 
 class ResponsesAnswers(AnswerFormat):
-    """The API binds no reasoning to the history before it."""
+    """Answers of Responses. The API binds no reasoning to the history before it, so every round keeps its own."""
 
     ROUNDS = ResponsesRounds
 

@@ -54,7 +54,7 @@ class ResponsesFormat(RequestFormat):
         return request
 
     def why_relayed(self, source: bytes, /) -> Reason:
-        # At the provider: <https://platform.openai.com/docs/guides/conversation-state>.
+        # The provider holds such a history: <https://platform.openai.com/docs/guides/conversation-state>.
         if has_member(source, "previous_response_id", "conversation") or _has_reference(source):
             return "history-elsewhere"
         return ""
