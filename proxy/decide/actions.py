@@ -5,8 +5,8 @@
     yield Note(event)
     sizes = yield from CountTokens(pieces)      # list[int]
 
-`Send`, `SendAgain` and `Deliver` are for whoever drives the request. An `Interpreter` performs all others: that of the
-proxy, of the replay or of a test. An `Action` is done at once, and a `WaitingAction` is awaited.
+`Send`, `SendAgain` and `Deliver` are performed by the driver of the request. An `Interpreter` performs all others: that
+of the proxy, of the replay or of a test. An `Action` is done at once, and a `WaitingAction` is awaited.
 """
 
 from collections.abc import Awaitable, Generator, Sequence
@@ -28,6 +28,8 @@ R = TypeVar("R")
 
 
 class Forwarding(Struct, frozen=True):
+    """The decision about one request, and the values that later steps need."""
+
     decision: Decision = Decision()
     conversation: Conversation | None = None
     state: ConversationState | None = None
@@ -36,9 +38,9 @@ class Forwarding(Struct, frozen=True):
     is_announced: bool = False
     learned: Window | None = None
     refused_option: RefusedOption | None = None
-    """The upstream has refused this, which the proxy had added: nothing is added now."""
+    """The option of the proxy that the upstream has refused: this request is sent without any such option."""
     is_untouched_retry: bool = False
-    """The client's own history, after the upstream called the shortened one invalid."""
+    """Whether this is the client's own history, sent after the upstream called the shortened one invalid."""
 
 
 class Opening(Struct, frozen=True):
@@ -47,7 +49,7 @@ class Opening(Struct, frozen=True):
     refusal: Refusal | None = None
     """Why the upstream refused the request, or None if it accepted it."""
     has_doubtful_options: bool = False
-    """The proxy has added something that this upstream has never taken."""
+    """Whether the proxy has added an option that this upstream has never accepted."""
     number: int = 0
     """The number of the answer to this request, in the order in which they came."""
 
@@ -58,9 +60,9 @@ class Delivered(Struct, frozen=True):
     is_whole: bool = True
     """Whether the answer came to its end, and the client stayed."""
     says_truncated: bool = False
-    """The answer ended as some servers end after they cut the prompt."""
+    """Whether the answer ended as some servers end it after they have cut the prompt."""
     forwarded_tokens: int | None = None
-    """The prompt of the first round, if the model has recalled something; else it is the one in `usage`."""
+    """The prompt of the first round if the model has recalled something; None if it is the one in `usage`."""
 
 
 class Owner(Struct, frozen=True):
@@ -118,7 +120,7 @@ class Interpreter(Protocol):
 
 
 class Command(Struct, Generic[R], frozen=True):
-    """What a request yields. `reply = yield from command` has the type of its reply."""
+    """A command that a request yields. `reply = yield from command` has the type of its reply."""
 
     def __iter__(self) -> Generator[Any, Any, R]:
         reply: R = yield self
@@ -138,7 +140,7 @@ class SendAgain(Command[Opening | None], frozen=True):
 
 
 class Deliver(Command[Delivered], frozen=True):
-    """Deliver the answer. What follows is done in the background."""
+    """Deliver the answer. The driver performs later commands in the background."""
 
     forwarding: Forwarding
     opening: Opening
@@ -171,7 +173,7 @@ class Identify(WaitingAction[Owner], frozen=True):
 
 
 class LookUp(WaitingAction[FoundValues | None], frozen=True):
-    """The keys of each column of `FoundValues`; the first one that is stored is found."""
+    """The keys for each column of `FoundValues`. Of each column, the value of the first key that is stored is found."""
 
     blocks: Sequence[str] = ()
     facts: Sequence[str] = ()
@@ -235,7 +237,7 @@ class KeepOriginals(WaitingAction[bool], frozen=True):
 
 
 class Rewrite(Action[None], frozen=True):
-    """Announces work on the whole history, and not only on its new messages: whoever drives may give it a thread."""
+    """Announce work on the whole history, and not only on its new messages: the driver may give it a thread."""
 
     def perform(self, interpreter: Interpreter) -> None: ...
 
@@ -279,5 +281,5 @@ class RecountByProbe(WaitingAction[int], frozen=True):
 
 
 Halt = Send | SendAgain | Deliver
-"""Here a request stops until whoever drives it has sent or delivered something."""
+"""At one of these, a request stops until its driver has sent or delivered something."""
 Actions = Generator[Halt | Action[Any] | WaitingAction[Any], Any, T]

@@ -1,10 +1,10 @@
-"""One request of a conversation, and the duty to originals.
+"""One request of a conversation, and the rules for writing its original.
 
     Asked          the request, its policy and caller: known when it arrives
-    Conversation   with whose conversation it is, and its `Memory`: made by `remember.load_memory`
+    Conversation   `Asked` with the identity and `Memory` of its conversation: made by `remember.load_memory`
     Facts          the numbers that decide, from both: `gather_facts`
 
-Neither of them decides anything: they make the values that `planning` reads.
+These classes decide nothing: they compute the values that `planning` reads.
 """
 
 from collections.abc import Callable
@@ -39,26 +39,31 @@ from proxy.wire.http_head import Caller
 
 
 class Originals(Enum):
-    """How much the original of a shortened history is worth to a policy."""
+    """Whether a shortened history may be forwarded if its original could not be written."""
 
     OFF = auto()
+    """No originals are kept."""
     BEST_EFFORT = auto()
+    """It may."""
     TO_FIT = auto()
+    """Only if the history would not fit otherwise, or an earlier request has made the block."""
     BEFORE_LOSS = auto()
+    """Only if an earlier request has made the block."""
     REQUIRED = auto()
+    """It may not: the request is refused."""
 
 
 class Writing(Enum):
     NOTHING = auto()
     CHECK = auto()
-    """This one is handed over once the upstream has accepted its caller."""
+    """Check that the disk is writable. The original is handed over once the upstream has accepted its caller."""
     HAND_OVER = auto()
     WRITE = auto()
     WRITE_OR_REFUSE = auto()
 
 
 _DUTIES = {
-    # A new block of a known caller, of an unknown one, and a block that is applied again.
+    # Columns: a new block of a known caller, a new block of an unknown caller, a block that is applied again.
     Originals.OFF: (Writing.NOTHING, Writing.NOTHING, Writing.NOTHING),
     Originals.BEST_EFFORT: (Writing.WRITE, Writing.NOTHING, Writing.HAND_OVER),
     Originals.TO_FIT: (Writing.WRITE, Writing.CHECK, Writing.HAND_OVER),
@@ -109,11 +114,11 @@ class Decision(Struct, frozen=True):
     tokens_before: int = 0
     tokens_after: int = 0
     tokens_would_be: int = 0
-    """The tokens after shortening, also if that is only observed."""
+    """The tokens after shortening, even if that is only observed."""
     tokens_unshortened: int = 0
     """The tokens of the request as it would have been without this proxy."""
     refetches: int = 0
-    """The results of this request that bring again what had been shortened."""
+    """The number of results in this request that repeat an earlier, shortened result."""
 
     @property
     def rewrites(self) -> bool:
@@ -121,6 +126,8 @@ class Decision(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
+    """One request as it arrives, with its policy and caller."""
+
     request: Request
     rules: Rules
     count: Count
@@ -128,9 +135,9 @@ class Asked(Struct, frozen=True):
     mode: Mode = "auto"
     focus: str = ""
     locate_originals: Callable[[Identity], str] = lambda _: ""
-    """Empty if none are kept."""
+    """Return the path of the originals; empty if none are kept."""
     name_rewritten: Callable[[Identity], str] = lambda _: ""
-    """The conversation's name if its client shortens its own results at every turn, else empty. Only reported."""
+    """Return the conversation's name if its client shortens its own results at every turn, else "". Only reported."""
     name: str = ""
     request_id: str = ""
     upstream: str = ""
@@ -141,27 +148,27 @@ class Asked(Struct, frozen=True):
     window: Window = UNKNOWN
     prices: Prices = field(default_factory=Prices)
     cache_seconds: float = LAST_RESORT_SECONDS
-    """The upstream's cache is said to forget a prefix so long after its last use."""
+    """The assumed lifetime of a prefix in the upstream's cache, counted from its last use."""
     local_window: Window | None = None
-    """An overflow taught it to this worker; used only before the store is asked."""
+    """The window that this worker has learned from an overflow; used only before the store is asked."""
     fetches_much: bool = False
-    """The team's agents fetch again much of what was shortened."""
+    """Whether the team's agents fetch many shortened results again."""
     is_known: bool = True
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
-    """The stream comes without usage unless the proxy asks for it."""
+    """Whether the stream comes without usage unless the proxy asks for it."""
     provider_compacts: bool = False
-    """The block in force is applied, and no other is made unless the upstream refuses the request."""
+    """Whether the provider compacts this history by itself: no new block is made unless it refuses the request."""
     recounts: bool = False
     wait_seconds: float = 8.0
     summary_seconds: float = 180.0
 
     def read_block(self, stored_bytes: bytes) -> Block | None:
-        """Read a stored block: that of a long conversation has 100 kB, and comes back every turn."""
+        """Read a stored block, once: that of a long conversation has 100 kB, and is looked up at every turn."""
         return self.request.known.memo("block", stored_bytes, partial(Block.from_bytes, stored_bytes))
 
     def note_block(self, block: Block, conversation: str) -> bytes:
-        """Return the block as it is stored, which the next request need not read."""
+        """Return the bytes of a block, and remember it, so that the next request need not read them."""
         block_bytes = block.to_bytes(conversation)
         self.request.known.memo("block", block_bytes, lambda: block)
         return block_bytes
@@ -177,13 +184,13 @@ class Asked(Struct, frozen=True):
         return self.rules
 
     def to_fit(self) -> "Asked | None":
-        """Return it with new blocks if the switch allows them for a request that would be refused without one."""
+        """Return this request with new blocks allowed, or None if the switch forbids them even to make it fit."""
         if self.caller.switch not in ("still-fit", "bypass") or self.mode in ("off", "observe"):
             return None
         return replace(self, mode="auto")
 
     def narrow(self, limit: Window | None) -> Window:
-        """A learned limit overrules table and probe but not the operator."""
+        """Return the window under a learned limit, which overrules table and probe but not the operator."""
         window = self.window
         if limit is None or window.origin == "config":
             return window
@@ -191,13 +198,13 @@ class Asked(Struct, frozen=True):
         return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
 
     def gather_facts(self, rules: Rules, window: Window, memory: Memory) -> Facts:
-        """Gather the facts of this request by itself."""
+        """Gather the facts of this request alone. `Conversation.gather_facts` adds those of earlier requests."""
         usable = window.usable_tokens(self.request.max_output)
         base = window.tokens if rules.trigger_of == "window" else usable
         if usable is not None and not rules.trusts_usage:
             # The window is in the upstream's tokens; the estimate is not.
             usable = int(usable / memory.calibration.ratio)
-        # The lifetime that the request asks for, or that of its model, bounded by what was seen of the upstream.
+        # The request may ask for a lifetime. That of its model is only assumed, so observed hits and losses bound it.
         cache_seconds = self.request.cache_seconds
         if cache_seconds is None:
             cache_seconds = memory.cache.bound(self.cache_seconds)
@@ -243,7 +250,7 @@ class Conversation(Struct, frozen=True):
     """The name of the conversation, if its client shortens its own results at every turn."""
 
     def to_fit(self) -> "Conversation":
-        """Return it with new blocks if the switch allows them for a request that would be refused without one."""
+        """Allow new blocks if the switch allows them for a request that would be refused without one."""
         asked = self.asked.to_fit()
         if asked is None:
             return self
@@ -298,7 +305,7 @@ class Conversation(Struct, frozen=True):
         facts, observes = self.asked.gather_facts(self.rules, self.window, self.memory), self.asked.mode == "observe"
         candidate, last = self.memory.candidate or NO_CANDIDATE, self.memory.last
         if facts.force:
-            # A client that asks for it is not answered with an older summary, or an older failure.
+            # A client that asks for a summary does not get an older one, or an older failure.
             candidate = NO_CANDIDATE
         anchor = idle_seconds = None
         if last is not None:
@@ -331,7 +338,7 @@ class Conversation(Struct, frozen=True):
         if rules is None:
             rules = self.rules
             is_in_force = memory.block is not None and not memory.observed
-            # While observing, a block in force stays, and no other follows it.
+            # If the policy only observes, a block in force stays and no other follows it.
             if (self.asked.mode == "observe" and is_in_force) or self.asked.provider_compacts:
                 rules = replace(rules, new_blocks=False)
         return ConversationState.of(

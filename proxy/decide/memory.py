@@ -1,8 +1,7 @@
-"""What the store remembers of a conversation.
+"""The values that the store remembers of a conversation.
 
 LastRequest        the request before this one: its place in the chain, the upstream's count, how ours relates to it
 SummaryCandidate   a summary that a model writes, has written, or could not write
-LookUp             all keys that a request asks for, in one round trip
 Memory             the values found
 """
 
@@ -33,7 +32,7 @@ class Stored(Protocol):
 
 
 FoundValues = Sequence[Stored | None]
-"""A block, a fact, a window, a summary and the memory of a cache, as far as they are stored."""
+"""A block, a fact, a window, a summary and the memory of a cache; None for each that is not stored."""
 
 
 class LastRequest(StoredValue, frozen=True, array_like=True, tag=6):
@@ -42,11 +41,11 @@ class LastRequest(StoredValue, frozen=True, array_like=True, tag=6):
     counter: str
     calibration: Calibration
     refused_views: int = 0
-    """Requests that the upstream accepted only as the client had sent them."""
+    """The number of requests that the upstream accepted only as the client had sent them."""
     asked_covers: int = 0
     """Messages that the last question for a summary was about; 0 if none was asked."""
     read_since_question: int = 0
-    """Tokens that requests have read since then."""
+    """Tokens that requests have read since that question."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "LastRequest | None":
@@ -70,22 +69,22 @@ class SummaryCandidate(StoredValue, frozen=True, array_like=True, tag=1):
 
     state: Literal["making", "ready", "failed"]
     text: str = ""
-    """The summary, or the worker that makes it."""
+    """The summary if it is ready, or the owner of the claim while it is being made."""
     failures: int = 0
-    """Calls in a row before this one that failed, or whose summary was not used, and this one if it failed."""
+    """Calls in a row, up to this one, that failed or whose summary was not used."""
     covers: int = 0
-    """Its key tells it: the stored number means nothing."""
+    """The messages that it covers. They follow from its key (`read_candidate`): the stored number is ignored."""
     conversation: str = ""
-    """Its name, by which a summary is found again if the conversation is deleted."""
+    """The name of its conversation, by which it is found if that conversation is deleted."""
 
     @classmethod
     def claim(cls, owner: str) -> "SummaryCandidate":
-        """*owner* is unique: an expired claim must not undo the next one."""
+        """Return a claim. *owner* is unique, so that the end of an expired claim does not undo the next one."""
         return cls("making", owner)
 
     @classmethod
     def of_answer(cls, text: str, earlier_failures: int, conversation: str = "") -> "SummaryCandidate":
-        """*text* is empty if the call failed."""
+        """Return the result of a call; *text* is empty if the call failed."""
         if text:
             return cls("ready", text, earlier_failures, conversation=conversation)
         return cls("failed", failures=earlier_failures + 1)
@@ -97,7 +96,7 @@ NO_CANDIDATE = SummaryCandidate("failed")
 class Memory(Struct, frozen=True):
     block: Block | None = None
     block_key: str = ""
-    """A deeper block at the same key replaces the bytes."""
+    """The key at which the block is stored, where a deeper one replaces it."""
     block_bytes: bytes | None = None
     observed: bool = False
     last: LastRequest | None = None
@@ -182,8 +181,10 @@ def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> t
     if fact is None:
         return None, prior
     if fact.key == identity.scale_key:
+        # A new conversation: only the calibration of the tenant's last one is known.
         return None, Calibration.from_bytes(fact.value) or prior
     last = LastRequest.from_bytes(fact.value)
+    # The counts of one upstream and family of models say nothing about those of another.
     if last is None or last.counter != identity.counter:
         return last, prior
     return last, last.calibration

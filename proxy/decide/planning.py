@@ -1,7 +1,7 @@
 """The plan of one request, and with it perhaps a new block.
 
-1. The state already shows the block instead of the messages that it covers, the always-steps over the tail.
-2. A new block has one of two causes: the client asked for it, or a fold is due (`shorten/schedule.py`). Some designs
+1. The state already shows the block instead of the messages that it covers, and the rest as the always-steps leave it.
+2. A new block has one of two causes: the client asked for it, or a fold is due (`shorten/schedule.py`). Some policies
    also clear old results whenever enough have piled up (a stride).
 3. The when-full steps then shorten old messages. If that is not enough, the oldest are folded. A block that would not
    free enough is not made.
@@ -44,19 +44,19 @@ class Plan(Struct, frozen=True):
     block: Block | None = None
     link: bytes = b""
     view_id: bytes = b""
-    """What the `Anchor` of the next request will call this view."""
+    """The name of this view, by which the next request finds it in its `Anchor`."""
     reports: tuple[StepReport, ...] = ()
     shared: int = 0
     """Messages at the start of `view` that the new block does not change."""
     tokens_without_block: int = 0
     turns: tuple[int, int] | None = None
-    """Numbered from 1; no block before covered them."""
+    """The first and the last turn that only the new block covers, numbered from 1."""
     fetches: tuple[Fetch, ...] = ()
     fetched_again: FetchedAgain = NOTHING_FETCHED
 
     @property
     def tokens_unshortened(self) -> int:
-        """The request as it would have been without this proxy; 0 if nobody would have made it."""
+        """The request as it would have been without this proxy; 0 if it was caused by shortening."""
         if self.fetched_again.is_whole_step:
             return 0
         return max(0, self.tokens_before - self.fetched_again.tokens)
@@ -70,8 +70,9 @@ class NeedSummary(Struct, frozen=True):
     current: Plan
     without_model: Plan
     if_call_fails: Plan
-    """The current view, as long as that fits."""
+    """The plan if the call fails: the current view, if that fits."""
     urgent: bool
+    """Whether this request waits for the summary, instead of a later one."""
 
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
@@ -81,13 +82,16 @@ def choose_without_model(plan: Plan | NeedSummary) -> Plan:
 
 
 def find_threshold(rules: Rules, facts: Facts, *, count_error: float = 1.0) -> float:
-    """A smaller history needs no look-up. `count_error`: how many times our count the upstream's may be."""
+    """Return the tokens below which a history needs no look-up.
+
+    *count_error*: the factor by which the upstream's count may exceed ours.
+    """
     if facts.force:
         return 0
     limits = rules.limits(facts)
     size = find_smallest_due(rules, limits)
     if limits and rules.summary.enabled:
-        # A model is asked only about a prefix that was forwarded before: a history is looked at one request earlier.
+        # A model is asked only about a prefix that was forwarded before, so a history is looked up one request earlier.
         size = min(size, limits[0][0] * rules.summary.prepare * 0.9)
     if rules.trusts_usage:
         size /= count_error
@@ -97,6 +101,7 @@ def find_threshold(rules: Rules, facts: Facts, *, count_error: float = 1.0) -> f
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
+    """Return whether a history is so near to its first limit that a summary may be prepared."""
     limits = rules.limits(facts)
     return bool(limits) and size > limits[0][0] * rules.summary.prepare and may_ask(rules, facts)
 
@@ -115,16 +120,16 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         return None
     due = state.find_due_fold()
     if due is not None:
-        # There may be room until the summary that a model is writing is there.
+        # The request may still have room until the summary is ready that a model is writing.
         is_writing = state.awaits_summary and state.newer_summary is None and not due.may_pass
         if is_writing and not _is_urgent(state, due.limit):
             return _keep_view(state, "summary-pending")
         return None
-    least = state.rules.clear_at_least
+    stride_tokens = state.rules.clear_at_least
     clears = (
-        least > 0
-        and state.count_request() >= least
-        and state.bound_reach(state.rules.when_full) >= least
+        stride_tokens > 0
+        and state.count_request() >= stride_tokens
+        and state.bound_reach(state.rules.when_full) >= stride_tokens
         and not state.short_by
     )
     if clears:
@@ -179,7 +184,7 @@ def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     if reachable_tokens < (required_tokens if _fits(state) else 1):
         return _keep_view(state, "" if due.may_pass else "floor")
     attempt = find_best_attempt(state, due)
-    # Anything less would break the cache for a request that is refused anyway.
+    # A block that frees less would break the cache for a request that is refused anyway.
     makes_it_fit = not _fits(state) and _fits(state, attempt.freed)
     is_enough = makes_it_fit or (attempt.freed >= required_tokens and is_worth_rewriting(state, attempt.freed, limit))
     if is_enough and (attempt.way != "folded" or due.may_pass):
@@ -242,14 +247,14 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
 
 
 def _is_urgent(state: ConversationState, limit: int) -> bool:
-    """The next request may no longer fit."""
+    """Return whether the next request may no longer fit, so that this one has to wait for a summary."""
     usable = state.facts.usable_tokens
     room = (limit + usable) / 2 if usable is not None else limit * 1.1
     return not state.rules.summary.ahead or state.size > room
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
-    """Return True if this is the same request again."""
+    """Return whether the block in force was forced as well, for the same focus, and covers as much as a new one."""
     draft = state.draft(state.rules.keep)
     covers = draft.after[0].start if draft.after else len(state.body)
     is_same = state.facts.focus in ("", state.block.focus)
@@ -257,7 +262,7 @@ def _is_repeated_force(state: ConversationState) -> bool:
 
 
 def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
-    """The first time an always-step acts, the opening block is made here."""
+    """Return the plan that changes nothing. If an always-step acts for the first time, it makes the opening block."""
     is_untouched = state.is_untouched
     is_opening = not state.has_block and not is_untouched
     stored_state = state.with_opening_block() if is_opening else state

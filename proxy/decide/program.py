@@ -63,7 +63,7 @@ from proxy.shorten.state import ConversationState
 
 
 def run(gather: Callable[[], Asked], *, is_small: bool = False) -> Actions[None]:
-    """`gather` is not called for a small, good request."""
+    """Return the life of a request. *gather* is not called if the request is small and the upstream accepts it."""
     forwarding = Forwarding()
     if not is_small:
         forwarding = yield from decide(gather())
@@ -83,7 +83,10 @@ def run(gather: Callable[[], Asked], *, is_small: bool = False) -> Actions[None]
 
 
 def bypass(gather: Callable[[], Asked]) -> Actions[None]:
-    """A request that the client wants forwarded as it is, but for signed reasoning that the upstream refuses."""
+    """Return the life of a request that its client wants forwarded as it is.
+
+    Only signed reasoning is removed, if the upstream refuses it.
+    """
     forwarding = Forwarding(Decision("bypassed"))
     opening = yield from Send(forwarding)
     if opening.refusal is not None:
@@ -93,14 +96,14 @@ def bypass(gather: Callable[[], Asked]) -> Actions[None]:
 
 
 def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
-    """The client waits as long as a summary may take. `store`: keep the block at once."""
+    """Compact a history for a client that waits as long as a summary may take. *store*: store the block at once."""
     sizes = yield from CountTokens(asked.pieces)
     conversation = yield from load_memory(asked, asked.find_rules(), sum(sizes))
     originals = asked.originals
     if not store:
         originals = Originals.OFF
     elif originals in (Originals.TO_FIT, Originals.BEFORE_LOSS) and conversation.is_known:
-        # Left undone, the client would take the history for compacted.
+        # Without its original the block may not be made. That is an error here: the client would not notice it.
         originals = Originals.REQUIRED
     conversation = replace(conversation, asked=replace(asked, originals=originals))
     forwarding = yield from shorten(conversation)
@@ -111,10 +114,11 @@ def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
 
 
 def decide(asked: Asked) -> Actions[Forwarding]:
-    """A history below every threshold is left alone, unless a block stands for it."""
+    """Decide how to forward a request. A history below every threshold is left alone, unless it has a block."""
     conversation = yield from recognize(asked)
     if isinstance(conversation, Forwarding):
         return conversation
+    # Twice the upstream has accepted only the client's own history, so that is sent at once, if it fits.
     refuses_views = conversation.count_refused_views() > 1
     if refuses_views and asked.mode not in ("observe", "force"):
         sizes = yield from CountTokens(asked.pieces)
@@ -147,7 +151,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
             yield StartSummary(plan.question, conversation)
         plan = replace(plan.current, reason="summary-pending")
     elif isinstance(plan, NeedSummary):
-        # Before the model is asked: a hook may want to read the messages before they go.
+        # The original is written before the model is asked: a hook may want to read the messages before they go.
         provisional = replace(plan.without_model, action="created")
         next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
         if next_forwarding is None:
@@ -173,7 +177,8 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) 
         summary=summary,
         can_summarize=False,
         summary_in_progress_covers=0,
-        summary_failed=facts.force,  # if the requested summary cannot be used, that must not cost the history
+        # If the summary that a client asked for cannot be used, its history must not be folded without one.
+        summary_failed=facts.force,
     )
     return planning.choose_without_model(planning.make_plan(conversation.build_state(facts)))
 
@@ -185,7 +190,7 @@ def _apply_only(conversation: Conversation) -> Forwarding:
 
 
 def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | WaitingAction[Any] | Finished:
-    """Return the next command, or the end: StopIteration may not leave a thread by a future."""
+    """Return the next command, or the end. A thread cannot pass StopIteration to a future, so it is a value here."""
     try:
         return actions.send(reply)
     except StopIteration as stop:
@@ -193,7 +198,7 @@ def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | Wait
 
 
 def drive(actions: Actions[Any], interpreter: Interpreter, reply: object = None) -> Halt | Finished:
-    """Go on to the next halt, or the end. *interpreter* waits for nothing."""
+    """Perform the actions up to the next halt, or the end, with an *interpreter* that waits for nothing."""
     while True:
         step = take_step(actions, reply)
         if isinstance(step, Action):

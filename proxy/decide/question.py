@@ -49,19 +49,18 @@ BOUNDARY = (
 )
 NAME_CHARACTERS = 120
 STAYING = "\n\nThese stay word for word beside your text, so do not copy them: {names}."
-STAYING_NAMES = 8
 RESTORED_TOKENS = 16_000
-"""Shortened results that a question quotes as they were: nothing of them is in the provider's cache."""
+"""Bound of the shortened results that a question quotes as they were: the provider's cache holds none of them."""
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIP_CHARACTERS = 2_000
 """The longest result that is retold whole."""
 AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK_RATIO = 1.1
-"""Counts are estimates: a request may be that much larger."""
+"""Counts are estimates: a request may be larger by this factor."""
 MIN_ASKED_TOKENS = 200
-"""Less is not worth a call, even if a client asks for it."""
+"""A smaller old part is not worth a call, even if a client asks for it."""
 UNDERSTOOD = "Understood."
-"""An answer after a result at the end: some templates take no user's words there."""
+"""An assistant's message after a result at the end: some chat templates allow no user's message after a result."""
 
 
 class Question(Struct, frozen=True):
@@ -71,19 +70,19 @@ class Question(Struct, frozen=True):
     view: tuple[Message, ...]
     tools: bytes | None
     old: tuple[Message, ...]
-    """Messages that the answer shall stand for."""
+    """The messages that the answer will stand for."""
     earlier: str
     """The earlier summary among these messages."""
     words: str
-    """The user's words, whose language the summary shall have."""
+    """The user's words: the summary must be in their language."""
     weight: int
-    """Tokens of the replaced messages: a summary is shorter."""
+    """The tokens of the messages that the answer replaces: it has to be shorter."""
     rules: SummaryRules
     focus: str
     boundary: str = ""
-    """Names the end of the old part, and the messages of it that the answer does not replace."""
+    """The text that names the end of the old part, and those of its messages that the answer does not replace."""
     originals: dict[int, tuple[ToolCall | None, Message]] = field(default_factory=dict)
-    """Results as they were with their calls, by the id() of the message in their place."""
+    """Shortened results as they were, with their calls, by the id() of the message that replaced each."""
 
     @property
     def instruction(self) -> str:
@@ -98,7 +97,11 @@ class Question(Struct, frozen=True):
 
 
 def may_ask(rules: Rules, facts: Facts) -> bool:
-    """Only about messages that were sent before, or if asked: a one-shot prompt pays for no summary."""
+    """Return whether a model may be asked for a summary.
+
+    It is asked only about messages that were sent before, or if the client wants it: a prompt that is sent only once
+    would not earn the price of a summary.
+    """
     is_due = facts.was_forwarded or facts.force or not rules.summary.ahead
     return rules.summary.enabled and facts.can_summarize and is_due
 
@@ -109,12 +112,12 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
     if not may_ask(rules, facts):
         return None
     size, tokens = state.size, max(rules.keep.tokens, int(rules.find_shared(limit) * rules.summary.verbatim))
-    # The facts for another focus are in the originals only.
+    # Facts that another focus needs are in the originals only, and not in the summary in force.
     covered_before, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state
     draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
     if is_refocused and covered_before > draft.stop:
-        draft = state.draft_up_to(covered_before) or draft  # the longest block is found
+        draft = state.draft_up_to(covered_before) or draft  # a shorter block would not be found
     draft = replace(draft, goal=rules.find_goal(limit, "forced" if facts.force else ""))
     kept_ids = find_kept_beside(draft, rules.summary)
     weight = state.count_tokens(message for message in draft.middle if id(message) not in kept_ids)
@@ -123,7 +126,7 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
     else:
         ledger = draft.bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
         cost = rules.summary.max_tokens + ledger
-        # Old results can be fetched again, and a list of the acts costs nothing.
+        # A model is asked for own words and code only: old results can be fetched again, and acts are listed for free.
         own_tokens = state.count_tokens(
             message for message in draft.middle if not message.is_bulk and id(message) not in kept_ids
         )
@@ -167,7 +170,7 @@ def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids
 
 
 def _is_shortened(message: Message) -> bool:
-    """So far that a question would quote more of it."""
+    """Return whether a result is so short now that a question would quote more of its original."""
     is_result = message.is_bulk and message.literal and message.made != REPEATED
     return is_result and len(message.text) < CLIP_CHARACTERS
 
@@ -228,9 +231,9 @@ def _describe_staying(draft: Draft, kept_ids: set[int]) -> str:
 
 
 def _list_some(names: Sequence[str]) -> list[str]:
-    different_names = list(dict.fromkeys(names))
-    if len(different_names) > STAYING_NAMES:
-        return [*different_names[:STAYING_NAMES], "others"]
+    different_names, max_names = list(dict.fromkeys(names)), 8
+    if len(different_names) > max_names:
+        return [*different_names[:max_names], "others"]
     return different_names
 
 
@@ -241,9 +244,10 @@ def _shorten_name(name: str) -> str:
 
 
 def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
-    """As it is, with more room for the answer, then smaller; those that fit.
+    """Yield the ways to ask that fit: the conversation itself, then its old part retold, clipped more and more.
 
-    *room*: the tokens that a request may hold if its answer has `max_tokens`, if that is known.
+    Each way is followed by the same with more room for the answer (`Try.again`). *room*: the tokens that a request may
+    hold if its answer has `max_tokens`; None if they are not known.
     """
     max_tokens = question.rules.max_tokens
     if question.rules.call == "aligned":
@@ -272,7 +276,7 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
 
 
 def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int, str]:
-    """The newest that fit into *room* tokens, by the id() of the message in their place."""
+    """Return the newest shortened results that fit in *room* tokens, by the id() of the message that replaced each."""
     texts: list[tuple[int, str]] = []
     for place, (_, original) in reversed(question.originals.items()):
         text = retell([original], clip)
@@ -297,7 +301,7 @@ def _quote_shortened(question: Question, room: int, count: Count) -> str:
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
-    """The old part as one text without the oldest groups if there is no room; None if none fits."""
+    """Return the old part as one text, without the oldest groups if *room* is too small. None if no group fits."""
     old_messages: Sequence[Message] = question.old
     if question.earlier:
         old_messages = list(filterfalse(_is_known, old_messages))

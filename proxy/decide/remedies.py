@@ -44,18 +44,21 @@ from proxy.shorten.state import ConversationState, count_calibrated
 from proxy.shorten.summary import Summary
 from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusalKind, is_option
 
-FILL_SHARE = 0.85  # counts are estimates, and the next turn should fit, too
+# Counts are estimates, and the next turn should fit, too.
+FILL_SHARE = 0.85
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
-SLACK_TOKENS = 16  # some servers count the beginning of the answer, some want less and not at most
-SMALLEST_OVERFLOW_TOKENS = 1_500  # a shorter request did not overflow, whatever the error says
+# Some servers count the beginning of the answer as input, and some want less than the limit instead of at most that.
+SLACK_TOKENS = 16
+# A shorter request did not overflow, whatever the error says.
+SMALLEST_OVERFLOW_TOKENS = 1_500
 ANSWER_DIVISORS = (2, 4, 8)
 
 
 class Cure(Struct, frozen=True):
-    """What to change in a request that is too long."""
+    """The changes to a request that is too long."""
 
     most_tokens: int | None = None
-    """The most that the history may have, in the upstream's tokens; None if it is not the trouble."""
+    """Upper bound of the history, in the upstream's tokens; None if the history is not too long."""
     window_tokens: int | None = None
     ratio: float = 1.0
     most_answer_tokens: int | None = None
@@ -65,7 +68,7 @@ class Cure(Struct, frozen=True):
 def find_cures(
     refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
-    """Yield the mildest cure first. If a large answer leaves no room for the instructions, less is kept for it."""
+    """Yield the cures, the mildest first. Later ones reserve less for the answer, and leave room for instructions."""
     cure = find_cure(refusal, counted_tokens, ratio, max_output, least_thinking)
     if cure is None:
         return
@@ -78,7 +81,10 @@ def find_cures(
 def find_cure(
     refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Cure | None:
-    """We count `counted_tokens`, the upstream about `ratio` times that; `max_output` is the client's bound."""
+    """Return the mildest cure, or None if there is none.
+
+    We count *counted_tokens*, the upstream about *ratio* times that; *max_output* is the client's bound of the answer.
+    """
     if refusal.kind == "output":
         cure = _shorten_answer(refusal, round(counted_tokens * ratio), max_output)
         room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
@@ -89,7 +95,8 @@ def find_cure(
         return _shorten_history(refusal, counted_tokens, ratio, max_output)
     size = counted_tokens * ratio
     if refusal.size is not None and is_plausible(counted_tokens, refusal.size):
-        size = max(size, refusal.size)  # usage, which gave the ratio, may be far below the size that is refused
+        # Usage, which gave the ratio, may be far below the size that is refused.
+        size = max(size, refusal.size)
     if refusal.kind in ("input", "tpm-hard") and size >= SMALLEST_OVERFLOW_TOKENS:
         return _shorten_history(refusal, counted_tokens, ratio, max_output)
     return None
@@ -112,7 +119,7 @@ def _shorten_history(
     if refusal.limit is None:
         size = round(counted_tokens * ratio)
         return Cure(
-            int(size * 0.9),  # less than a tenth gone is no try
+            int(size * 0.9),  # a history that loses less than a tenth is not worth a retry
             int(size * 0.5),
             ratio=ratio,
             learned=make_learned_window(size, "input"),
@@ -124,11 +131,11 @@ def _shorten_history(
         room = refusal.limit - reserve
         answer = reserve if max_output and max_output > reserve else None
     reported_tokens = refusal.size or 0
-    if refusal.kind == "tpm-hard":  # a minute's budget covers the answer
+    if refusal.kind == "tpm-hard":  # the budget of tokens per minute covers the answer, too
         reported_tokens -= max_output or 0
     if is_plausible(counted_tokens, reported_tokens):
         ratio = reported_tokens / counted_tokens
-    # It did not fit together with the answer that was asked for, so it is larger than that.
+    # The history did not fit together with the requested answer, so it is larger than the rest of the limit.
     excluded_tokens = room if divisor == ANSWER_DIVISORS[0] else (refusal.limit or 0) - (max_output or 0)
     ratio = max(ratio, (excluded_tokens + 1) / counted_tokens)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
@@ -147,7 +154,7 @@ def plan_untouched(request: Request, size: int, reason: Reason = "") -> Plan:
 
 
 def plan_without_reasoning(state: ConversationState) -> Plan | None:
-    """Some upstreams demand unsigned reasoning back."""
+    """Plan the view without signed reasoning. Unsigned reasoning stays: some upstreams demand it back."""
     head, view = state.request.head, state.view
     unsigned_starts = frozenset(message.start for message in view if not message.signed)
     draft = Draft(head, view, tools=state.tools, fixed=unsigned_starts, origin=state.body, count=state.count)
@@ -192,7 +199,10 @@ class Refused(Struct, frozen=True):
 def try_remedies(
     refused: Refused, refused_opening: Opening, remedies: "Remedies"
 ) -> Actions[tuple[Forwarding, Opening]]:
-    """Send once more, with the first remedy that changes the request. Return what holds, and how its answer begins."""
+    """Send once more, with the first remedy that changes the request.
+
+    Return the retry if it was accepted, else the first request, and how its answer begins.
+    """
     refusal = refused.refusal
     was_retried, has_helped, result = False, False, (refused.first, refused_opening)
     if refusal.kind == "other":
@@ -228,8 +238,8 @@ def _report_refusal(asked: Asked, refusal: Refusal, *, helped: bool) -> Actions[
 
 
 def _drop_options(refused: Refused) -> Actions[Forwarding | None]:
-    """Drop the others as well, because only one retry is sent. The driver sends none if nothing was added."""
-    yield from ()
+    """Drop all added options, because only one retry is sent. The driver sends none if nothing was added."""
+    yield from ()  # a remedy is a generator, even if it needs no action
     first, kind = refused.first, refused.refusal.kind
     if not is_option(kind) or (kind == "usage-option" and not first.decision.asks_usage):
         return None
@@ -237,7 +247,7 @@ def _drop_options(refused: Refused) -> Actions[Forwarding | None]:
 
 
 def _drop_doubtful_options(refused: Refused) -> Actions[Forwarding | None]:
-    """Drop all that was added: perhaps one of them is what the upstream calls invalid."""
+    """Drop all added options: perhaps the upstream calls one of them invalid."""
     yield from ()
     if not refused.has_doubtful_options:
         return None
@@ -281,7 +291,7 @@ def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
 
 
 def _identify(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
-    """Return None if nothing may be changed."""
+    """Return the refused request with its conversation and plan, or None if its history may not be changed."""
     first = refused.first
     if first.conversation is not None and first.decision.plan is not None:
         conversation = first.conversation.to_fit()
@@ -301,7 +311,7 @@ def _identify(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan]
 
 
 def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
-    """Remove the reasoning by a block, which is stored: else it would be refused again next turn."""
+    """Remove signed reasoning by a block. It is stored, so that the next turn is not refused as well."""
     if refused.first.decision.outcome == "bypassed":
         return None
     request_and_plan = yield from _identify(refused)
@@ -312,7 +322,7 @@ def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
     calibration = Calibration(conversation.memory.calibration.ratio)
     state = conversation.build_state(facts, calibration, conversation.rules)
     if refused_plan.block is not None:
-        # The rest of the new block stays, or the next request would do it again.
+        # The rest of the new block stays. Otherwise, the next request would make it again.
         state = state.with_block(refused_plan.block, has_block=True)
     plan = plan_without_reasoning(state)
     if plan is None:
@@ -331,7 +341,7 @@ def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
 
 
 def _use_standing_block(refused: Refused) -> Actions[Forwarding | None]:
-    """The switch `bypass` has set it aside for the client's own bytes, and they are too long. It is in any mode."""
+    """Use the block that the switch `bypass` has set aside, if the client's own bytes are too long, in any mode."""
     first, refusal = refused.first, refused.refusal
     if first.decision.outcome != "bypassed" or first.decision.plan is None:
         return None
@@ -379,7 +389,7 @@ def _shorten(refused: Refused) -> Actions[Forwarding | None]:
 def _plan_cure(
     cure: Cure, conversation: Conversation, window: Window, rules: Rules, summary: Summary | None = None
 ) -> Plan | None:
-    """Plan the history that this cure asks for, in a window that the refusal has narrowed. None if it does not help."""
+    """Plan the history for this cure, in a window that the refusal has narrowed. Return None if that does not help."""
     if cure.learned is not None:
         window = conversation.asked.narrow(cure.learned)
     facts = Facts(

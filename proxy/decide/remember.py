@@ -65,10 +65,10 @@ from proxy.shorten.fold import is_of_user
 from proxy.shorten.rules import Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
-"""A low guess: a history below a threshold by this is below it by any tokenizer."""
+"""A low guess: a history that is below a threshold by this number is below it by any tokenizer."""
 SMALLEST_WINDOW_TOKENS = 2_048
 LOOK_UP_MIN_TOKENS = 1_024
-"""Above, a history is looked up even below every threshold: there may be a block from before a reload."""
+"""A longer history is looked up even below every threshold: it may have a block from before a reload."""
 
 
 def find_smallest_bytes(rules: Rules) -> int:
@@ -77,10 +77,14 @@ def find_smallest_bytes(rules: Rules) -> int:
 
 
 def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
-    """Return whose history it is, or how it is left alone: below every threshold, and no block stands for it."""
+    """Return the conversation of a request.
+
+    If its history is below every threshold and no block stands for it, return how it is left alone.
+    """
     rules, guess = asked.find_rules(), len(asked.request.source) // BYTES_PER_TOKEN
     if guess > SMALLEST_WINDOW_TOKENS and not asked.window.is_known:
-        yield ProbeWindow()  # a small window may matter long before any threshold is reached
+        # A small window may matter long before any threshold is reached.
+        yield ProbeWindow()
     size = yield from _measure(asked, rules, guess)
     if size is not None:
         return (yield from load_memory(asked, rules, size))
@@ -116,6 +120,7 @@ def _measure(asked: Asked, rules: Rules, guess: int) -> Actions[int | None]:
 
 
 def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
+    """Return the request with the identity of its conversation and the values that the store remembers of it."""
     owner = yield from Identify()
     identity = Identity.of(asked.request, owner.tenant, owner.secret, asked.name, asked.counter)
     if "{" in rules.summary.pointer:
@@ -157,11 +162,11 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
 
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
-    """Look up the longest block at *places* that serves this one. Longer ones hold summaries of other heads."""
+    """Look up the longest block at *places* that serves this conversation. Others hold summaries for other heads."""
     asked, identity, memory = conversation.asked, conversation.identity, conversation.memory
     keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
     keys.remove(memory.block_key)
-    for _ in range(8):
+    for _ in range(8):  # each look-up is a round trip to the store, for which the client waits
         look_up = LookUp(blocks=keys)
         values = yield from look_up
         other_memory = Memory.read(values, look_up.summaries, identity, asked.prior, asked.read_block)
@@ -181,6 +186,7 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
+    """Write the original and announce a new block. Return None if that failed and the original is required."""
     conversation, plan = get_plan(forwarding)
     next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
@@ -212,7 +218,7 @@ def report_end(forwarding: Forwarding) -> Actions[None]:
 
 
 def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:
-    """Write the original if `choose_writing` says so. None: without it the history may not be forwarded."""
+    """Write the original if `choose_writing` says so. Return None if the plan may not be forwarded without it."""
     conversation, plan = get_plan(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding
@@ -231,9 +237,10 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
 
 
 def remember(forwarding: Forwarding) -> Actions[None]:
+    """Store the new block and learned windows, now that the upstream has accepted the request."""
     conversation, plan = get_plan(forwarding)
     if conversation.is_observed and plan.action != "none" and conversation.asked.originals is not Originals.OFF:
-        # For the admin pages, which show how each message would have been shortened.
+        # The admin pages show how each message would have been shortened.
         yield KeepOriginals(Writing.HAND_OVER, conversation)
     if not (yield from store_written(forwarding)):
         return
@@ -245,14 +252,14 @@ def remember(forwarding: Forwarding) -> Actions[None]:
 def store_written(forwarding: Forwarding) -> Actions[bool]:
     """Store the new block, if there is one. Return False if its original must be written, and is not."""
     conversation, plan = get_plan(forwarding)
-    # Until now the caller may have been unknown.
+    # The original of an unknown caller was not written before its request was accepted.
     if (yield from _write_original(forwarding, is_known_caller=True)) is None:
         return False
     if plan.block is None:
         return True
     asked, identity, memory = conversation.asked, conversation.identity, conversation.memory
     block_bytes = asked.note_block(plan.block.bound_to(identity.head), identity.conversation)
-    # Under its link; if that holds a summary of another head, under link and head.
+    # The block is stored under its link. If that holds a summary for another head, it is stored under link and head.
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
         replaces = memory.block_bytes if memory.block_key == key else None
         stored_block = yield from StoreBlock(key, block_bytes, replaces)
@@ -268,6 +275,7 @@ def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
+    """Store that the summary in the refused block has failed, if it is a new one."""
     conversation, plan = get_plan(forwarding)
     if plan.block is None or plan.block.summary is None:
         return
@@ -286,6 +294,10 @@ def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
 
 
 def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
+    """Store this request as the last one of its conversation, and report the turn.
+
+    Return the stored value, or None if the answer broke off or the policy only observes.
+    """
     conversation, plan = forwarding.conversation, forwarding.decision.plan
     if conversation is None or plan is None:
         return None
@@ -318,12 +330,12 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     )
     yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
     if memory.last is None and calibration.observations:
-        # The next conversation begins with it.
+        # The tenant's next conversation begins with this calibration.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
     cache = _learn_cache(conversation, plan, delivery)
     if cache != memory.cache:
         yield StoreFact(conversation.model_keys[2], cache.to_bytes(), LEARNED_SECONDS)
-    # After what the next request needs.
+    # Reports come after the values that the next request needs.
     if is_silently_cut(forwarded_tokens, delivery):
         upstream = conversation.asked.upstream_name
         yield Note(PromptTruncated(forwarding.decision.conversation, upstream, forwarded_tokens, reported_tokens))
@@ -341,7 +353,7 @@ def _learn_cache(conversation: Conversation, plan: Plan, delivery: Delivered) ->
     gap, min_prefix_tokens = conversation.asked.now - last.forwarded_at, 4_096
     if gap < MIN_GAP_SECONDS or last.anchor.tokens < min_prefix_tokens:
         return cache
-    # What is found may be the instructions, which other conversations share.
+    # In between nothing is certain: the cache may have found only the instructions, which other conversations share.
     share = cached_tokens / last.anchor.tokens
     lost_share, found_share = 0.5, 0.8
     if lost_share < share < found_share:
@@ -370,7 +382,7 @@ def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: P
 
 
 def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
-    """Some servers cut a prompt and do not say so."""
+    """Return whether the upstream has read far less than was sent: some servers cut a prompt without an error."""
     if delivery.says_truncated:
         return True
     if counted_tokens < 2_000:  # noqa: PLR2004 (markup drowns the difference between our count and the upstream's)
@@ -426,7 +438,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
 
 
 def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
-    """What the request would have cost without this proxy.
+    """Return the price of the prompt without this proxy.
 
     A request that shortening has caused would not have been made, and its answer not been written. One that would not
     have fit would have been refused: it saves nothing.
@@ -443,6 +455,7 @@ def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: 
 
 
 def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
+    """Return the price of the prompt if the observed plan had been forwarded."""
     ratio = usage.prompt / max(1, plan.tokens_before)
     cached_tokens = _count_cached_observed(conversation, plan, now) if usage.cached else 0
     return price_prompt(conversation.window, round(plan.tokens_after * ratio), round(cached_tokens * ratio))
@@ -503,7 +516,10 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
 
 
 def _was_planned(conversation: Conversation, anchor: Anchor, facts: Facts) -> bool:
-    """Planning goes over the whole history: again when that has grown by a sixteenth of its limit."""
+    """Return whether the last request has planned a summary already.
+
+    Planning reads the whole history, so it is repeated only when that has grown by a sixteenth of its limit.
+    """
     rules, last = conversation.rules, conversation.memory.last
     if last is None or last.anchor.view_id != anchor.view_id or not (last.anchor.tokens and anchor.tokens):
         return False
